@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# make build       the program: build/release/bin/pentatron
+# make test        builds and runs the default CPU tests
+# make test-all    the slow ones: parity sweep, reference tests, fuzzers
+# make quickstart  from nothing to a trained GPT that talks
+# make checks      format, layers, sizes, licence lines, tidy
+.PHONY: help packages deps configure build test test-all quickstart checks clean
+PRESET ?= release
+BUILD := build/$(PRESET)
+JOBS ?= $(shell nproc)
+CTEST_ARGS ?=
+
+help:
+	@sed -n '2,7p' Makefile | sed 's/^# //'
+
+packages:
+	@tools/setup/install_packages.sh
+
+deps: packages
+	@tools/setup/fetch_deps.sh
+
+configure: deps
+	@mkdir -p build && { cmake --preset $(PRESET) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+
+build: configure
+	@cmake --build $(BUILD) --target pentatron_program -j $(JOBS)
+
+test: configure
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cd $(BUILD) && ctest -L cpu --output-on-failure --no-tests=error $(CTEST_ARGS)
+
+test-all: configure
+	@cmake --build $(BUILD) -j $(JOBS)
+	@tools/setup/install_packages.sh tools/setup/packages_checks.txt
+	@tools/reference/setup.sh
+	@cd $(BUILD) && ctest -L 'reference|slow' --output-on-failure --no-tests=error $(CTEST_ARGS)
+
+quickstart: build
+	@tools/quickstart/run.sh
+
+checks:
+	@tools/setup/install_packages.sh tools/setup/packages_checks.txt
+	@tools/checks/run.sh
+
+clean:
+	@rm -rf build

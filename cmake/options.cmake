@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# Rooms in dependency order; a room may include what stands in cmake/layers.txt to the right of its arrow.
+set(PENTATRON_ALL_ROOMS
+    base config tensor ops comm tokenizers datasets nn parallel_layers transformer models
+    pipeline_parallel distributed optimizer checkpoint inference training)
+set(PENTATRON_TORCH_FREE_ROOMS base config tokenizers datasets)
+set(PENTATRON_ROOMS "${PENTATRON_ALL_ROOMS}" CACHE STRING "Rooms to build (semicolon list)")
+option(PENTATRON_APPS "Build the program" ON)
+option(PENTATRON_TESTS "Build the tests" ON)
+option(PENTATRON_SANITIZE "AddressSanitizer and UBSan" OFF)
+option(PENTATRON_WERROR "Warnings are errors" OFF)
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_BASEDIR=${CMAKE_SOURCE_DIR};CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${CCACHE_PROGRAM}")
+endif()
+find_program(LLD_PROGRAM ld.lld)
+if(LLD_PROGRAM)
+  add_link_options(-fuse-ld=lld)
+endif()
+
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-unused-parameter -ffp-contract=off -fpch-preprocess)
+if(PENTATRON_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(PENTATRON_SANITIZE)
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined -g1 -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/base/log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "pentatron/base/env.h"
+#include "pentatron/base/error.h"
+
+namespace pentatron::log {
+namespace {
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarn:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+std::string& label_of_this_thread() {
+  thread_local std::string label;
+  return label;
+}
+
+std::unique_ptr<spdlog::logger> make_logger() {
+  auto made = std::make_unique<spdlog::logger>("pentatron",
+                                               std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  made->set_pattern("[%Y-%m-%d %H:%M:%S.%e] [%l] %v");
+  made->flush_on(spdlog::level::trace);
+  // Logging must work inside error handlers, so a bad level is reported here and refused only by
+  // who asks level_from_environment() directly.
+  try {
+    made->set_level(to_spdlog(level_from_environment()));
+  } catch (const Error& error) {
+    made->warn("{}", error.what());
+  }
+  return made;
+}
+
+// Built once and never destroyed: threads may still log while the process ends.
+spdlog::logger& logger() {
+  static spdlog::logger* const instance = make_logger().release();
+  return *instance;
+}
+
+}  // namespace
+
+Level level_from_environment() {
+  const std::optional<std::string> text = env_string("PENTATRON_LOG_LEVEL");
+  if (!text || *text == "info") return Level::kInfo;
+  if (*text == "debug") return Level::kDebug;
+  if (*text == "warn") return Level::kWarn;
+  if (*text == "error") return Level::kError;
+  PENTATRON_THROW(kConfig, "PENTATRON_LOG_LEVEL is '{}', expected debug, info, warn or error",
+                  *text);
+}
+
+void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+
+void set_thread_label(std::string label) { label_of_this_thread() = std::move(label); }
+
+const std::string& thread_label() { return label_of_this_thread(); }
+
+void write(Level level, std::string_view message) {
+  const std::string& label = thread_label();
+  if (label.empty()) {
+    logger().log(to_spdlog(level), "{}", message);
+  } else {
+    logger().log(to_spdlog(level), "[{}] {}", label, message);
+  }
+}
+
+void print_line(std::string_view line) {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  // A run does not end because its terminal went away, so failures to print are not errors.
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace pentatron::log

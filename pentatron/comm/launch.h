@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pentatron::comm {
+
+// `pentatron launch --nproc-per-node N ...`: starts N processes of one machine by exec with torchrun's variables (RANK, LOCAL_RANK, WORLD_SIZE,
+// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), passes signals on, and when one dies ends the others (SIGTERM, then SIGKILL
+// after the grace) and returns its exit code.
+struct LaunchOptions {
+  int nproc_per_node = 1;
+  int nnodes = 1;
+  int node_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;  // 0: a free port (one node only)
+  int grace_seconds = 10;
+  std::vector<std::string> command;
+};
+[[nodiscard]] int launch(const LaunchOptions& options);
+// A TCP port of 127.0.0.1 that was free a moment ago.
+[[nodiscard]] int free_port();
+
+}  // namespace pentatron::comm

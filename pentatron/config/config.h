@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+// Plain structs that every room reads. Names are Megatron's destination names; the option tables (one file per room) fill them.
+// "Resolved" fields have been given their derived value by resolve() in validate.h: nothing downstream derives them again.
+namespace pentatron::config {
+
+struct ModelConfig {
+  std::int64_t num_layers = 0;
+  std::int64_t hidden_size = 0;
+  std::int64_t ffn_hidden_size = 0;      // resolved: 4h, with swiglu floor(8h/3/64)*64
+  std::int64_t num_attention_heads = 0;
+  std::int64_t kv_channels = 0;          // resolved: hidden_size / num_attention_heads
+  bool group_query_attention = false;
+  std::int64_t num_query_groups = 0;     // resolved: heads unless group_query_attention
+  std::int64_t max_position_embeddings = 0;
+  std::int64_t seq_length = 0;
+  std::int64_t vocab_size = 0;           // true vocabulary, from the tokenizer unless set
+  std::int64_t padded_vocab_size = 0;    // resolved: multiple of make_vocab_size_divisible_by * TP
+  std::int64_t make_vocab_size_divisible_by = 128;
+  bool untie_embeddings_and_output_weights = false;
+  std::string normalization = "LayerNorm";  // or RMSNorm
+  double layernorm_epsilon = 1e-5;          // --norm-epsilon
+  std::string position_embedding_type = "learned_absolute";  // or rope, none
+  std::int64_t rotary_base = 10000;
+  double rotary_percent = 1.0;
+  bool swiglu = false;                   // else tanh-GELU
+  bool add_bias_linear = true;           // --disable-bias-linear turns it off
+  bool add_qkv_bias = false;
+  double hidden_dropout = 0.1;
+  double attention_dropout = 0.1;
+  double init_method_std = 0.02;
+  std::uint64_t seed = 1234;
+  // Data-shaped masks (features.md 9.4)
+  bool reset_position_ids = false;
+  bool reset_attention_mask = false;
+  bool eod_mask_loss = false;
+};
+
+struct ParallelConfig {
+  std::int64_t world_size = 1;  // --world-size (threads, fake) or the launcher's WORLD_SIZE
+  std::int64_t rank = 0;
+  std::int64_t local_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  std::int64_t master_port = 29500;
+  std::int64_t tensor_model_parallel_size = 1;
+  std::int64_t pipeline_model_parallel_size = 1;
+  std::int64_t context_parallel_size = 1;
+  std::int64_t expert_model_parallel_size = 1;
+  std::int64_t data_parallel_size = 1;  // resolved: world / (tp * cp * pp)
+  bool sequence_parallel = false;
+  bool use_distributed_optimizer = false;
+  std::string distributed_backend = "gloo";  // nccl, gloo, threads, fake
+  std::int64_t distributed_timeout_minutes = 10;
+  std::int64_t cpu_threads_per_rank = 0;  // 0: all cores / local ranks
+};
+
+struct DataConfig {
+  std::vector<std::string> data_path;
+  std::string split = "969, 30, 1";
+  std::string data_cache_path;  // empty: <prefix>/cache/GPTDataset_indices
+  std::int64_t num_workers = 2;
+  std::string dataloader_type = "single";
+  bool mmap_bin_files = true;
+  std::string tokenizer_type;
+  std::string tokenizer_model;
+  std::string vocab_file;
+  std::string merge_file;
+  std::int64_t null_tokenizer_eod_id = -1;  // resolved
+  std::int64_t null_tokenizer_pad_id = -1;
+  bool mock_data = false;
+};
+
+struct OptimizerConfig {
+  std::string optimizer = "adam";  // or sgd
+  double lr = 0.0;
+  double min_lr = 0.0;
+  std::string lr_decay_style = "linear";  // constant, linear, cosine, inverse-square-root, WSD
+  std::optional<double> lr_warmup_fraction;
+  std::int64_t lr_warmup_iters = 0;
+  std::int64_t lr_warmup_samples = 0;
+  double lr_warmup_init = 0.0;
+  std::int64_t lr_decay_iters = 0;    // resolved: train_iters
+  std::int64_t lr_decay_samples = 0;
+  double weight_decay = 0.01;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+  double sgd_momentum = 0.9;
+  double clip_grad = 1.0;
+  bool override_opt_param_scheduler = false;
+  bool use_checkpoint_opt_param_scheduler = false;
+};
+
+struct TrainingConfig {
+  std::string precision = "fp32";  // fp32, bf16 (--bf16), fp64 (--fp64, tests)
+  std::int64_t micro_batch_size = 1;
+  std::int64_t global_batch_size = 0;  // resolved: micro_batch_size * dp
+  std::int64_t train_iters = 0;
+  std::int64_t train_samples = 0;
+  std::int64_t eval_interval = 0;  // 0: no evaluation during training
+  std::int64_t eval_iters = 100;
+  std::int64_t log_interval = 100;
+  bool log_throughput = false;
+  bool log_params_norm = false;
+  std::int64_t exit_interval = 0;
+  double exit_duration_in_mins = 0;
+  bool exit_signal_handler = false;
+  std::string exit_signal = "SIGTERM";
+  bool check_for_nan_in_loss_and_grad = true;
+  bool skip_train = false;
+  bool deterministic_mode = false;
+  std::string metrics_file;  // JSON lines, full precision
+  std::string device = "auto";
+};
+
+struct CheckpointConfig {
+  std::string save;
+  std::string load;
+  std::int64_t save_interval = 0;
+  std::int64_t save_retain_interval = 0;
+  std::int64_t keep_checkpoints = 0;  // newest K kept; 0: all
+  std::int64_t ckpt_step = 0;         // 0: the tracker's
+  bool finetune = false;
+  bool no_load_optim = false;
+  bool no_save_optim = false;
+  bool exit_on_missing_checkpoint = false;
+};
+
+struct RunConfig {
+  ModelConfig model;
+  ParallelConfig parallel;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  TrainingConfig training;
+  CheckpointConfig checkpoint;
+};
+
+}  // namespace pentatron::config

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "pentatron/datasets/token_dtype.h"
+
+namespace pentatron::datasets {
+
+class IndexFile;
+
+struct IndexHeader {
+  TokenDtype dtype = TokenDtype::kUint16;
+  std::int64_t num_sequences = 0;
+  std::int64_t num_document_entries = 0;  // documents + 1
+  bool has_modes = false;
+};
+
+// Bytes before the first table of an `.idx` file.
+inline constexpr std::size_t kIndexHeaderBytes = 34;
+
+// Checks a whole `.idx` image against itself and against the size of its `.bin` (bytes): magic, version, dtype, counts against the
+// size with checked arithmetic, lengths not negative, every offset the sum of the lengths before it, the document index (first 0,
+// never falling, last = sequences). Allocates nothing. `name` stands in the messages, which give the field, its byte offset, the
+// expected and the found value. Errors: ErrorKind::kData.
+[[nodiscard]] IndexHeader validate_index(std::span<const std::byte> index, std::uint64_t bin_size,
+                                         std::string_view name);
+
+[[nodiscard]] std::filesystem::path index_path(const std::string& prefix);
+[[nodiscard]] std::filesystem::path bin_path(const std::string& prefix);
+
+struct IndexedDatasetOptions {
+  bool mmap_bin_files = true;  // --no-mmap-bin-files: read the .bin with pread instead
+};
+
+// Read access to a corpus of tokens in Megatron's layout: `PREFIX.bin` holds the bare tokens, `PREFIX.idx` lengths, byte offsets and
+// the document index. Both files are checked at open; afterwards all methods are const and safe from any number of threads.
+class IndexedDataset final {
+ public:
+  // Errors: ErrorKind::kIo when a file cannot be opened, kData when one is damaged, kUnsupported for float tokens.
+  explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
+  ~IndexedDataset();
+  IndexedDataset(const IndexedDataset&) = delete;
+  IndexedDataset& operator=(const IndexedDataset&) = delete;
+
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
+  [[nodiscard]] TokenDtype dtype() const { return header_.dtype; }
+  [[nodiscard]] std::int64_t num_sequences() const { return header_.num_sequences; }
+  [[nodiscard]] std::int64_t num_documents() const { return header_.num_document_entries - 1; }
+  [[nodiscard]] std::int64_t num_tokens() const { return num_tokens_; }
+
+  // Tokens of a sequence.
+  [[nodiscard]] std::int32_t sequence_length(std::int64_t sequence) const;
+  // First and one-past-last sequence of a document.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> document_range(std::int64_t document) const;
+
+  // Copies `out.size()` tokens of a sequence from token `offset` on. Past the sequence's end: ErrorKind::kInternal.
+  void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const;
+
+ private:
+  class Bin;
+  class MappedBin;
+  class FileBin;
+
+  std::string prefix_;
+  IndexHeader header_;
+  std::int64_t num_tokens_ = 0;
+  std::unique_ptr<IndexFile> index_;
+  std::unique_ptr<Bin> bin_;
+};
+
+}  // namespace pentatron::datasets

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pentatron/nn/parameter.h"
+#include "pentatron/nn/step_context.h"
+
+namespace pentatron::nn {
+
+// Owns parameters and children in order of registration. Typed modules add `Tensor forward(const Tensor& x, StepContext&)`.
+class Module {
+ public:
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // Depth first, in order of registration: the order is the same on every rank of a stage.
+  void for_each_parameter(const std::function<void(Parameter&)>& visit);
+  [[nodiscard]] std::vector<Parameter*> parameters();
+
+ protected:
+  Module() = default;
+  Parameter& add_parameter(std::unique_ptr<Parameter> parameter);
+  template <typename M>
+  M& add_child(std::unique_ptr<M> child) {
+    M& reference = *child;
+    children_.push_back(std::move(child));
+    order_.push_back({nullptr, children_.back().get()});
+    return reference;
+  }
+
+ private:
+  struct Entry {
+    Parameter* parameter;
+    Module* child;
+  };
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<std::unique_ptr<Module>> children_;
+  std::vector<Entry> order_;
+};
+
+}  // namespace pentatron::nn

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "pentatron/tensor/batch_meta.h"
+#include "pentatron/tensor/precision.h"
+#include "pentatron/tensor/weight_grad_queue.h"
+
+namespace pentatron::ops {
+class LayerEventSink;
+}
+
+namespace pentatron::nn {
+
+enum class Phase { kTrain, kRecompute, kEvaluate, kPrefill, kDecode };
+
+class KvCache;  // declared in nn/kv_cache.h
+
+// Everything a forward needs besides its input. One object per micro-batch forward; passed by reference, never stored in a module.
+struct StepContext {
+  const BatchMeta& batch;
+  const PrecisionPolicy& policy;
+  std::uint64_t seed = 0;  // of the run; dropout sites mix it with their names
+  Phase phase = Phase::kTrain;
+  WeightGradQueue* weight_grads = nullptr;      // null: weight gradients at once
+  ops::LayerEventSink* layer_events = nullptr;  // null: no events
+  KvCache* kv_cache = nullptr;                  // prefill and decode
+
+  [[nodiscard]] bool training() const { return phase == Phase::kTrain || phase == Phase::kRecompute; }
+};
+
+}  // namespace pentatron::nn

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/tensor/tensor.h"
+
+// The facade: out-of-line wrappers of the library functions that are not methods of Tensor. Add here, never include ATen/ops
+// elsewhere. None of these draws random numbers.
+namespace pentatron::tensor {
+
+[[nodiscard]] Tensor empty(IntList shape, DType dtype, Device device = Device("cpu"));
+[[nodiscard]] Tensor zeros(IntList shape, DType dtype, Device device = Device("cpu"));
+[[nodiscard]] Tensor ones(IntList shape, DType dtype, Device device = Device("cpu"));
+[[nodiscard]] Tensor full(IntList shape, double value, DType dtype, Device device = Device("cpu"));
+[[nodiscard]] Tensor arange(std::int64_t end, DType dtype, Device device = Device("cpu"));
+[[nodiscard]] Tensor scalar(double value, DType dtype, Device device = Device("cpu"));
+[[nodiscard]] Tensor from_vector(const std::vector<std::int64_t>& values);
+[[nodiscard]] Tensor from_vector(const std::vector<std::int32_t>& values);
+[[nodiscard]] Tensor from_vector(const std::vector<float>& values);
+[[nodiscard]] Tensor from_vector(const std::vector<double>& values);
+// Borrowed memory: the caller keeps `data` alive as long as the tensor.
+[[nodiscard]] Tensor from_blob(void* data, IntList shape, DType dtype);
+[[nodiscard]] Tensor cat(const std::vector<Tensor>& parts, std::int64_t dim);
+[[nodiscard]] Tensor stack(const std::vector<Tensor>& parts, std::int64_t dim);
+[[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+// a_mk @ b_kn with fp32 accumulation; bf16 on a CPU without AVX512-BF16/AMX is converted to fp32 and rounded once.
+[[nodiscard]] Tensor matmul(const Tensor& a_mk, const Tensor& b_kn);
+// out_mn (+)= a_mk @ b_kn in out's dtype, without a temporary of out's size when dtypes agree or the library can accumulate.
+void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate);
+[[nodiscard]] bool all_finite(const Tensor& t);
+
+// Gradients are recorded between forward and backward only where a Backward is attached; op bodies run under NoGrad.
+class NoGrad final {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool previous_;
+};
+class EnableGrad final {
+ public:
+  EnableGrad();
+  ~EnableGrad();
+  EnableGrad(const EnableGrad&) = delete;
+  EnableGrad& operator=(const EnableGrad&) = delete;
+
+ private:
+  bool previous_;
+};
+[[nodiscard]] bool grad_enabled();
+
+// Called once in each rank thread: library threads, autograd on the calling thread only, gradients on.
+void set_up_rank_thread(int num_threads);
+// Called once in main: deterministic algorithms (without NaN fill), default settings that every process shares.
+void set_up_process(bool deterministic);
+
+}  // namespace pentatron::tensor
