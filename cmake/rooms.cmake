@@ -24,6 +24,12 @@ function(pentatron_use_flags target room)
   if(NOT room IN_LIST PENTATRON_TORCH_FREE_ROOMS)
     target_link_libraries(${target} PUBLIC torch::torch_cpu)
     target_precompile_headers(${target} REUSE_FROM pentatron_pch)
+    # Programs are compiled as the library is: -fPIE would make the precompiled header useless.
+    get_target_property(kind ${target} TYPE)
+    if(kind STREQUAL "EXECUTABLE")
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE -fPIC)
+    endif()
   endif()
 endfunction()
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes pentatron/config/known_options_*.cc: the options of Megatron-LM's training parser that no hand-written table has.
+"""Writes pentatron/config/known_options_*.cc: the options of Megatron-LM that no hand-written table has.
 
-Facts (spellings, destination, kind, default, choices) come from pentatron/config/testdata/megatron_options.json; class, topic
-and reason come from the rules below, first match wins. Run from the repository root: python3 tools/gen_known_options.py
+Facts (spellings, destination, kind, default, choices) come from pentatron/config/testdata/megatron_options.json;
+class, topic and reason come from the rules below, first match wins. Run: python3 tools/gen_known_options.py
 """
 import json
 import pathlib
@@ -12,7 +12,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "pentatron" / "config"
-ROWS_PER_FILE = 100
+ROWS_PER_FILE = 75
 
 # (pattern over the first spelling, class, topic, reason). Class P: planned, N: never.
 RULES = [
@@ -83,6 +83,8 @@ RULES = [
      "dumps Python objects or sets a Python logger; `pentatron checkpoint inspect` shows the parameters"),
     (r"--use-tp-pp-dp-mapping$", "P", "parallel", "another order of the rank grid's axes"),
     (r"--enable-experimental$", "N", "run", "an option either works here or is refused; drop it"),
+    (r"--fake-process-group$", "N", "parallel", "use --distributed-backend fake with --world-size and --rank"),
+    (r"--no-pad-vocab-size$", "P", "model", "the padded size is set by --padded-vocab-size or by rounding up"),
     (r"--no-initialization$", "P", "model", "weights without initial values only make sense before a full load"),
     (r"--init-model-with-meta-device$", "P", "model", "comes with fully sharded data parallelism"),
     (r"--data-parallel-random-init$", "N", "model",
@@ -213,8 +215,10 @@ def main():
         written.append(CONFIG / f"known_options_{number}.cc")
         written[-1].write_text("\n".join(text))
     table = ["// SPDX-License-Identifier: Apache-2.0", "// Written by tools/gen_known_options.py.", "#pragma once", "",
-             "#include <span>", "", '#include "pentatron/config/option_table.h"', "", "namespace pentatron::config {", "",
-             *[f"[[nodiscard]] std::span<const OptionSpec> known_options_{n}();" for n in range(1, len(chunks) + 1)], "",
+             "#include <span>", "", '#include "pentatron/config/option_table.h"', "",
+             "namespace pentatron::config {", "",
+             *[f"[[nodiscard]] std::span<const OptionSpec> known_options_{n}();"
+               for n in range(1, len(chunks) + 1)], "",
              "inline constexpr std::span<const OptionSpec> (*kKnownOptionTables[])() = {"
              + ", ".join(f"known_options_{n}" for n in range(1, len(chunks) + 1)) + "};", "",
              "}  // namespace pentatron::config", ""]

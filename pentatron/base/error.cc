@@ -5,28 +5,44 @@ namespace pentatron {
 
 std::string_view to_string(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kConfig: return "config";
-    case ErrorKind::kData: return "data";
-    case ErrorKind::kIo: return "io";
-    case ErrorKind::kCuda: return "cuda";
-    case ErrorKind::kComm: return "comm";
-    case ErrorKind::kCheckpoint: return "checkpoint";
-    case ErrorKind::kUnsupported: return "unsupported";
-    case ErrorKind::kInternal: return "internal";
+    case ErrorKind::kConfig:
+      return "config";
+    case ErrorKind::kData:
+      return "data";
+    case ErrorKind::kIo:
+      return "io";
+    case ErrorKind::kCuda:
+      return "cuda";
+    case ErrorKind::kComm:
+      return "comm";
+    case ErrorKind::kCheckpoint:
+      return "checkpoint";
+    case ErrorKind::kUnsupported:
+      return "unsupported";
+    case ErrorKind::kInternal:
+      return "internal";
   }
   return "internal";
 }
 
 int exit_code(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kConfig: return 2;
-    case ErrorKind::kData: return 3;
-    case ErrorKind::kIo: return 4;
-    case ErrorKind::kCuda: return 5;
-    case ErrorKind::kComm: return 6;
-    case ErrorKind::kCheckpoint: return 7;
-    case ErrorKind::kUnsupported: return 8;
-    case ErrorKind::kInternal: return 70;
+    case ErrorKind::kConfig:
+      return 2;
+    case ErrorKind::kData:
+      return 3;
+    case ErrorKind::kIo:
+      return 4;
+    case ErrorKind::kCuda:
+      return 5;
+    case ErrorKind::kComm:
+      return 6;
+    case ErrorKind::kCheckpoint:
+      return 7;
+    case ErrorKind::kUnsupported:
+      return 8;
+    case ErrorKind::kInternal:
+      return 70;
   }
   return 70;
 }

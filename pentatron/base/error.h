@@ -27,7 +27,8 @@ enum class ErrorKind {
 // unsupported 8, internal 70.
 [[nodiscard]] int exit_code(ErrorKind kind);
 
-// The one exception class. The message states what was expected, what came, and which option to change.
+// The one exception class. The message states what was expected, what came, and which option to
+// change.
 class Error final : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message, std::string_view file = {}, int line = 0);
@@ -55,7 +56,7 @@ template <typename... Args>
   ::pentatron::detail::throw_error(::pentatron::ErrorKind::kind, __FILE__, __LINE__, __VA_ARGS__)
 
 // A contract that outside data or a caller can break.
-#define PENTATRON_CHECK(condition, kind, ...)           \
-  do {                                                  \
+#define PENTATRON_CHECK(condition, kind, ...)             \
+  do {                                                    \
     if (!(condition)) PENTATRON_THROW(kind, __VA_ARGS__); \
   } while (false)

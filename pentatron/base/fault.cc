@@ -53,9 +53,9 @@ struct FaultPlan {
     const std::string_view number =
         colon == std::string_view::npos ? std::string_view() : rest.substr(colon + 1);
     const auto [stop, code] = std::from_chars(number.data(), number.data() + number.size(), n);
-    PENTATRON_CHECK(
-        kind && code == std::errc() && stop == number.data() + number.size() && n >= 1, kConfig,
-        "{} is '{}', expected [error:]<write|sync|rename|unlink>:<n from 1>", kStopVariable, text);
+    PENTATRON_CHECK(kind && code == std::errc() && stop == number.data() + number.size() && n >= 1,
+                    kConfig, "{} is '{}', expected [error:]<write|sync|rename|unlink>:<n from 1>",
+                    kStopVariable, text);
     active = true;
   }
 };

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <string_view>
 
-// Test-only switch. PENTATRON_FAULT_STOP_AT="<kind>:<n>" in the environment ends the process with SIGKILL right after the
-// n-th (from 1) write, sync, rename or unlink; "error:<kind>:<n>" makes that operation fail with ENOSPC instead.
-// PENTATRON_FAULT_LOG=<file> appends one line an operation, so that a test can count them. Unset: no cost but one branch.
+// Test-only switch. PENTATRON_FAULT_STOP_AT="<kind>:<n>" in the environment ends the process with
+// SIGKILL right after the n-th (from 1) write, sync, rename or unlink; "error:<kind>:<n>" makes
+// that operation fail with ENOSPC instead. PENTATRON_FAULT_LOG=<file> appends one line an
+// operation, so that a test can count them. Unset: no cost but one branch.
 namespace pentatron {
 
 enum class FaultKind { kWrite, kSync, kRename, kUnlink };
@@ -16,7 +17,8 @@ enum class FaultKind { kWrite, kSync, kRename, kUnlink };
 // Called after the operation succeeded.
 void fault_after(FaultKind kind, std::string_view path);
 
-// Planted faults of the parity suite: PENTATRON_PLANTED_FAULT=<name> or set_planted_fault(name) breaks one load-bearing line.
+// Planted faults of the parity suite: PENTATRON_PLANTED_FAULT=<name> or set_planted_fault(name)
+// breaks one load-bearing line.
 [[nodiscard]] bool planted_fault(std::string_view name);
 void set_planted_fault(std::string_view name);
 

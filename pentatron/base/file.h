@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-// Files: read-only maps, and writes that are either the old content or the new. Errors are ErrorKind::kIo and name the path
-// and the system's reason.
+// Files: read-only maps, and writes that are either the old content or the new. Errors are
+// ErrorKind::kIo and name the path and the system's reason.
 namespace pentatron {
 
 // Read-only memory map of a whole file; empty files map to an empty span.
@@ -32,9 +32,10 @@ class MappedFile final {
   std::size_t size_ = 0;
 };
 
-// A file written under a temporary name beside its final one. Nothing is visible under the final name before commit(), which
-// syncs the file, renames it and syncs the folder. Destroyed without commit: the temporary file is removed.
-// Every write, sync, rename and unlink passes fault_point() (see base/fault.h), so that tests can stop there.
+// A file written under a temporary name beside its final one. Nothing is visible under the final
+// name before commit(), which syncs the file, renames it and syncs the folder. Destroyed without
+// commit: the temporary file is removed. Every write, sync, rename and unlink passes fault_point()
+// (see base/fault.h), so that tests can stop there.
 class AtomicFile final {
  public:
   explicit AtomicFile(std::filesystem::path final_path);
@@ -55,8 +56,8 @@ class AtomicFile final {
   bool committed_ = false;
 };
 
-// A plain file written in place inside a folder that is itself temporary (a checkpoint being saved): create exclusively,
-// write, sync, close. Same fault points.
+// A plain file written in place inside a folder that is itself temporary (a checkpoint being
+// saved): create exclusively, write, sync, close. Same fault points.
 class OutputFile final {
  public:
   explicit OutputFile(std::filesystem::path path);

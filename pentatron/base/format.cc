@@ -45,11 +45,10 @@ CodePoint first_code_point(std::string_view text) {
 // surrogates, private use and noncharacters.
 bool unprintable(char32_t c) {
   constexpr std::array<std::pair<char32_t, char32_t>, 19> kRanges = {{
-      {0x00, 0x1f},     {0x7f, 0xa0},         {0xad, 0xad},       {0x600, 0x605},
-      {0x61c, 0x61c},   {0x6dd, 0x6dd},       {0x70f, 0x70f},     {0x1680, 0x1680},
-      {0x180e, 0x180e}, {0x2000, 0x200f},     {0x2028, 0x202f},   {0x205f, 0x206f},
-      {0x3000, 0x3000}, {0xd800, 0xf8ff},     {0xfeff, 0xfeff},   {0xfff0, 0xfffb},
-      {0xfffe, 0xffff}, {0xe0000, 0xe00ff},   {0xf0000, 0x10ffff},
+      {0x00, 0x1f},     {0x7f, 0xa0},     {0xad, 0xad},       {0x600, 0x605},      {0x61c, 0x61c},
+      {0x6dd, 0x6dd},   {0x70f, 0x70f},   {0x1680, 0x1680},   {0x180e, 0x180e},    {0x2000, 0x200f},
+      {0x2028, 0x202f}, {0x205f, 0x206f}, {0x3000, 0x3000},   {0xd800, 0xf8ff},    {0xfeff, 0xfeff},
+      {0xfff0, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0xe00ff}, {0xf0000, 0x10ffff},
   }};
   for (const auto& [first, last] : kRanges) {
     if (c >= first && c <= last) return true;
@@ -85,8 +84,7 @@ std::string python_repr_float(double value) {
   std::array<char, 40> buffer{};
   const auto written = std::to_chars(buffer.data(), buffer.data() + buffer.size(), std::abs(value),
                                      std::chars_format::scientific);
-  const std::string_view text(buffer.data(),
-                              static_cast<std::size_t>(written.ptr - buffer.data()));
+  const std::string_view text(buffer.data(), static_cast<std::size_t>(written.ptr - buffer.data()));
   const std::size_t mark = text.find('e');
   const int exponent = std::atoi(std::string(text.substr(mark + 1)).c_str());
   std::string digits(1, text[0]);
@@ -154,8 +152,6 @@ std::string python_json_text(std::string_view value) {
       append_escape(out, c.value);
     } else if (code >= 0x20 && code < 0x7f) {
       out += static_cast<char>(code);
-    } else if (code == 0x7f) {
-      out += '\x7f';  // json.dumps leaves DEL alone
     } else if (code < 0x10000) {
       out += fmt::format("\\u{:04x}", code);
     } else {

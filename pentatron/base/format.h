@@ -37,17 +37,15 @@ template <PythonText T>
   return python_repr_text(value);
 }
 template <typename T>
-  requires std::same_as<T, bool>
-[[nodiscard]] std::string python_repr(T value) {
-  return value ? "True" : "False";
-}
+requires std::same_as<T, bool>
+[[nodiscard]] std::string python_repr(T value) { return value ? "True" : "False"; }
 template <std::floating_point T>
 [[nodiscard]] std::string python_repr(T value) {
   return python_repr_float(static_cast<double>(value));
 }
 template <std::integral T>
-  requires(!std::same_as<T, bool> && !std::same_as<T, char>)
-[[nodiscard]] std::string python_repr(T value) {
+requires(!std::same_as<T, bool> && !std::same_as<T, char>) [[nodiscard]] std::string
+    python_repr(T value) {
   return std::to_string(value);
 }
 [[nodiscard]] inline std::string python_repr(std::nullopt_t) { return "None"; }

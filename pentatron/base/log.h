@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-// Logging: one line a message, to standard error, labelled with the calling thread's rank. Training lines (Megatron's
-// format) go to standard output through print_line, whole lines only.
+// Logging: one line a message, to standard error, labelled with the calling thread's rank. Training
+// lines (Megatron's format) go to standard output through print_line, whole lines only.
 namespace pentatron::log {
 
 enum class Level { kDebug, kInfo, kWarn, kError };

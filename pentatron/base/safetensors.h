@@ -13,12 +13,14 @@
 
 #include "pentatron/base/file.h"
 
-// The safetensors format: u64 header length, JSON header, data. The reader enforces every rule of the format's audit: header
-// length <= 100,000,000 and <= file size, first byte '{', UTF-8, no duplicate keys, string metadata, known dtypes, checked
-// products, offsets that start at 0 and leave no hole or overlap, end equal to the file size. Errors: ErrorKind::kData.
+// The safetensors format: u64 header length, JSON header, data. The reader enforces every rule of
+// the format's audit: header length <= 100,000,000 and <= file size, first byte '{', UTF-8, no
+// duplicate keys, string metadata, known dtypes, checked products, offsets that start at 0 and
+// leave no hole or overlap, end equal to the file size. Errors: ErrorKind::kData.
 namespace pentatron {
 
-// dtype names as the format spells them: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2 U16 U32 U64.
+// dtype names as the format spells them: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2
+// U16 U32 U64.
 [[nodiscard]] std::optional<std::size_t> safetensors_item_bytes(std::string_view dtype);
 
 struct SafetensorsEntry {
@@ -57,9 +59,10 @@ struct SafetensorsItem {
   std::span<const std::byte> bytes;  // row-major, length = product(shape) * item size
 };
 
-// Header text for items laid out in the given order (padded with spaces to 8 bytes), without the length word.
-[[nodiscard]] std::string make_safetensors_header(std::span<const SafetensorsItem> items,
-                                                  const std::map<std::string, std::string>& metadata);
+// Header text for items laid out in the given order (padded with spaces to 8 bytes), without the
+// length word.
+[[nodiscard]] std::string make_safetensors_header(
+    std::span<const SafetensorsItem> items, const std::map<std::string, std::string>& metadata);
 
 // Writes through `sink(bytes)`; the caller owns atomicity and checksums.
 template <typename Sink>

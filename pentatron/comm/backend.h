@@ -22,15 +22,17 @@ class Backend {
   // `ranks` ascending world ranks, this rank among them; `name` equal on all members and unique.
   [[nodiscard]] virtual std::unique_ptr<Group> make_group(const std::vector<std::int64_t>& ranks,
                                                           const std::string& name) = 0;
-  // This rank failed: peers that wait for it get a kComm error with this message instead of hanging.
+  // This rank failed: peers that wait for it get a kComm error with this message instead of
+  // hanging.
   virtual void poison(const std::string& message) = 0;
   // Called before destruction on every rank in a clean run.
   virtual void shutdown() = 0;
 };
 
-// N ranks as threads of this process: deterministic (reductions in order of rank), data is copied, each meeting compares a fingerprint
-// of op, dtype, sizes and sequence number, an exception in one rank poisons all groups. Runs `body` once per rank on its own
-// thread (label set, library threads = threads_per_rank) and rethrows the first rank's error after all have ended.
+// N ranks as threads of this process: deterministic (reductions in order of rank), data is copied,
+// each meeting compares a fingerprint of op, dtype, sizes and sequence number, an exception in one
+// rank poisons all groups. Runs `body` once per rank on its own thread (label set, library threads
+// = threads_per_rank) and rethrows the first rank's error after all have ended.
 struct ThreadsOptions {
   std::int64_t world_size = 1;
   int threads_per_rank = 1;
@@ -38,7 +40,8 @@ struct ThreadsOptions {
 };
 void run_threads(const ThreadsOptions& options, const std::function<void(Backend&)>& body);
 
-// Processes over TCP: the library's Gloo; rank 0 serves the rendezvous store at master_addr:master_port.
+// Processes over TCP: the library's Gloo; rank 0 serves the rendezvous store at
+// master_addr:master_port.
 struct GlooOptions {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
@@ -48,9 +51,10 @@ struct GlooOptions {
 };
 [[nodiscard]] std::unique_ptr<Backend> make_gloo_backend(const GlooOptions& options);
 
-// Rank `rank` of any world without peers: collectives act as if all members held this rank's data (all-reduce sum multiplies by
-// size), receives give zeros. For dry runs and memory planning.
-[[nodiscard]] std::unique_ptr<Backend> make_fake_backend(std::int64_t rank, std::int64_t world_size);
+// Rank `rank` of any world without peers: collectives act as if all members held this rank's data
+// (all-reduce sum multiplies by size), receives give zeros. For dry runs and memory planning.
+[[nodiscard]] std::unique_ptr<Backend> make_fake_backend(std::int64_t rank,
+                                                         std::int64_t world_size);
 
 // world_size 1.
 [[nodiscard]] std::unique_ptr<Backend> make_single_backend();

@@ -13,8 +13,8 @@ namespace pentatron::comm {
 
 enum class ReduceOp { kSum, kMax, kMin };
 
-// A started operation. wait() must be called (destroying an unfinished one waits); on CUDA it makes the current stream wait.
-// Tensors given to the operation live until then.
+// A started operation. wait() must be called (destroying an unfinished one waits); on CUDA it makes
+// the current stream wait. Tensors given to the operation live until then.
 class Work {
  public:
   virtual ~Work() = default;
@@ -22,9 +22,10 @@ class Work {
 };
 using WorkPtr = std::unique_ptr<Work>;
 
-// Ranks that talk to each other, with NCCL's semantics: every member calls the same operations in the same order; a send ends
-// when it was received; tensors are contiguous, sizes and dtypes agree. A failure of any member is an ErrorKind::kComm error in all of
-// them, naming the group, the operation and the rank. A group of one rank does nothing but copy.
+// Ranks that talk to each other, with NCCL's semantics: every member calls the same operations in
+// the same order; a send ends when it was received; tensors are contiguous, sizes and dtypes agree.
+// A failure of any member is an ErrorKind::kComm error in all of them, naming the group, the
+// operation and the rank. A group of one rank does nothing but copy.
 class Group {
  public:
   virtual ~Group() = default;
@@ -39,8 +40,10 @@ class Group {
   [[nodiscard]] virtual WorkPtr all_gather(Tensor out, Tensor in) = 0;
   // out = this rank's slice (along dim 0) of the reduced `in`.
   [[nodiscard]] virtual WorkPtr reduce_scatter(Tensor out, Tensor in, ReduceOp op) = 0;
-  // Rows of `in` cut by in_splits go to the members in order; rows from member i fill out_splits[i] rows of `out`.
-  [[nodiscard]] virtual WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> out_splits,
+  // Rows of `in` cut by in_splits go to the members in order; rows from member i fill out_splits[i]
+  // rows of `out`.
+  [[nodiscard]] virtual WorkPtr all_to_all(Tensor out, Tensor in,
+                                           std::vector<std::int64_t> out_splits,
                                            std::vector<std::int64_t> in_splits) = 0;
   [[nodiscard]] virtual WorkPtr broadcast(Tensor t, int root) = 0;
   [[nodiscard]] virtual WorkPtr send(Tensor t, int peer) = 0;
@@ -50,8 +53,9 @@ class Group {
 
 // Blocking forms.
 void all_reduce(Group& group, Tensor t, ReduceOp op = ReduceOp::kSum);
-[[nodiscard]] Tensor all_gather(Group& group, const Tensor& in);       // new tensor, dim 0 times size
-[[nodiscard]] Tensor reduce_scatter(Group& group, const Tensor& in);   // new tensor, dim 0 divided by size
+[[nodiscard]] Tensor all_gather(Group& group, const Tensor& in);  // new tensor, dim 0 times size
+[[nodiscard]] Tensor reduce_scatter(Group& group,
+                                    const Tensor& in);  // new tensor, dim 0 divided by size
 // Small host values (fp64), e.g. agreement on counts and flags.
 [[nodiscard]] double all_reduce_value(Group& group, double value, ReduceOp op = ReduceOp::kSum);
 // Every member's bytes, in order of rank (sizes may differ, bounded to 1 GiB together).

@@ -7,9 +7,10 @@
 
 namespace pentatron::comm {
 
-// `pentatron launch --nproc-per-node N ...`: starts N processes of one machine by exec with torchrun's variables (RANK, LOCAL_RANK, WORLD_SIZE,
-// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), passes signals on, and when one dies ends the others (SIGTERM, then SIGKILL
-// after the grace) and returns its exit code.
+// `pentatron launch --nproc-per-node N ...`: starts N processes of one machine by exec with
+// torchrun's variables (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
+// passes signals on, and when one dies ends the others (SIGTERM, then SIGKILL after the grace) and
+// returns its exit code.
 struct LaunchOptions {
   int nproc_per_node = 1;
   int nnodes = 1;

@@ -8,7 +8,8 @@
 
 namespace pentatron::comm {
 
-// One axis of the grid, fastest first. An axis may be factored: factors multiply to its size, the first factor is the slowest
+// One axis of the grid, fastest first. An axis may be factored: factors multiply to its size, the
+// first factor is the slowest
 // ("tp" = "tp_kv"(2) x "tp_rep"(2): rank t has tp_kv = t / 2 and tp_rep = t % 2).
 struct AxisFactor {
   std::string name;
@@ -20,10 +21,12 @@ struct Axis {
   std::vector<AxisFactor> factors;
 };
 
-// Pure map between world ranks and coordinates on named axes. The first axis varies fastest (Megatron's tp-cp-ep-dp-pp).
+// Pure map between world ranks and coordinates on named axes. The first axis varies fastest
+// (Megatron's tp-cp-ep-dp-pp).
 class RankGrid final {
  public:
-  // Sizes >= 1, names unique over axes and factors, factors multiply to their axis: config errors otherwise.
+  // Sizes >= 1, names unique over axes and factors, factors multiply to their axis: config errors
+  // otherwise.
   explicit RankGrid(std::vector<Axis> axes);
 
   [[nodiscard]] std::int64_t world_size() const { return world_size_; }
@@ -34,18 +37,21 @@ class RankGrid final {
   // Rank with `rank`'s coordinates except the given axis or factor.
   [[nodiscard]] std::int64_t with_coordinate(std::int64_t rank, std::string_view axis_or_factor,
                                              std::int64_t coordinate) const;
-  // World ranks that differ from `rank` only on the given axes or factors, ascending by (last named slowest in grid order).
+  // World ranks that differ from `rank` only on the given axes or factors, ascending by (last named
+  // slowest in grid order).
   [[nodiscard]] std::vector<std::int64_t> group_of(std::int64_t rank,
                                                    const std::vector<std::string>& axes) const;
   // All groups of these axes, each once, ordered by their first rank.
-  [[nodiscard]] std::vector<std::vector<std::int64_t>> groups(const std::vector<std::string>& axes) const;
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> groups(
+      const std::vector<std::string>& axes) const;
   // "tp 1, pp 0, dp 3" (axes of size 1 left out).
   [[nodiscard]] std::string describe(std::int64_t rank) const;
   // The whole grid as a small table for the log.
   [[nodiscard]] std::string to_string() const;
 
  private:
-  struct Digit {  // the grid as a mixed-radix number: one digit per factor (or unfactored axis), fastest first
+  struct Digit {  // the grid as a mixed-radix number: one digit per factor (or unfactored axis),
+                  // fastest first
     std::string axis;
     std::string name;
     std::int64_t size;

@@ -7,31 +7,32 @@
 #include <string>
 #include <vector>
 
-// Plain structs that every room reads. Names are Megatron's destination names; the option tables (one file per room) fill them.
-// "Resolved" fields have been given their derived value by resolve() in validate.h: nothing downstream derives them again.
+// Plain structs that every room reads. Names are Megatron's destination names; the option tables
+// (one file per room) fill them. "Resolved" fields have been given their derived value by resolve()
+// in validate.h: nothing downstream derives them again.
 namespace pentatron::config {
 
 struct ModelConfig {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
-  std::int64_t ffn_hidden_size = 0;      // resolved: 4h, with swiglu floor(8h/3/64)*64
+  std::int64_t ffn_hidden_size = 0;  // resolved: 4h, with swiglu floor(8h/3/64)*64
   std::int64_t num_attention_heads = 0;
-  std::int64_t kv_channels = 0;          // resolved: hidden_size / num_attention_heads
+  std::int64_t kv_channels = 0;  // resolved: hidden_size / num_attention_heads
   bool group_query_attention = false;
-  std::int64_t num_query_groups = 0;     // resolved: heads unless group_query_attention
+  std::int64_t num_query_groups = 0;  // resolved: heads unless group_query_attention
   std::int64_t max_position_embeddings = 0;
   std::int64_t seq_length = 0;
-  std::int64_t vocab_size = 0;           // true vocabulary, from the tokenizer unless set
-  std::int64_t padded_vocab_size = 0;    // resolved: multiple of make_vocab_size_divisible_by * TP
+  std::int64_t vocab_size = 0;         // true vocabulary, from the tokenizer unless set
+  std::int64_t padded_vocab_size = 0;  // resolved: multiple of make_vocab_size_divisible_by * TP
   std::int64_t make_vocab_size_divisible_by = 128;
   bool untie_embeddings_and_output_weights = false;
-  std::string normalization = "LayerNorm";  // or RMSNorm
-  double layernorm_epsilon = 1e-5;          // --norm-epsilon
+  std::string normalization = "LayerNorm";                   // or RMSNorm
+  double layernorm_epsilon = 1e-5;                           // --norm-epsilon
   std::string position_embedding_type = "learned_absolute";  // or rope, none
   std::int64_t rotary_base = 10000;
   double rotary_percent = 1.0;
-  bool swiglu = false;                   // else tanh-GELU
-  bool add_bias_linear = true;           // --disable-bias-linear turns it off
+  bool swiglu = false;          // else tanh-GELU
+  bool add_bias_linear = true;  // --disable-bias-linear turns it off
   bool add_qkv_bias = false;
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
@@ -74,6 +75,8 @@ struct DataConfig {
   std::string merge_file;
   std::int64_t null_tokenizer_eod_id = -1;  // resolved
   std::int64_t null_tokenizer_pad_id = -1;
+  std::int64_t null_tokenizer_vocab_size =
+      0;  // resolved: --vocab-size as given, without the end token
   bool mock_data = false;
 };
 
@@ -86,7 +89,7 @@ struct OptimizerConfig {
   std::int64_t lr_warmup_iters = 0;
   std::int64_t lr_warmup_samples = 0;
   double lr_warmup_init = 0.0;
-  std::int64_t lr_decay_iters = 0;    // resolved: train_iters
+  std::int64_t lr_decay_iters = 0;  // resolved: train_iters
   std::int64_t lr_decay_samples = 0;
   double weight_decay = 0.01;
   double adam_beta1 = 0.9;

@@ -56,10 +56,11 @@ IndexHeader read_header(std::span<const std::byte> index, std::string_view name)
   PENTATRON_CHECK(num_sequences <= index.size() / 12, kData,
                   "{}: number of sequences at byte {}: found {}, too many for a file of {} bytes",
                   name, kSequencesOffset, num_sequences, index.size());
-  PENTATRON_CHECK(num_entries >= 1 && num_entries <= index.size() / 8, kData,
-                  "{}: entries of the document index at byte {}: found {}, expected 1 or more and no "
-                  "more than fit into a file of {} bytes",
-                  name, kDocumentsOffset, num_entries, index.size());
+  PENTATRON_CHECK(
+      num_entries >= 1 && num_entries <= index.size() / 8, kData,
+      "{}: entries of the document index at byte {}: found {}, expected 1 or more and no "
+      "more than fit into a file of {} bytes",
+      name, kDocumentsOffset, num_entries, index.size());
   const std::uint64_t plain = kIndexHeaderBytes + 12 * num_sequences + 8 * num_entries;
   PENTATRON_CHECK(index.size() == plain || index.size() == plain + num_sequences, kData,
                   "{}: size: expected {} bytes for {} sequences and {} document entries ({} with "
@@ -91,12 +92,12 @@ void check_sequences(std::span<const std::byte> index, const IndexHeader& header
     // At most 2^31 * 8 is added for every 12 bytes of a file: no overflow below 2^29 TB of index.
     expected += static_cast<std::uint64_t>(length) * token_bytes;
     PENTATRON_CHECK(expected <= bin_size, kData,
-                    "{}: sequence {} ends at byte {} of the .bin file, which has {} bytes only", name,
-                    i, expected, bin_size);
+                    "{}: sequence {} ends at byte {} of the .bin file, which has {} bytes only",
+                    name, i, expected, bin_size);
   }
   PENTATRON_CHECK(expected == bin_size, kData,
-                  "{}: the sequences hold {} bytes ({} tokens of {}), but the .bin file has {}", name,
-                  expected, expected / token_bytes, to_string(header.dtype), bin_size);
+                  "{}: the sequences hold {} bytes ({} tokens of {}), but the .bin file has {}",
+                  name, expected, expected / token_bytes, to_string(header.dtype), bin_size);
 }
 
 void check_documents(std::span<const std::byte> index, const IndexHeader& header,
@@ -111,14 +112,15 @@ void check_documents(std::span<const std::byte> index, const IndexHeader& header
                     "{}: first entry of the document index at byte {}: expected 0, found {}", name,
                     documents_at, entry);
     PENTATRON_CHECK(entry >= previous && entry <= header.num_sequences, kData,
-                    "{}: entry {} of the document index at byte {}: expected {} to {}, found {}", name,
-                    i, documents_at + 8 * i, previous, header.num_sequences, entry);
+                    "{}: entry {} of the document index at byte {}: expected {} to {}, found {}",
+                    name, i, documents_at + 8 * i, previous, header.num_sequences, entry);
     previous = entry;
   }
-  PENTATRON_CHECK(previous == header.num_sequences, kData,
-                  "{}: last entry of the document index at byte {}: expected the number of sequences "
-                  "{}, found {}",
-                  name, documents_at + 8 * (count - 1), header.num_sequences, previous);
+  PENTATRON_CHECK(
+      previous == header.num_sequences, kData,
+      "{}: last entry of the document index at byte {}: expected the number of sequences "
+      "{}, found {}",
+      name, documents_at + 8 * (count - 1), header.num_sequences, previous);
 }
 
 template <typename T>
@@ -211,8 +213,10 @@ class IndexedDataset::FileBin final : public Bin {
       if (count < 0 && errno == EINTR) continue;
       PENTATRON_CHECK(count >= 0, kIo, "{}: cannot read {} bytes at {}: {}", path_.string(), bytes,
                       offset, std::generic_category().message(errno));
-      PENTATRON_CHECK(count > 0, kIo, "{}: ended at byte {}, expected {} bytes at {}: it was cut while "
-                      "in use", path_.string(), offset + done, bytes, offset);
+      PENTATRON_CHECK(count > 0, kIo,
+                      "{}: ended at byte {}, expected {} bytes at {}: it was cut while "
+                      "in use",
+                      path_.string(), offset + done, bytes, offset);
       done += static_cast<std::uint64_t>(count);
     }
     widen_tokens(dtype, buffer, out);
@@ -243,10 +247,9 @@ IndexedDataset::IndexedDataset(std::string prefix, IndexedDatasetOptions options
     bin_ = std::make_unique<FileBin>(bin);
   }
   header_ = validate_index(index_->bytes(), bin_->size(), index_path(prefix_).string());
-  PENTATRON_CHECK(
-      header_.dtype != TokenDtype::kFloat32 && header_.dtype != TokenDtype::kFloat64, kUnsupported,
-      "{}: holds numbers of dtype {}; token ids must be integers", bin.string(),
-      to_string(header_.dtype));
+  PENTATRON_CHECK(header_.dtype != TokenDtype::kFloat32 && header_.dtype != TokenDtype::kFloat64,
+                  kUnsupported, "{}: holds numbers of dtype {}; token ids must be integers",
+                  bin.string(), to_string(header_.dtype));
   num_tokens_ = static_cast<std::int64_t>(bin_->size()) / byte_size(header_.dtype);
 }
 
@@ -272,8 +275,8 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset,
   const std::int64_t length = sequence_length(sequence);
   const auto count = static_cast<std::int64_t>(out.size());
   PENTATRON_CHECK(offset >= 0 && offset <= length && count <= length - offset, kInternal,
-                  "{}: tokens {} to {} of sequence {}, which has {}", prefix_, offset, offset + count,
-                  sequence, length);
+                  "{}: tokens {} to {} of sequence {}, which has {}", prefix_, offset,
+                  offset + count, sequence, length);
   if (count == 0) return;
   const std::size_t at = kIndexHeaderBytes + 4 * static_cast<std::size_t>(header_.num_sequences) +
                          8 * static_cast<std::size_t>(sequence);

@@ -26,10 +26,11 @@ struct IndexHeader {
 // Bytes before the first table of an `.idx` file.
 inline constexpr std::size_t kIndexHeaderBytes = 34;
 
-// Checks a whole `.idx` image against itself and against the size of its `.bin` (bytes): magic, version, dtype, counts against the
-// size with checked arithmetic, lengths not negative, every offset the sum of the lengths before it, the document index (first 0,
-// never falling, last = sequences). Allocates nothing. `name` stands in the messages, which give the field, its byte offset, the
-// expected and the found value. Errors: ErrorKind::kData.
+// Checks a whole `.idx` image against itself and against the size of its `.bin` (bytes): magic,
+// version, dtype, counts against the size with checked arithmetic, lengths not negative, every
+// offset the sum of the lengths before it, the document index (first 0, never falling, last =
+// sequences). Allocates nothing. `name` stands in the messages, which give the field, its byte
+// offset, the expected and the found value. Errors: ErrorKind::kData.
 [[nodiscard]] IndexHeader validate_index(std::span<const std::byte> index, std::uint64_t bin_size,
                                          std::string_view name);
 
@@ -40,11 +41,13 @@ struct IndexedDatasetOptions {
   bool mmap_bin_files = true;  // --no-mmap-bin-files: read the .bin with pread instead
 };
 
-// Read access to a corpus of tokens in Megatron's layout: `PREFIX.bin` holds the bare tokens, `PREFIX.idx` lengths, byte offsets and
-// the document index. Both files are checked at open; afterwards all methods are const and safe from any number of threads.
+// Read access to a corpus of tokens in Megatron's layout: `PREFIX.bin` holds the bare tokens,
+// `PREFIX.idx` lengths, byte offsets and the document index. Both files are checked at open;
+// afterwards all methods are const and safe from any number of threads.
 class IndexedDataset final {
  public:
-  // Errors: ErrorKind::kIo when a file cannot be opened, kData when one is damaged, kUnsupported for float tokens.
+  // Errors: ErrorKind::kIo when a file cannot be opened, kData when one is damaged, kUnsupported
+  // for float tokens.
   explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
   ~IndexedDataset();
   IndexedDataset(const IndexedDataset&) = delete;
@@ -61,7 +64,8 @@ class IndexedDataset final {
   // First and one-past-last sequence of a document.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> document_range(std::int64_t document) const;
 
-  // Copies `out.size()` tokens of a sequence from token `offset` on. Past the sequence's end: ErrorKind::kInternal.
+  // Copies `out.size()` tokens of a sequence from token `offset` on. Past the sequence's end:
+  // ErrorKind::kInternal.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const;
 
  private:

@@ -48,9 +48,10 @@ IndexedDatasetWriter::IndexedDatasetWriter(std::string prefix, TokenDtype dtype,
   PENTATRON_CHECK(dtype_ == TokenDtype::kUint16 || dtype_ == TokenDtype::kInt32, kInternal,
                   "{}: the writer knows uint16 and int32, not {}", prefix_, to_string(dtype_));
   for (const auto& path : {bin_path(prefix_), index_path(prefix_)}) {
-    PENTATRON_CHECK(overwrite || !std::filesystem::exists(path), kConfig,
-                    "{} exists already: choose another --output-prefix, or pass --force to replace it",
-                    path.string());
+    PENTATRON_CHECK(
+        overwrite || !std::filesystem::exists(path), kConfig,
+        "{} exists already: choose another --output-prefix, or pass --force to replace it",
+        path.string());
   }
   const std::filesystem::path folder = bin_path(prefix_).parent_path();
   if (!folder.empty()) create_folders(folder);
@@ -68,15 +69,15 @@ void IndexedDatasetWriter::flush() {
 void IndexedDatasetWriter::add_sequence(std::span<const std::int32_t> tokens) {
   constexpr std::size_t kLimit = std::numeric_limits<std::int32_t>::max();
   PENTATRON_CHECK(tokens.size() <= kLimit, kData,
-                  "{}: document {} has {} tokens; the format holds at most {} in a sequence", prefix_,
-                  num_documents(), tokens.size(), kLimit);
+                  "{}: document {} has {} tokens; the format holds at most {} in a sequence",
+                  prefix_, num_documents(), tokens.size(), kLimit);
   const std::int32_t limit = dtype_ == TokenDtype::kUint16
                                  ? std::numeric_limits<std::uint16_t>::max()
                                  : std::numeric_limits<std::int32_t>::max();
   for (const std::int32_t token : tokens) {
     PENTATRON_CHECK(token >= 0 && token <= limit, kData,
-                    "{}: document {} has token {}; {} holds 0 to {}", prefix_, num_documents(), token,
-                    to_string(dtype_), limit);
+                    "{}: document {} has token {}; {} holds 0 to {}", prefix_, num_documents(),
+                    token, to_string(dtype_), limit);
     if (dtype_ == TokenDtype::kUint16) {
       append(buffer_, static_cast<std::uint16_t>(token));
     } else {

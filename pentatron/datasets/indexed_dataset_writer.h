@@ -16,18 +16,21 @@ class AtomicFile;
 
 namespace pentatron::datasets {
 
-// Writes a corpus in Megatron's layout. Tokens stream to disk; 4 bytes a sequence and a document stay in memory. Both files are
-// written under temporary names; finish() makes the `.bin` visible, then the `.idx`, so an index never stands without its tokens.
-// Destroyed without finish(): nothing is left.
+// Writes a corpus in Megatron's layout. Tokens stream to disk; 4 bytes a sequence and a document
+// stay in memory. Both files are written under temporary names; finish() makes the `.bin` visible,
+// then the `.idx`, so an index never stands without its tokens. Destroyed without finish(): nothing
+// is left.
 class IndexedDatasetWriter final {
  public:
-  // `overwrite` false: ErrorKind::kConfig when PREFIX.bin or PREFIX.idx exists. The folder of the prefix is made when missing.
+  // `overwrite` false: ErrorKind::kConfig when PREFIX.bin or PREFIX.idx exists. The folder of the
+  // prefix is made when missing.
   IndexedDatasetWriter(std::string prefix, TokenDtype dtype, bool overwrite = false);
   ~IndexedDatasetWriter();
   IndexedDatasetWriter(const IndexedDatasetWriter&) = delete;
   IndexedDatasetWriter& operator=(const IndexedDatasetWriter&) = delete;
 
-  // One sequence (a sentence, or a whole document). A token that the dtype cannot hold: ErrorKind::kData.
+  // One sequence (a sentence, or a whole document). A token that the dtype cannot hold:
+  // ErrorKind::kData.
   void add_sequence(std::span<const std::int32_t> tokens);
   // Closes the document of all sequences added since the last call (none: an empty document).
   void end_document();

@@ -9,8 +9,9 @@
 
 namespace pentatron::datasets {
 
-// NumPy's legacy RandomState(seed): MT19937 with the scalar seeding of the original authors, and shuffle() as Fisher-Yates from
-// the end with masked rejection. The order of the training data rests on it, so it equals NumPy's draw for draw.
+// NumPy's legacy RandomState(seed): MT19937 with the scalar seeding of the original authors, and
+// shuffle() as Fisher-Yates from the end with masked rejection. The order of the training data
+// rests on it, so it equals NumPy's draw for draw.
 class NumpyRandomState final {
  public:
   // `seed` must be in [0, 2^32); else ErrorKind::kConfig (NumPy refuses it too).

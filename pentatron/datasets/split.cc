@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "pentatron/base/error.h"
@@ -41,8 +42,8 @@ std::vector<double> parse_numbers(std::string_view text) {
   while (true) {
     const std::size_t comma = rest.find(',');
     std::string_view field = trim(rest.substr(0, comma));
-    PENTATRON_CHECK(!field.empty(), kConfig, "--split \"{}\": a number is missing; expected {}", text,
-                    kSplitHelp);
+    PENTATRON_CHECK(!field.empty(), kConfig, "--split \"{}\": a number is missing; expected {}",
+                    text, kSplitHelp);
     while (!field.empty()) {
       std::size_t length = 0;
       while (length < field.size() && !is_space(field[length])) ++length;
@@ -115,6 +116,8 @@ SampleCounts samples_asked(std::int64_t train_iters, std::int64_t eval_interval,
                   train_iters, eval_interval, eval_iters);
   PENTATRON_CHECK(global_batch_size > 0, kConfig, "--global-batch-size {} must be at least 1",
                   global_batch_size);
+  PENTATRON_CHECK(train_iters < std::numeric_limits<std::int64_t>::max(), kConfig,
+                  "--train-iters {} is too large", train_iters);
   const std::int64_t evaluations = eval_interval == 0 ? 1 : train_iters / eval_interval + 1;
   SampleCounts counts;
   counts.train = checked_product(train_iters, global_batch_size);

@@ -21,13 +21,14 @@ struct SplitMatrix {
   std::array<std::optional<std::pair<double, double>>, 3> ranges;
 };
 
-// Reads `--split`, e.g. "969, 30, 1", "99,1" or "100" (all training). One to three numbers of the pattern [.0-9]+ separated by
-// commas or spaces, none negative, not all zero; missing ones are 0. Megatron picks numbers out of any text; here anything else
-// (signs, letters, a fourth number) is ErrorKind::kConfig.
+// Reads `--split`, e.g. "969, 30, 1", "99,1" or "100" (all training). One to three numbers of the
+// pattern [.0-9]+ separated by commas or spaces, none negative, not all zero; missing ones are 0.
+// Megatron picks numbers out of any text; here anything else (signs, letters, a fourth number) is
+// ErrorKind::kConfig.
 [[nodiscard]] SplitMatrix parse_split(std::string_view text);
 
-// First and one-past-last sequence of a part of a corpus of `num_sequences`: round(fraction * N), halves to even. An empty part
-// gives an empty range.
+// First and one-past-last sequence of a part of a corpus of `num_sequences`: round(fraction * N),
+// halves to even. An empty part gives an empty range.
 [[nodiscard]] std::pair<std::int64_t, std::int64_t> split_range(const SplitMatrix& matrix,
                                                                 DataSplit split,
                                                                 std::int64_t num_sequences);
@@ -38,8 +39,9 @@ struct SampleCounts {
   std::int64_t test = 0;
 };
 
-// Samples a run asks for: train_iters * batch; (train_iters / eval_interval + 1) * eval_iters * batch; eval_iters * batch.
-// eval_interval 0 means one evaluation, at the end. Refuses negative values and products past 2^63.
+// Samples a run asks for: train_iters * batch; (train_iters / eval_interval + 1) * eval_iters *
+// batch; eval_iters * batch. eval_interval 0 means one evaluation, at the end. Refuses negative
+// values and products past 2^63.
 [[nodiscard]] SampleCounts samples_asked(std::int64_t train_iters, std::int64_t eval_interval,
                                          std::int64_t eval_iters, std::int64_t global_batch_size);
 

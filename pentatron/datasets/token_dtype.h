@@ -6,7 +6,8 @@
 
 namespace pentatron::datasets {
 
-// Number format of the tokens in a `.bin` file; the values are the codes stored in byte 17 of the `.idx` file.
+// Number format of the tokens in a `.bin` file; the values are the codes stored in byte 17 of the
+// `.idx` file.
 enum class TokenDtype : std::uint8_t {
   kUint8 = 1,
   kInt8 = 2,
@@ -59,7 +60,8 @@ enum class TokenDtype : std::uint8_t {
   return "unknown";
 }
 
-// What the writer chooses for a vocabulary: uint16 under 65,500 entries, else int32 (Megatron's rule).
+// What the writer chooses for a vocabulary: uint16 under 65,500 entries, else int32 (Megatron's
+// rule).
 [[nodiscard]] constexpr TokenDtype dtype_for_vocabulary(std::int64_t vocab_size) {
   return vocab_size < 65500 ? TokenDtype::kUint16 : TokenDtype::kInt32;
 }

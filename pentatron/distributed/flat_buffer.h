@@ -15,7 +15,8 @@ namespace pentatron::distributed {
 class BufferAllocator {
  public:
   virtual ~BufferAllocator() = default;
-  [[nodiscard]] virtual Tensor allocate(std::int64_t num_elements, DType dtype, Device device) = 0;  // zeroed
+  [[nodiscard]] virtual Tensor allocate(std::int64_t num_elements, DType dtype,
+                                        Device device) = 0;  // zeroed
 };
 [[nodiscard]] std::unique_ptr<BufferAllocator> make_default_allocator();
 
@@ -34,27 +35,29 @@ struct FlatBucket {
 };
 
 struct FlatBufferOptions {
-  std::int64_t reduction_size = 1;           // size of the data-parallel group
+  std::int64_t reduction_size = 1;  // size of the data-parallel group
   std::int64_t bucket_bytes = 40 << 20;
   std::int64_t alignment_bytes = 256;
-  bool parameters_too = true;                // parameter storage is moved into a flat buffer of its own
+  bool parameters_too = true;  // parameter storage is moved into a flat buffer of its own
 };
 
-// The parameters of one (parameter dtype, gradient dtype, reduction group), bucketed in the order of backward (last layer first).
-// Gradients (and storage) of the parameters become views of it.
+// The parameters of one (parameter dtype, gradient dtype, reduction group), bucketed in the order
+// of backward (last layer first). Gradients (and storage) of the parameters become views of it.
 class FlatBuffer final {
  public:
   FlatBuffer(std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer,
-             const FlatBufferOptions& options, BufferAllocator& allocator, const PrecisionPolicy& policy,
-             Device device);
+             const FlatBufferOptions& options, BufferAllocator& allocator,
+             const PrecisionPolicy& policy, Device device);
 
   [[nodiscard]] const std::vector<FlatSlot>& slots() const { return slots_; }
   [[nodiscard]] const std::vector<FlatBucket>& buckets() const { return buckets_; }
   [[nodiscard]] Tensor& grads() { return grads_; }        // 1-D
   [[nodiscard]] Tensor& parameters() { return params_; }  // 1-D; undefined unless parameters_too
   [[nodiscard]] std::int64_t num_elements() const { return num_elements_; }
+  [[nodiscard]] std::int64_t reduction_size() const { return options_.reduction_size; }
   // Element range of this data-parallel rank inside a bucket: contiguous, equal sizes.
-  [[nodiscard]] std::pair<std::int64_t, std::int64_t> shard_range(std::size_t bucket, std::int64_t dp_rank) const;
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> shard_range(std::size_t bucket,
+                                                                  std::int64_t dp_rank) const;
 
  private:
   FlatBufferOptions options_;
@@ -65,14 +68,16 @@ class FlatBuffer final {
   Tensor params_;
 };
 
-// A maximal piece of a part (see nn::ShardPart) inside a range of the flat buffer: what the optimizer, norms and checkpoints walk over. Padding
-// (between parameters, padded rows) is never in a segment.
+// A maximal piece of a part (see nn::ShardPart) inside a range of the flat buffer: what the
+// optimizer, norms and checkpoints walk over. Padding (between parameters, padded rows) is never in
+// a segment.
 struct FlatSegment {
   const nn::ShardPart* part = nullptr;
   std::int64_t flat_begin = 0;  // in the buffer
   std::int64_t length = 0;
-  std::int64_t box_begin = 0;   // row-major element number inside the part's box
+  std::int64_t box_begin = 0;  // row-major element number inside the part's box
 };
-[[nodiscard]] std::vector<FlatSegment> segments_in(const FlatBuffer& buffer, std::int64_t begin, std::int64_t end);
+[[nodiscard]] std::vector<FlatSegment> segments_in(const FlatBuffer& buffer, std::int64_t begin,
+                                                   std::int64_t end);
 
 }  // namespace pentatron::distributed

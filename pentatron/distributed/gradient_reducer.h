@@ -7,21 +7,28 @@
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/distributed/flat_buffer.h"
 #include "pentatron/ops/backward.h"
+#include "pentatron/tensor/weight_grad_queue.h"
 
 namespace pentatron::distributed {
 
-// Brings gradients to their final sums after the micro-batches of a step: first over each part's partial_grad_axes and tied ends, then over the
-// data-parallel group (sum, no division: the loss is already divided by the global valid count). With `sharded`, buckets are
-// reduce-scattered and only shard_range() is final. Listens to layer events; a bucket starts when the last micro-batch's
+// Brings gradients to their final sums after the micro-batches of a step: first over each part's
+// partial_grad_axes and tied ends, then over the data-parallel group (sum, no division: the loss is
+// already divided by the global valid count). With `sharded`, buckets are reduce-scattered and only
+// shard_range() is final. Listens to layer events; a bucket starts when the last micro-batch's
 // weights_done of all its layers has come.
 class GradientReducer final : public ops::LayerEventSink {
  public:
-  GradientReducer(FlatBuffer& buffer, comm::ParallelContext& context, bool sharded, const PrecisionPolicy& policy,
-                  int first_layer, int end_layer);
+  GradientReducer(FlatBuffer& buffer, comm::ParallelContext& context, bool sharded,
+                  const PrecisionPolicy& policy, int first_layer, int end_layer);
   ~GradientReducer() override;
 
-  void begin_step();            // parameters: next write overwrites
+  // Listens to the queue's on_layer_done and takes no layer for done while it has work there.
+  // Needed where the queue postpones; the queue must outlive the reducer.
+  void listen_to(WeightGradQueue& queue);
+  void begin_step();              // parameters: next write overwrites
   void begin_last_micro_batch();  // from now on weights_done starts buckets
+  // The last layer's backward begins: what stands behind the layers (head, final norm) is done.
+  void on_backward_begin(int layer) override;
   void on_backward_end(int layer) override;
   void weights_done(int layer);
   // Starts what has not started, waits for all; every gradient that nothing wrote is zero.

@@ -12,7 +12,8 @@
 
 namespace pentatron::nn {
 
-// Owns parameters and children in order of registration. Typed modules add `Tensor forward(const Tensor& x, StepContext&)`.
+// Owns parameters and children in order of registration. Typed modules add `Tensor forward(const
+// Tensor& x, StepContext&)`.
 class Module {
  public:
   virtual ~Module() = default;

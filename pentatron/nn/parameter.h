@@ -10,8 +10,8 @@
 
 namespace pentatron::nn {
 
-// A weight of this rank: storage, description, gradient slot. Not an autograd leaf. Storage and slot may be moved into flat
-// buffers after construction (bind_*).
+// A weight of this rank: storage, description, gradient slot. Not an autograd leaf. Storage and
+// slot may be moved into flat buffers after construction (bind_*).
 class Parameter final : public WeightRef {
  public:
   Parameter(std::string local_name, ShardSpec spec, const PrecisionPolicy& policy,
@@ -40,7 +40,8 @@ class Parameter final : public WeightRef {
   [[nodiscard]] bool grad_written() const { return written_; }
   // Writes zeros into a slot that nothing wrote in this step.
   void finish_grad();
-  // Fills data() by the parts' InitSpec, keyed by (seed, global part name, global element); padding rows zero.
+  // Fills data() by the parts' InitSpec, keyed by (seed, global part name, global element); padding
+  // rows zero.
   void initialise(std::uint64_t seed);
 
  private:

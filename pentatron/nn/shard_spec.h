@@ -7,8 +7,9 @@
 
 #include "pentatron/tensor/tensor.h"
 
-// The one description of sharding. Gradient reduction, norm counting, the sharded optimizer, checkpoints, name maps and parameter
-// counts read this and nothing else. Data-parallel sharding is never in it: flat buffers map that.
+// The one description of sharding. Gradient reduction, norm counting, the sharded optimizer,
+// checkpoints, name maps and parameter counts read this and nothing else. Data-parallel sharding is
+// never in it: flat buffers map that.
 namespace pentatron::nn {
 
 // A half-open box in the coordinates of a logical tensor. Any size 0: empty.
@@ -26,20 +27,26 @@ struct InitSpec {
   double std = 0.02;
 };
 
-// One named piece of a parameter (q, k, v; gate, up; usually one). Pieces lie one below the other along dim 0 of the local tensor.
+// One named piece of a parameter (q, k, v; gate, up; usually one). Pieces lie one below the other
+// along dim 0 of the local tensor.
 struct ShardPart {
-  std::string name;      // global, independent of the layout: "decoder.layers.17.self_attention.linear_qkv.q.weight"
-  Shape logical_shape;   // true shape without padding
-  Box box;               // what this rank holds of it (no padding rows; may be empty)
+  std::string name;                  // global, independent of the layout:
+                                     // "decoder.layers.17.self_attention.linear_qkv.q.weight"
+  Shape logical_shape;               // true shape without padding
+  Box box;                           // what this rank holds of it (no padding rows; may be empty)
   std::int64_t local_row_begin = 0;  // first row in the local tensor
-  std::int64_t local_rows = 0;       // rows in the local tensor, padding included; box.size[0] of them are real and come first
+  std::int64_t local_rows =
+      0;  // rows in the local tensor, padding included; box.size[0] of them are real and come first
   std::vector<std::string> split_axes;      // axes or factors that cut it
-  std::vector<std::string> replicate_axes;  // axes or factors over which equal copies of the box stand (data-parallel axes never named)
-  std::int64_t replica = 0;                 // 0: this copy counts (norms, checkpoints, parameter counts)
-  std::vector<std::string> partial_grad_axes;  // axes over which the local gradient is only a summand: summed before use
+  std::vector<std::string> replicate_axes;  // axes or factors over which equal copies of the box
+                                            // stand (data-parallel axes never named)
+  std::int64_t replica = 0;  // 0: this copy counts (norms, checkpoints, parameter counts)
+  std::vector<std::string>
+      partial_grad_axes;  // axes over which the local gradient is only a summand: summed before use
   InitSpec init;
   bool decay = true;  // weight decay applies (not for 1-D tensors and biases)
-  bool tied = false;  // another stage holds the same name: gradients are summed over both ends, replica says who counts
+  bool tied = false;  // another stage holds the same name: gradients are summed over both ends,
+                      // replica says who counts
   std::string grid = "dense";  // or "expert"
 };
 
@@ -51,7 +58,8 @@ struct ShardSpec {
 // The real rows of a part inside a local tensor (a view of shape box.size).
 [[nodiscard]] Tensor part_view(const Tensor& local, const ShardPart& part);
 
-// Internal error unless: parts lie in order without overlap inside local_shape, boxes inside logical shapes, sizes agree.
+// Internal error unless: parts lie in order without overlap inside local_shape, boxes inside
+// logical shapes, sizes agree.
 void check_spec(const ShardSpec& spec);
 
 // For tests and planners: do the boxes (each once) tile the logical shape exactly?

@@ -25,18 +25,24 @@ struct BundleItemSpec {
 };
 using BundleSpec = std::vector<BundleItemSpec>;
 
-// A pipeline stage's part of a model. The first stage takes an empty bundle (it reads the batch), the last returns one item "loss": the
-// sum over valid tokens of the loss (scalar, loss dtype), to be seeded with 1 / global valid count.
+// A pipeline stage's part of a model. The first stage takes an empty bundle (it reads the batch),
+// the last returns one item "loss": the sum over valid tokens of the loss (scalar, loss dtype), to
+// be seeded with 1 / global valid count.
 class Stage : public Module {
  public:
   [[nodiscard]] virtual Bundle forward(const Bundle& input, StepContext& context) = 0;
-  [[nodiscard]] virtual BundleSpec input_spec(const BatchMeta& batch) const = 0;   // empty on the first stage
-  [[nodiscard]] virtual BundleSpec output_spec(const BatchMeta& batch) const = 0;  // empty on the last stage
+  [[nodiscard]] virtual BundleSpec input_spec(
+      const BatchMeta& batch) const = 0;  // empty on the first stage
+  [[nodiscard]] virtual BundleSpec output_spec(
+      const BatchMeta& batch) const = 0;  // empty on the last stage
   // Global numbers of the layers of this stage.
   [[nodiscard]] virtual std::pair<int, int> layer_range() const = 0;
-  // The layer whose weights_done completes a parameter (-1 embedding and what comes before the layers, num_layers: head).
-  [[nodiscard]] virtual std::vector<std::pair<int, std::vector<Parameter*>>> parameters_by_layer() = 0;
-  // Logits [tokens, local vocabulary] instead of the loss (last stage; generation and evaluation of text).
+  // The layer whose weights_done completes a parameter (-1 embedding and what comes before the
+  // layers, num_layers: head).
+  [[nodiscard]] virtual std::vector<std::pair<int, std::vector<Parameter*>>>
+  parameters_by_layer() = 0;
+  // Logits [tokens, local vocabulary] instead of the loss (last stage; generation and evaluation of
+  // text).
   [[nodiscard]] virtual Tensor logits(const Bundle& input, StepContext& context) = 0;
 };
 

@@ -17,7 +17,8 @@ enum class Phase { kTrain, kRecompute, kEvaluate, kPrefill, kDecode };
 
 class KvCache;  // declared in nn/kv_cache.h
 
-// Everything a forward needs besides its input. One object per micro-batch forward; passed by reference, never stored in a module.
+// Everything a forward needs besides its input. One object per micro-batch forward; passed by
+// reference, never stored in a module.
 struct StepContext {
   const BatchMeta& batch;
   const PrecisionPolicy& policy;
@@ -27,7 +28,9 @@ struct StepContext {
   ops::LayerEventSink* layer_events = nullptr;  // null: no events
   KvCache* kv_cache = nullptr;                  // prefill and decode
 
-  [[nodiscard]] bool training() const { return phase == Phase::kTrain || phase == Phase::kRecompute; }
+  [[nodiscard]] bool training() const {
+    return phase == Phase::kTrain || phase == Phase::kRecompute;
+  }
 };
 
 }  // namespace pentatron::nn

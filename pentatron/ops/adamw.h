@@ -5,11 +5,12 @@
 
 namespace pentatron::ops {
 
-// What changes from step to step is read from device memory: fp64 scalars on the parameter's device.
+// What changes from step to step is read from device memory: fp64 scalars on the parameter's
+// device.
 struct AdamScalars {
-  Tensor lr;           // learning rate of this step
-  Tensor step;         // 1 for the first step
-  Tensor grad_scale;   // multiplies the gradient (clip factor / loss scale); undefined: 1
+  Tensor lr;          // learning rate of this step
+  Tensor step;        // 1 for the first step
+  Tensor grad_scale;  // multiplies the gradient (clip factor / loss scale); undefined: 1
 };
 struct AdamOptions {
   double beta1 = 0.9;
@@ -18,14 +19,16 @@ struct AdamOptions {
   double weight_decay = 0.0;  // decoupled: p -= lr * wd * p
 };
 
-// AdamW on flat contiguous slices, element by element (the result does not depend on how a tensor is cut):
+// AdamW on flat contiguous slices, element by element (the result does not depend on how a tensor
+// is cut):
 //   g = grad * scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
 //   p = p - lr * (wd * p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)).
 // param and moments fp32 or fp64; gradient fp32, fp64 or bf16.
 void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
                 const AdamScalars& scalars, const AdamOptions& options);
 
-// SGD with momentum: m = momentum * m + (g + wd * p); p = p - lr * m (momentum 0: m is not used and may be undefined).
+// SGD with momentum: m = momentum * m + (g + wd * p); p = p - lr * m (momentum 0: m is not used and
+// may be undefined).
 void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const AdamScalars& scalars,
               double momentum, double weight_decay);
 

@@ -11,27 +11,28 @@ namespace pentatron::ops {
 
 struct AttentionDropout {
   double p = 0.0;
-  RngSite site;
+  RngSite site = {};
   std::int64_t head_begin = 0;  // global number of q head 0 on this rank
 };
 
 struct AttentionOptions {
   double scale = 1.0;  // usually 1/sqrt(head_dim)
   bool causal = true;
-  AttentionDropout dropout;  // p == 0: none
+  AttentionDropout dropout = {};  // p == 0: none
   DType statistics = DType::Float;
 };
 
-// softmax(scale * q k^T + mask) v inside each segment of meta.cu_seqlens, blocked (memory linear in tokens: keeps q, k, v, out and
-// the log-sum-exp). q [t, n, d], k and v [t, g, d] with n divisible by g (query head j uses kv head j / (n/g)); out [t, n, d].
-// Dropout mask on probabilities: Philox(site.key, {key index / 8, query index, sample id low, sample id high << 20 ^ head}),
+// softmax(scale * q k^T + mask) v inside each segment of meta.cu_seqlens, blocked (memory linear in
+// tokens: keeps q, k, v, out and the log-sum-exp). q [t, n, d], k and v [t, g, d] with n divisible
+// by g (query head j uses kv head j / (n/g)); out [t, n, d]. Dropout mask on probabilities:
+// Philox(site.key, {key index / 8, query index, sample id low, sample id high << 20 ^ head}),
 // indices inside the sample; kept values are scaled by 1/(1-p).
 [[nodiscard]] Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                                const BatchMeta& meta, const AttentionOptions& options);
 
-// Forward only, with cached keys: q [1.., n, d] of the newest tokens of one sequence, k, v [s, g, d] of all tokens so far; the
-// last query sees all keys. Used by generation.
-[[nodiscard]] Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd, const Tensor& v_sgd,
-                                          const AttentionOptions& options);
+// Forward only, with cached keys: q [1.., n, d] of the newest tokens of one sequence, k, v [s, g,
+// d] of all tokens so far; the last query sees all keys. Used by generation.
+[[nodiscard]] Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd,
+                                          const Tensor& v_sgd, const AttentionOptions& options);
 
 }  // namespace pentatron::ops

@@ -5,11 +5,14 @@
 
 namespace pentatron::ops {
 
-// The local pieces of a vocabulary-parallel cross entropy; the leaf in parallel_layers/ does the reductions between them.
-// logits [t, v_local] in the logits dtype; columns >= valid_columns are padding and never enter.
-// 1. row maximum [t] (statistics dtype); a rank without valid columns gives the lowest finite value.
+// The local pieces of a vocabulary-parallel cross entropy; the leaf in parallel_layers/ does the
+// reductions between them. logits [t, v_local] in the logits dtype; columns >= valid_columns are
+// padding and never enter.
+// 1. row maximum [t] (statistics dtype); a rank without valid columns gives the lowest finite
+// value.
 [[nodiscard]] Tensor row_max(const Tensor& logits_tv, std::int64_t valid_columns, DType statistics);
-// 2. sum of exp(logit - max) [t], and the target's logit (0 where the label is not on this rank) [t].
+// 2. sum of exp(logit - max) [t], and the target's logit (0 where the label is not on this rank)
+// [t].
 struct SoftmaxPieces {
   Tensor sum_exp_t;
   Tensor target_logit_t;
@@ -17,8 +20,10 @@ struct SoftmaxPieces {
 [[nodiscard]] SoftmaxPieces softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
                                            const Tensor& row_max_t, std::int64_t column_begin,
                                            std::int64_t valid_columns);
-// 3. In place: logits become d(loss)/d(logits) = (exp(logit - lse) - onehot) * coefficient_t; padding columns 0.
+// 3. In place: logits become d(loss)/d(logits) = (exp(logit - lse) - onehot) * coefficient_t;
+// padding columns 0.
 void softmax_gradient_(Tensor logits_tv, const Tensor& labels_t, const Tensor& log_sum_exp_t,
-                       const Tensor& coefficient_t, std::int64_t column_begin, std::int64_t valid_columns);
+                       const Tensor& coefficient_t, std::int64_t column_begin,
+                       std::int64_t valid_columns);
 
 }  // namespace pentatron::ops

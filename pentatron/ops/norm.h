@@ -6,10 +6,12 @@
 
 namespace pentatron::ops {
 
-// y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension, statistics in policy.statistics dtype.
-[[nodiscard]] Tensor layer_norm(const Tensor& x_th, WeightRef& weight_h, WeightRef& bias_h, double eps,
-                                DType statistics);
+// y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension, statistics in
+// policy.statistics dtype.
+[[nodiscard]] Tensor layer_norm(const Tensor& x_th, WeightRef& weight_h, WeightRef& bias_h,
+                                double eps, DType statistics);
 // y = x / sqrt(mean(x^2) + eps) * weight.
-[[nodiscard]] Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps, DType statistics);
+[[nodiscard]] Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps,
+                              DType statistics);
 
 }  // namespace pentatron::ops

@@ -13,13 +13,14 @@
 namespace pentatron::optimizer {
 
 struct OptimizerStepResult {
-  double grad_norm = 0;   // global L2 norm before clipping, every logical element once
+  double grad_norm = 0;  // global L2 norm before clipping, every logical element once
   double clip_factor = 1;
-  bool skipped = false;   // non-finite gradients
+  bool skipped = false;  // non-finite gradients
 };
 
-// One piece of optimizer state that this rank holds and a checkpoint stores: values of a part's box elements
-// [box_begin, box_begin + length), row-major. kind: "main_param", "exp_avg", "exp_avg_sq", "momentum".
+// One piece of optimizer state that this rank holds and a checkpoint stores: values of a part's box
+// elements [box_begin, box_begin + length), row-major. kind: "main_param", "exp_avg", "exp_avg_sq",
+// "momentum".
 struct StateSlice {
   const nn::ShardPart* part = nullptr;
   std::string kind;
@@ -27,29 +28,33 @@ struct StateSlice {
   Tensor values;  // 1-D view of the live state
 };
 
-// AdamW or SGD over a flat buffer with main parameters in policy.main_parameter, sharded over the data-parallel group by element range
+// AdamW or SGD over a flat buffer with main parameters in policy.main_parameter, sharded over the
+// data-parallel group by element range
 // (--use-distributed-optimizer) or whole on every rank. Element by element equal for every cut.
 class Optimizer final {
  public:
-  Optimizer(distributed::FlatBuffer& buffer, comm::ParallelContext& context, const config::OptimizerConfig& config,
-            const PrecisionPolicy& policy, bool sharded);
+  Optimizer(distributed::FlatBuffer& buffer, comm::ParallelContext& context,
+            const config::OptimizerConfig& config, const PrecisionPolicy& policy, bool sharded);
   ~Optimizer();
 
-  // Gradients are final (GradientReducer::finish_step). Norm, clip, update, write parameters, all-gather them when sharded.
-  // lr: this step's learning rate; weight_decay likewise.
+  // Gradients are final (GradientReducer::finish_step). Norm, clip, update, write parameters,
+  // all-gather them when sharded. lr: this step's learning rate; weight_decay likewise.
   [[nodiscard]] OptimizerStepResult step(double lr, double weight_decay);
   // Number of updates so far (Adam's t); restored by checkpoints.
   [[nodiscard]] std::int64_t num_updates() const;
   void set_num_updates(std::int64_t count);
-  // Views of the live state for checkpoints; sharded: this rank's ranges only. On replicas (part->replica != 0, or data-parallel
-  // rank > 0 when not sharded) `owner_only` leaves them out.
+  // Views of the live state for checkpoints; sharded: this rank's ranges only. On replicas
+  // (part->replica != 0, or data-parallel rank > 0 when not sharded) `owner_only` leaves them out.
   [[nodiscard]] std::vector<StateSlice> state_slices(bool owner_only);
   // After a load wrote into the slices: parameters := rounded main parameters (all-gathered).
   void refresh_parameters();
-  // After parameters were loaded without optimizer state (--finetune, --no-load-optim): main parameters := parameters.
+  // After parameters were loaded without optimizer state (--finetune, --no-load-optim): main
+  // parameters := parameters, moments zero, no updates.
   void reset_from_parameters();
-  // L2 norm of all parameters, each logical element once.
+  // L2 norm of all (main) parameters, each logical element once.
   [[nodiscard]] double parameter_norm();
+  // Bytes of main parameters and moments that this rank allocated for itself.
+  [[nodiscard]] std::int64_t state_bytes() const;
 
  private:
   struct State;

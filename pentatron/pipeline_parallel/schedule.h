@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-// Schedules are data: per pipeline rank a list of actions made by a pure function. The executor runs a list, the simulator checks
-// it without a model.
+// Schedules are data: per pipeline rank a list of actions made by a pure function. The executor
+// runs a list, the simulator checks it without a model.
 namespace pentatron::pipeline_parallel {
 
 enum class ActionKind {
@@ -16,7 +16,7 @@ enum class ActionKind {
   kBackwardWeight,  // postponed weight gradients of a micro-batch
   kSendForward,     // activations to the next stage
   kRecvForward,
-  kSendBackward,    // gradients to the previous stage
+  kSendBackward,  // gradients to the previous stage
   kRecvBackward,
 };
 [[nodiscard]] std::string_view to_string(ActionKind kind);
@@ -37,26 +37,31 @@ struct ScheduleShape {
 // Lists for all ranks. num_stages 1 gives forward, backward in turn without sends.
 [[nodiscard]] std::vector<ActionList> one_forward_one_backward(const ScheduleShape& shape);
 [[nodiscard]] std::vector<ActionList> forward_only(const ScheduleShape& shape);
-// 1F1B with the weight gradients of a micro-batch split off and placed into the cool-down (a first zero-bubble form).
-[[nodiscard]] std::vector<ActionList> one_forward_one_backward_split_weight(const ScheduleShape& shape);
+// 1F1B with the weight gradients of a micro-batch split off and placed into the cool-down (a first
+// zero-bubble form).
+[[nodiscard]] std::vector<ActionList> one_forward_one_backward_split_weight(
+    const ScheduleShape& shape);
 
 struct SimulationCosts {
   double forward = 1.0;
-  double backward = 2.0;         // whole backward; with kBackwardWeight in the list: forward-like part only is backward/2
+  double backward = 2.0;  // whole backward; with kBackwardWeight in the list: forward-like part
+                          // only is backward/2
   double backward_weight = 1.0;
   double send = 0.0;
 };
 struct SimulationResult {
   bool deadlock = false;
-  std::string problem;              // empty when the lists are sound
+  std::string problem;  // empty when the lists are sound
   double total_time = 0;
   std::vector<double> busy_time;    // per rank
   double bubble_share = 0;          // 1 - busy / (ranks * total)
   std::vector<int> peak_in_flight;  // per rank: forwards whose backward has not run
 };
-// Plays the lists with rendezvous between matching sends and receives (a send may be posted early; a receive blocks). Checks:
-// every micro-batch forward and backward exactly once, in an order that data allows, every send matched.
-[[nodiscard]] SimulationResult simulate(const std::vector<ActionList>& lists, const ScheduleShape& shape,
+// Plays the lists with rendezvous between matching sends and receives (a send may be posted early;
+// a receive blocks). Checks: every micro-batch forward and backward exactly once, in an order that
+// data allows, every send matched.
+[[nodiscard]] SimulationResult simulate(const std::vector<ActionList>& lists,
+                                        const ScheduleShape& shape,
                                         const SimulationCosts& costs = {});
 
 }  // namespace pentatron::pipeline_parallel

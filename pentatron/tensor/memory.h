@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-// CPU allocator statistics through a hook in the library's allocator; used by tests of peak memory and the memory report.
+// CPU allocator statistics through a hook in the library's allocator; used by tests of peak memory
+// and the memory report.
 namespace pentatron::tensor {
 
 // Counts bytes allocated by the library on the calling process while it lives (one at a time).

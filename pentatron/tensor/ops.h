@@ -3,8 +3,8 @@
 
 #include "pentatron/tensor/tensor.h"
 
-// The facade: out-of-line wrappers of the library functions that are not methods of Tensor. Add here, never include ATen/ops
-// elsewhere. None of these draws random numbers.
+// The facade: out-of-line wrappers of the library functions that are not methods of Tensor. Add
+// here, never include ATen/ops elsewhere. None of these draws random numbers.
 namespace pentatron::tensor {
 
 [[nodiscard]] Tensor empty(IntList shape, DType dtype, Device device = Device("cpu"));
@@ -22,13 +22,16 @@ namespace pentatron::tensor {
 [[nodiscard]] Tensor cat(const std::vector<Tensor>& parts, std::int64_t dim);
 [[nodiscard]] Tensor stack(const std::vector<Tensor>& parts, std::int64_t dim);
 [[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-// a_mk @ b_kn with fp32 accumulation; bf16 on a CPU without AVX512-BF16/AMX is converted to fp32 and rounded once.
+// a_mk @ b_kn with fp32 accumulation; bf16 on a CPU without AVX512-BF16/AMX is converted to fp32
+// and rounded once.
 [[nodiscard]] Tensor matmul(const Tensor& a_mk, const Tensor& b_kn);
-// out_mn (+)= a_mk @ b_kn in out's dtype, without a temporary of out's size when dtypes agree or the library can accumulate.
+// out_mn (+)= a_mk @ b_kn in out's dtype, without a temporary of out's size when dtypes agree or
+// the library can accumulate.
 void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate);
 [[nodiscard]] bool all_finite(const Tensor& t);
 
-// Gradients are recorded between forward and backward only where a Backward is attached; op bodies run under NoGrad.
+// Gradients are recorded between forward and backward only where a Backward is attached; op bodies
+// run under NoGrad.
 class NoGrad final {
  public:
   NoGrad();
@@ -51,9 +54,11 @@ class EnableGrad final {
 };
 [[nodiscard]] bool grad_enabled();
 
-// Called once in each rank thread: library threads, autograd on the calling thread only, gradients on.
-void set_up_rank_thread(int num_threads);
-// Called once in main: deterministic algorithms (without NaN fill), default settings that every process shares.
+// Called once in each rank thread: library threads, autograd on the calling thread only, gradients
+// on.
+void set_up_rank_thread(int threads);
+// Called once in main: deterministic algorithms (without NaN fill), default settings that every
+// process shares.
 void set_up_process(bool deterministic);
 
 }  // namespace pentatron::tensor

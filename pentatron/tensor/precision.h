@@ -17,10 +17,11 @@ struct PrecisionPolicy {
   DType statistics;      // norms, softmax sums, log-sum-exp
   DType logits;
   DType loss;
-  DType state;           // optimizer moments
+  DType state;  // optimizer moments
 };
 
-// "fp32", "bf16" (bf16 weights and activations, fp32 everything else), "fp64" (tests), "bf16_state" (all-bf16 state).
+// "fp32", "bf16" (bf16 weights and activations, fp32 everything else), "fp64" (tests), "bf16_state"
+// (all-bf16 state).
 [[nodiscard]] PrecisionPolicy precision_policy(std::string_view name);
 
 }  // namespace pentatron

@@ -6,10 +6,12 @@
 
 #include "pentatron/tensor/tensor.h"
 
-// Keyed randomness (design: no generator state anywhere). Philox4x32-10 itself stands in base/philox.h.
+// Keyed randomness (design: no generator state anywhere). Philox4x32-10 itself stands in
+// base/philox.h.
 namespace pentatron {
 
-// Key of a dropout site: mixes the run's seed with the site's global name ("decoder.layers.3.self_attention.dropout").
+// Key of a dropout site: mixes the run's seed with the site's global name
+// ("decoder.layers.3.self_attention.dropout").
 struct RngSite {
   std::uint64_t key = 0;
 };
@@ -17,15 +19,21 @@ struct RngSite {
 
 namespace tensor {
 
-// Keep mask (uint8 [rows, channels]) of hidden dropout: element (row, channel) is kept iff its 16-bit draw >= round(p * 65536).
-// Draw: Philox(key = site.key, counter = {global channel / 8, token index, sample id low, sample id high}), the
-// (global channel % 8)-th of its eight 16-bit words. channel_begin is the global number of channel 0.
+// The 16-bit draw from which on an element is kept: round(p * 65536). p in [0, 1), else a config
+// error.
+[[nodiscard]] std::uint32_t dropout_threshold(double p);
+
+// Keep mask (uint8 [rows, channels]) of hidden dropout: element (row, channel) is kept iff its
+// 16-bit draw >= round(p * 65536). Draw: Philox(key = site.key, counter = {global channel / 8,
+// token index, sample id low, sample id high}), the (global channel % 8)-th of its eight 16-bit
+// words. channel_begin is the global number of channel 0.
 [[nodiscard]] Tensor dropout_keep_mask(RngSite site, double p, const Tensor& sample_ids_t,
                                        const Tensor& token_index_t, std::int64_t channel_begin,
                                        std::int64_t num_channels);
 
-// Fills `out` (any float dtype, shape = box sizes) with mean 0, the given std, normal values keyed by (seed, part name, global
-// row-major element index in logical_shape), computed in fp64 and rounded once. offsets: box origin.
+// Fills `out` (any float dtype, shape = box sizes) with mean 0, the given std, normal values keyed
+// by (seed, part name, global row-major element index in logical_shape), computed in fp64 and
+// rounded once. offsets: box origin.
 void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double std,
                        const Shape& logical_shape, const Shape& offsets);
 

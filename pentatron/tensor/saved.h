@@ -5,7 +5,8 @@
 
 namespace pentatron {
 
-// An activation kept for backward, detached from the graph: the one place where offload, compression and sharded saves come in.
+// An activation kept for backward, detached from the graph: the one place where offload,
+// compression and sharded saves come in.
 class Saved final {
  public:
   Saved() = default;

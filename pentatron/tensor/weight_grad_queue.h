@@ -6,7 +6,8 @@
 
 namespace pentatron {
 
-// Weight-gradient work of linear ops, postponed or done at once. Work of one weight runs in the order in which it was put.
+// Weight-gradient work of linear ops, postponed or done at once. Work of one weight runs in the
+// order in which it was put.
 class WeightGradQueue final {
  public:
   using Work = std::function<void()>;
@@ -16,7 +17,8 @@ class WeightGradQueue final {
   [[nodiscard]] bool postpone() const { return postpone_; }
   // `layer`: global layer number, -1 for what stands outside the layers.
   void put(int layer, Work work);
-  // Runs the postponed work of the oldest `count` entries (all by default) and calls on_done(layer) after each layer's last.
+  // Runs the postponed work of the oldest `count` entries (all by default) and calls on_done(layer)
+  // after each layer's last.
   void drain(std::size_t count = static_cast<std::size_t>(-1));
   [[nodiscard]] std::size_t pending() const { return queue_.size(); }
   [[nodiscard]] std::size_t pending_of(int layer) const;

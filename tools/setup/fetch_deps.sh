@@ -26,8 +26,9 @@ for wheel in "$wheels"/*.whl; do
   echo "unpacking $(basename "$wheel")"
   python3 -m zipfile -e "$wheel" "$work"
 done
-# Parts that a C++ program never reads.
-rm -rf "$work"/torchgen "$work"/functorch "$work"/torch/bin "$work"/torch/test
+# Parts that a C++ program never reads; and torch's own copy of fmt's headers, which would be found before the system's and does not match
+# its library.
+rm -rf "$work"/torch/include/fmt "$work"/torchgen "$work"/functorch "$work"/torch/bin "$work"/torch/test
 cp "$pins" "$work/.complete"
 rm -rf "$deps/site"
 mv "$work" "$deps/site"

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// One subcommand a file. Commands throw pentatron::Error; main maps its kind to the exit code.
+namespace pentatron::apps {
+
+using Words = std::vector<std::string>;
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  int (*run)(const Words& words);
+};
+[[nodiscard]] std::span<const Command> commands();
+
+int pretrain_gpt(const Words& words);
+int launch(const Words& words);
+int preprocess_data(const Words& words);
+int inspect_dataset(const Words& words);
+int train_tokenizer(const Words& words);
+int generate(const Words& words);
+int checkpoint(const Words& words);
+int plot(const Words& words);
+int options(const Words& words);
+
+// A small option reader for the subcommands that are not training programs: declared options only,
+// all problems at once.
+class Flags final {
+ public:
+  struct Spec {
+    std::string name;   // "--input"
+    std::string value;  // "FILE"; empty: a switch
+    std::string help;
+    std::string default_text;  // shown and used when absent; ignored for required ones and switches
+    bool required = false;
+    bool many = false;  // takes every word up to the next option
+  };
+
+  // `positionals`: names of the words without a name, all required. On --help prints `usage` and
+  // the table and sets help().
+  Flags(std::string command, std::string description, std::vector<std::string> positionals,
+        std::vector<Spec> specs, const Words& words);
+
+  [[nodiscard]] bool help() const { return help_; }
+  [[nodiscard]] bool has(std::string_view name) const;
+  [[nodiscard]] std::string text(std::string_view name) const;
+  [[nodiscard]] std::vector<std::string> texts(std::string_view name) const;
+  [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t least) const;
+  [[nodiscard]] double number(std::string_view name, double least) const;
+  [[nodiscard]] const std::string& positional(std::size_t i) const { return positionals_.at(i); }
+
+ private:
+  [[nodiscard]] const Spec& spec(std::string_view name) const;
+  void print_help(const std::string& description, const std::vector<std::string>& names) const;
+
+  std::string command_;
+  std::vector<Spec> specs_;
+  std::vector<std::pair<std::string, std::vector<std::string>>> values_;
+  std::vector<std::string> positionals_;
+  bool help_ = false;
+};
+
+}  // namespace pentatron::apps

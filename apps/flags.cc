@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "apps/command.h"
+#include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
+
+namespace pentatron::apps {
+
+Flags::Flags(std::string command, std::string description, std::vector<std::string> positionals,
+             std::vector<Spec> specs, const Words& words)
+    : command_(std::move(command)), specs_(std::move(specs)) {
+  std::vector<std::string> problems;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::string word = words[i];
+    if (word == "--help" || word == "-h") {
+      help_ = true;
+      print_help(description, positionals);
+      return;
+    }
+    if (!word.starts_with("--")) {
+      positionals_.push_back(word);
+      continue;
+    }
+    std::optional<std::string> attached;
+    if (const std::size_t equals = word.find('='); equals != std::string::npos) {
+      attached = word.substr(equals + 1);
+      word.resize(equals);
+    }
+    const auto known =
+        std::find_if(specs_.begin(), specs_.end(), [&](const Spec& s) { return s.name == word; });
+    if (known == specs_.end()) {
+      problems.push_back(fmt::format("unknown option {}", word));
+      continue;
+    }
+    std::vector<std::string> values;
+    if (attached) {
+      values.push_back(*attached);
+    } else if (!known->value.empty()) {
+      while (i + 1 < words.size() && !words[i + 1].starts_with("--") &&
+             (known->many || values.empty())) {
+        values.push_back(words[++i]);
+      }
+    }
+    if (!known->value.empty() && values.empty()) {
+      problems.push_back(fmt::format("{} needs a value ({})", word, known->value));
+    }
+    if (known->value.empty() && attached)
+      problems.push_back(fmt::format("{} takes no value", word));
+    std::erase_if(values_, [&](const auto& entry) { return entry.first == word; });
+    values_.emplace_back(word, std::move(values));
+  }
+  for (const Spec& s : specs_) {
+    if (s.required && !has(s.name))
+      problems.push_back(fmt::format("{} {} is required", s.name, s.value));
+  }
+  if (positionals_.size() != positionals.size()) {
+    problems.push_back(fmt::format("expected {} ({}), got {} words without an option name",
+                                   positionals.size(), fmt::join(positionals, " "),
+                                   positionals_.size()));
+  }
+  if (!problems.empty()) {
+    PENTATRON_THROW(kConfig, "pentatron {}: {}. See pentatron {} --help", command_,
+                    fmt::format("{}", fmt::join(problems, "; ")), command_);
+  }
+}
+
+void Flags::print_help(const std::string& description,
+                       const std::vector<std::string>& names) const {
+  std::string text = fmt::format("usage: pentatron {}{}{} [options]\n\n{}\n\noptions:\n", command_,
+                                 names.empty() ? "" : " ", fmt::join(names, " "), description);
+  for (const Spec& s : specs_) {
+    const std::string left = fmt::format("  {} {}{}", s.name, s.value, s.many ? "..." : "");
+    std::string right = s.help;
+    if (s.required) {
+      right += " (required)";
+    } else if (!s.default_text.empty()) {
+      right += fmt::format(" (default {})", s.default_text);
+    }
+    text += fmt::format("{:<34} {}\n", left, right);
+  }
+  log::print_line(text);
+}
+
+const Flags::Spec& Flags::spec(std::string_view name) const {
+  for (const Spec& s : specs_) {
+    if (s.name == name) return s;
+  }
+  PENTATRON_THROW(kInternal, "undeclared option {}", name);
+}
+
+bool Flags::has(std::string_view name) const {
+  return std::any_of(values_.begin(), values_.end(),
+                     [&](const auto& v) { return v.first == name; });
+}
+
+std::vector<std::string> Flags::texts(std::string_view name) const {
+  for (const auto& [key, values] : values_) {
+    if (key == name) return values;
+  }
+  const Spec& s = spec(name);
+  if (s.default_text.empty()) return {};
+  return {s.default_text};
+}
+
+std::string Flags::text(std::string_view name) const {
+  const std::vector<std::string> all = texts(name);
+  return all.empty() ? "" : all.front();
+}
+
+std::int64_t Flags::integer(std::string_view name, std::int64_t least) const {
+  const std::string value = text(name);
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  PENTATRON_CHECK(error == std::errc() && end == value.data() + value.size() && number >= least,
+                  kConfig, "{}: expected an integer of at least {}, got '{}'", name, least, value);
+  return number;
+}
+
+double Flags::number(std::string_view name, double least) const {
+  const std::string value = text(name);
+  double number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  PENTATRON_CHECK(error == std::errc() && end == value.data() + value.size() &&
+                      std::isfinite(number) && number >= least,
+                  kConfig, "{}: expected a number of at least {}, got '{}'", name, least, value);
+  return number;
+}
+
+}  // namespace pentatron::apps

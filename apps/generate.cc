@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "apps/command.h"
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/log.h"
+#include "pentatron/base/timer.h"
+#include "pentatron/inference/loaded_model.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tokenizers/tokenizer_factory.h"
+
+namespace pentatron::apps {
+namespace {
+
+std::vector<Flags::Spec> specs() {
+  return {{"--load", "FOLDER", "a --save folder, or one iteration's folder", "", true},
+          {"--ckpt-step", "N", "iteration to load; 0: the newest", "0"},
+          {"--prompt", "TEXT", "text to continue", ""},
+          {"--prompt-file", "FILE", "the same from a file", ""},
+          {"--max-new-tokens", "N", "tokens to write at most", "128"},
+          {"--temperature", "T", "0: greedy", "1.0"},
+          {"--top-k", "K", "draw from the K likeliest tokens; 0: off", "0"},
+          {"--top-p", "P", "draw from the likeliest tokens of this mass; 0: off", "0"},
+          {"--seed", "N", "of the draws", "1234"},
+          {"--stop", "TEXT", "end before one of these texts", "", false, true},
+          {"--vocab-file", "FILE", "default: as trained", ""},
+          {"--merge-file", "FILE", "default: as trained", ""},
+          {"--precision", "NAME", "fp32, bf16 or fp64; default: as trained", ""},
+          {"--threads", "N", "0: all cores", "0"},
+          {"--no-kv-cache", "", "read the whole text again for every token"},
+          {"--tokens", "", "print token ids instead of text"}};
+}
+
+std::string read_prompt(const Flags& flags) {
+  PENTATRON_CHECK(flags.has("--prompt") != flags.has("--prompt-file"), kConfig,
+                  "pentatron generate: give exactly one of --prompt and --prompt-file");
+  constexpr std::uint64_t kLongestPrompt = 64ULL << 20;
+  return flags.has("--prompt") ? flags.text("--prompt")
+                               : read_text_file(flags.text("--prompt-file"), kLongestPrompt);
+}
+
+// Where the first stop text begins in `text`, or npos.
+std::size_t find_stop(const std::string& text, const std::vector<std::string>& stops) {
+  std::size_t first = std::string::npos;
+  for (const std::string& stop : stops) {
+    if (!stop.empty()) first = std::min(first, text.find(stop));
+  }
+  return first;
+}
+
+}  // namespace
+
+int generate(const Words& words) {
+  const Flags flags("generate", "Continues a prompt with a trained checkpoint.", {}, specs(),
+                    words);
+  if (flags.help()) return 0;
+  tensor::set_up_process(/*deterministic=*/false);
+  const std::int64_t threads = flags.integer("--threads", 0);
+  tensor::set_up_rank_thread(threads > 0 ? static_cast<int>(threads)
+                                         : static_cast<int>(std::thread::hardware_concurrency()));
+  const std::string prompt = read_prompt(flags);
+  inference::LoadedModel model = inference::load_model(
+      flags.text("--load"), flags.integer("--ckpt-step", 0), flags.text("--precision"));
+  config::DataConfig& data = model.config.data;
+  if (flags.has("--vocab-file")) data.vocab_file = flags.text("--vocab-file");
+  if (flags.has("--merge-file")) data.merge_file = flags.text("--merge-file");
+  const std::int64_t vocab_size = model.config.model.vocab_size;
+  const auto tokenizer = tokenizers::make_tokenizer(data, vocab_size);
+  PENTATRON_CHECK(tokenizer->vocab_size() <= vocab_size, kData,
+                  "the tokenizer has {} tokens, the model only {}: another --vocab-file?",
+                  tokenizer->vocab_size(), vocab_size);
+  const inference::GenerationOptions options{
+      .sampling = {.temperature = flags.number("--temperature", 0),
+                   .top_k = flags.integer("--top-k", 0),
+                   .top_p = flags.number("--top-p", 0),
+                   .seed = static_cast<std::uint64_t>(flags.integer("--seed", 0))},
+      .max_new_tokens = flags.integer("--max-new-tokens", 1),
+      .stop_tokens = {tokenizer->eod()},
+      .use_kv_cache = !flags.has("--no-kv-cache")};
+  const std::vector<std::string> stops = flags.texts("--stop");
+  std::vector<std::int32_t> so_far;
+  const auto sink = [&](std::int32_t token) {
+    if (stops.empty()) return true;
+    so_far.push_back(token);
+    return find_stop(tokenizer->decode(so_far), stops) == std::string::npos;
+  };
+  const Timer timer;
+  const inference::Generated result =
+      inference::generate(*model.stage, model.cache_shape(), model.policy, tokenizer->vocab_size(),
+                          tokenizer->encode(prompt), options, sink);
+  log::info("{} tokens in {:.2f} s ({:.1f} tokens/s) from iteration {}", result.tokens.size(),
+            timer.seconds(),
+            static_cast<double>(result.tokens.size()) / std::max(1e-9, timer.seconds()),
+            model.iteration);
+  if (flags.has("--tokens")) {
+    log::print_line(fmt::format("{}", fmt::join(result.tokens, " ")));
+    return 0;
+  }
+  std::string text = tokenizer->decode(result.tokens);
+  if (const std::size_t stop = find_stop(text, stops); stop != std::string::npos) text.resize(stop);
+  log::print_line(prompt + tokenizers::replace_invalid_utf8(text));
+  return 0;
+}
+
+}  // namespace pentatron::apps

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program `pentatron`: one file a subcommand; errors become one message and an exit code by
+// kind.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "apps/command.h"
+#include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
+
+namespace pentatron::apps {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"pretrain_gpt", "train a GPT-2 or Llama kind of model", &pretrain_gpt},
+    {"launch", "start a command on several processes of this machine", &launch},
+    {"preprocess_data", "tokenise JSONL into .bin/.idx", &preprocess_data},
+    {"inspect_dataset", "what a .bin/.idx corpus holds", &inspect_dataset},
+    {"train_tokenizer", "train a byte-level BPE on text", &train_tokenizer},
+    {"generate", "write text with a trained checkpoint", &generate},
+    {"checkpoint", "inspect, verify or hash a checkpoint", &checkpoint},
+    {"plot", "draw the loss of a metrics file as SVG", &plot},
+    {"options", "every Megatron option and what becomes of it here", &options},
+};
+
+void print_usage() {
+  std::string text =
+      "pentatron " PENTATRON_VERSION
+      ": trains transformer language models\n\nusage: pentatron COMMAND [options]\n\ncommands:\n";
+  for (const Command& command : kCommands) {
+    text += fmt::format("  {:<18}{}\n", command.name, command.summary);
+  }
+  text += "\npentatron COMMAND --help tells the options of a command.";
+  log::print_line(text);
+}
+
+int dispatch(const Words& words) {
+  if (words.empty() || words.front() == "--help" || words.front() == "-h" ||
+      words.front() == "help") {
+    print_usage();
+    return words.empty() ? exit_code(ErrorKind::kConfig) : 0;
+  }
+  if (words.front() == "--version") {
+    log::print_line("pentatron " PENTATRON_VERSION " (libtorch 2.11.0, CPU)");
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name == words.front()) return command.run(Words(words.begin() + 1, words.end()));
+  }
+  PENTATRON_THROW(kConfig, "no command named '{}'; pentatron --help lists them", words.front());
+}
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+}  // namespace pentatron::apps
+
+int main(int argc, char** argv) {
+  using namespace pentatron;
+  try {
+    return apps::dispatch(apps::Words(argv + 1, argv + argc));
+  } catch (const Error& error) {
+    log::error("{} error: {}", to_string(error.kind()), error.what());
+    if (error.kind() == ErrorKind::kInternal) {
+      log::error("this is a bug of pentatron, thrown at {}", error.where());
+    }
+    return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    log::error("out of memory: use a smaller --micro-batch-size or model, or more ranks");
+    return exit_code(ErrorKind::kIo);
+  } catch (const std::exception& error) {
+    log::error("internal error: {}", error.what());
+    return exit_code(ErrorKind::kInternal);
+  }
+}

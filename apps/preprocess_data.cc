@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "apps/command.h"
+#include "pentatron/base/log.h"
+#include "pentatron/datasets/preprocess.h"
+#include "pentatron/tokenizers/tokenizer_factory.h"
+
+namespace pentatron::apps {
+
+int preprocess_data(const Words& words) {
+  const Flags flags(
+      "preprocess_data",
+      "Tokenises a JSONL file (one object a line) into PREFIX_KEY_document.bin and .idx, one pair "
+      "a key.",
+      {},
+      {{"--input", "FILE", "JSONL file", "", true},
+       {"--output-prefix", "PREFIX", "begin of the output names", "", true},
+       {"--json-keys", "KEY", "keys that hold text", "text", false, true},
+       {"--tokenizer-type", "TYPE", "GPT2BPETokenizer or NullTokenizer", "", true},
+       {"--vocab-file", "FILE", "vocab.json", ""},
+       {"--merge-file", "FILE", "merges.txt", ""},
+       {"--vocab-size", "N", "vocabulary of the NullTokenizer", "0"},
+       {"--append-eod", "", "end every document with the end-of-document token"},
+       {"--workers", "N", "threads that tokenise", "1"},
+       {"--log-interval", "N", "documents between progress lines; 0: none", "1000"},
+       {"--skip-bad-lines", "", "count lines that cannot be used instead of stopping at the first"},
+       {"--force", "", "replace existing output"}},
+      words);
+  if (flags.help()) return 0;
+  const auto tokenizer = tokenizers::make_tokenizer(
+      tokenizers::TokenizerOptions{.tokenizer_type = flags.text("--tokenizer-type"),
+                                   .vocab_file = flags.text("--vocab-file"),
+                                   .merge_file = flags.text("--merge-file"),
+                                   .vocab_size = flags.integer("--vocab-size", 0)});
+  const datasets::PreprocessStats stats =
+      datasets::preprocess({.input = flags.text("--input"),
+                            .json_keys = flags.texts("--json-keys"),
+                            .append_eod = flags.has("--append-eod"),
+                            .workers = flags.integer("--workers", 1),
+                            .output_prefix = flags.text("--output-prefix"),
+                            .log_interval = flags.integer("--log-interval", 0),
+                            .skip_bad_lines = flags.has("--skip-bad-lines"),
+                            .force = flags.has("--force")},
+                           *tokenizer);
+  for (const auto& key : stats.keys) {
+    log::print_line(
+        fmt::format("{}.bin, .idx: {} documents, {} tokens, {} empty documents left out",
+                    key.output_prefix, key.documents, key.tokens, key.empty_documents));
+  }
+  if (stats.bad_lines > 0)
+    log::warn("{} of {} lines were skipped as bad", stats.bad_lines, stats.lines);
+  return 0;
+}
+
+}  // namespace pentatron::apps

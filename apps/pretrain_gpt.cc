@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/command.h"
+#include "pentatron/base/log.h"
+#include "pentatron/config/check.h"
+#include "pentatron/config/print.h"
+#include "pentatron/config/validate.h"
+#include "pentatron/training/run.h"
+
+namespace pentatron::apps {
+
+int pretrain_gpt(const Words& words) {
+  const config::ParseRequest request{.words = words, .environment = config::launcher_variables()};
+  for (const std::string& word : words) {
+    if (word == "--check-options") {
+      const config::CheckReport report = config::check_options(request);
+      log::print_line(report.text);
+      return report.exit_code;
+    }
+  }
+  const config::ParsedOptions options = config::load_options(request);
+  if (options.action == config::Action::kHelp) {
+    log::print_line(config::help_text(options.help_topic));
+    return 0;
+  }
+  (void)training::run_pretrain(options);
+  return 0;
+}
+
+}  // namespace pentatron::apps

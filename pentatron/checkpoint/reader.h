@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "pentatron/base/safetensors.h"
+#include "pentatron/checkpoint/manifest.h"
+
+namespace pentatron::checkpoint {
+
+// One complete checkpoint folder, open for reading. Each file's checksum is verified before its
+// first value is used.
+class CheckpointReader final {
+ public:
+  explicit CheckpointReader(std::filesystem::path folder, bool verify_checksums = true);
+  ~CheckpointReader();
+
+  [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+  [[nodiscard]] bool has(const std::string& tensor) const;
+  // Fills `out` (1-D, contiguous, CPU, the stored dtype or a wider one) with row-major elements
+  // [begin, begin + out.numel()) of `box` of the tensor; any layout to any layout. Wrong name,
+  // shape or dtype: kCheckpoint error naming both sides.
+  void read(const std::string& tensor, const Shape& logical_shape, const nn::Box& box,
+            std::int64_t begin, Tensor out);
+
+ private:
+  const SafetensorsFile& open(const std::string& file);
+
+  std::filesystem::path folder_;
+  Manifest manifest_;
+  bool verify_checksums_;
+  std::map<std::string, std::size_t> tensor_index_;
+  std::map<std::string, std::vector<std::size_t>> slices_of_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+};
+
+// SHA-256 over sorted tensor names, dtypes, logical shapes and gathered bytes, then the canonical
+// train_state; independent of layout, paths, times.
+[[nodiscard]] std::string state_hash(CheckpointReader& reader);
+
+struct VerifyReport {
+  bool ok = true;
+  std::vector<std::string> problems;
+  std::uint64_t bytes = 0;
+  std::size_t files = 0;
+  std::size_t tensors = 0;
+};
+// Checks every checksum and every rule of the format; never throws for a damaged checkpoint.
+[[nodiscard]] VerifyReport verify_checkpoint(const std::filesystem::path& folder);
+// A table of tensors (name, dtype, shape, slices), counters, layout.
+[[nodiscard]] std::string inspect_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace pentatron::checkpoint

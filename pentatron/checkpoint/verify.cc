@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <string_view>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/checkpoint/manifest_rules.h"
+#include "pentatron/checkpoint/reader.h"
+
+namespace pentatron::checkpoint {
+namespace fs = std::filesystem;
+namespace {
+
+// Runs `check`; what it throws becomes a line of the report.
+template <typename Check>
+bool collect(VerifyReport& report, Check&& check) {
+  try {
+    check();
+    return true;
+  } catch (const std::exception& error) {
+    report.ok = false;
+    report.problems.emplace_back(error.what());
+    return false;
+  }
+}
+
+// Checksum, header, every slice that should lie in the file, and nothing else in it.
+void check_shard(const fs::path& folder, const Manifest& manifest, const ManifestFile& file) {
+  const std::string path = (folder / file.name).string();
+  const std::unique_ptr<SafetensorsFile> shard = open_shard(folder, file, true);
+  std::map<std::string_view, const ManifestTensor*> tensors;
+  for (const ManifestTensor& tensor : manifest.tensors) tensors[tensor.name] = &tensor;
+  std::size_t slices = 0;
+  for (const ManifestSlice& slice : manifest.slices) {
+    if (slice.file != file.name) continue;
+    ++slices;
+    (void)slice_bytes(*shard, slice, tensors.at(slice.tensor)->dtype, path);
+  }
+  PENTATRON_CHECK(shard->header().entries.size() == slices, kCheckpoint,
+                  "{} is damaged: it holds {} tensors, the manifest names {}", path,
+                  shard->header().entries.size(), slices);
+}
+
+}  // namespace
+
+VerifyReport verify_checkpoint(const fs::path& folder) {
+  VerifyReport report;
+  Manifest manifest;
+  // Sizes and presence are checked a file at a time below, so that all problems are reported.
+  const bool readable = collect(report, [&] {
+    const fs::path path = folder / kManifestName;
+    PENTATRON_CHECK(is_there(path), kCheckpoint, "{} is no complete checkpoint: it has no {}",
+                    folder.string(), kManifestName);
+    const std::string text = read_text_file(path, kMaxManifestBytes);
+    manifest = parse_manifest(text, path.string());
+    report.bytes += text.size();
+  });
+  if (!readable) return report;
+  report.tensors = manifest.tensors.size();
+  report.files = manifest.files.size();
+  for (const ManifestFile& file : manifest.files) {
+    report.bytes += file.bytes;
+    collect(report, [&] {
+      check_shard_file(folder, file);
+      check_shard(folder, manifest, file);
+    });
+  }
+  return report;
+}
+
+std::string inspect_checkpoint(const fs::path& folder) {
+  const Manifest manifest = read_manifest(folder);
+  std::map<std::string_view, std::size_t> slices_of;
+  for (const ManifestSlice& slice : manifest.slices) ++slices_of[slice.tensor];
+  std::size_t name_width = std::string_view("tensor").size();
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    name_width = std::max(name_width, tensor.name.size());
+  }
+  std::uint64_t bytes = 0;
+  for (const ManifestFile& file : manifest.files) bytes += file.bytes;
+  std::string text = fmt::format("{}\niteration {}, {} tensors, {} slices, {} files, {} bytes\n",
+                                 folder.string(), manifest.iteration, manifest.tensors.size(),
+                                 manifest.slices.size(), manifest.files.size(), bytes);
+  text += fmt::format("layout      {}\ntrain state {}\n\n", manifest.layout, manifest.train_state);
+  text += fmt::format("{:<{}}  {:<8}  {:<16}  {:<5}  slices\n", "tensor", name_width, "dtype",
+                      "shape", "decay");
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    text += fmt::format("{:<{}}  {:<8}  {:<16}  {:<5}  {}\n", tensor.name, name_width, tensor.dtype,
+                        fmt::format("[{}]", fmt::join(tensor.logical_shape, ", ")),
+                        tensor.decay ? "yes" : "no", slices_of[tensor.name]);
+  }
+  return text;
+}
+
+}  // namespace pentatron::checkpoint

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/checkpoint/writer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <exception>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/log.h"
+#include "pentatron/base/safetensors.h"
+#include "pentatron/base/sha256.h"
+#include "pentatron/base/timer.h"
+#include "pentatron/checkpoint/manifest_rules.h"
+#include "pentatron/checkpoint/store.h"
+
+namespace pentatron::checkpoint {
+namespace fs = std::filesystem;
+namespace {
+
+// Hash and write alternate in pieces of this size, so that each is read from memory once.
+constexpr std::size_t kChunkBytes = std::size_t{4} << 20;
+
+struct Folders {
+  fs::path saving;   // being written
+  fs::path final;    // where it goes
+  fs::path old;      // where a version that is replaced waits for its removal
+  fs::path tracker;  // names the newest
+};
+
+Folders folders_of(const SaveRequest& request) {
+  const std::string name = iteration_folder(request.iteration);
+  return {request.root / (".saving_" + name), request.root / name, request.root / (".old_" + name),
+          request.root / kTrackerName};
+}
+
+// One slice of this rank with its values.
+struct Item {
+  ManifestSlice slice;
+  Shape logical_shape;
+  bool decay = true;
+  Tensor values;
+};
+
+std::span<const std::byte> bytes_of(const Tensor& values) {
+  return {static_cast<const std::byte*>(values.const_data_ptr()),
+          static_cast<std::size_t>(values.numel() * tensor::item_bytes(values.scalar_type()))};
+}
+
+// The rank's slices in canonical order with file and key; empty ones left out.
+std::vector<Item> make_items(const SaveRequest& request, const std::string& file) {
+  std::vector<Item> items;
+  for (const SourceSlice& source : request.slices) {
+    PENTATRON_CHECK(source.part != nullptr && source.values.defined(), kInternal,
+                    "a slice to save has no part or no values");
+    const nn::ShardPart& part = *source.part;
+    const std::int64_t count = source.values.numel();
+    if (count == 0) continue;
+    PENTATRON_CHECK(source.values.is_contiguous() && source.values.device().is_cpu(), kInternal,
+                    "slice of {}: {} is not contiguous CPU memory", part.name,
+                    tensor::describe(source.values));
+    PENTATRON_CHECK(source.box_begin >= 0 && source.box_begin + count <= part.box.num_elements(),
+                    kInternal, "slice of {}: elements {} to {} are not in its box of {}", part.name,
+                    source.box_begin, source.box_begin + count, part.box.num_elements());
+    items.push_back({.slice = {.tensor = source.kind + "/" + part.name,
+                               .box = part.box,
+                               .range_begin = source.box_begin,
+                               .range_end = source.box_begin + count,
+                               .file = file,
+                               .key = {}},
+                     .logical_shape = part.logical_shape,
+                     .decay = part.decay,
+                     .values = source.values});
+  }
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return std::tie(a.slice.tensor, a.slice.box.offset, a.slice.box.size, a.slice.range_begin) <
+           std::tie(b.slice.tensor, b.slice.box.offset, b.slice.box.size, b.slice.range_begin);
+  });
+  std::int64_t number = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const bool same = i > 0 && items[i - 1].slice.tensor == items[i].slice.tensor;
+    number = same ? number + 1 : 0;
+    items[i].slice.key = fmt::format("{}#{}", items[i].slice.tensor, number);
+  }
+  return items;
+}
+
+ManifestFile write_shard(const fs::path& path, const std::vector<Item>& items) {
+  std::vector<SafetensorsItem> tensors;
+  tensors.reserve(items.size());
+  for (const Item& item : items) {
+    const ManifestSlice& slice = item.slice;
+    const std::int64_t count = slice.range_end - slice.range_begin;
+    // A whole box keeps its shape, for readers that know safetensors only.
+    tensors.push_back({.name = slice.key,
+                       .dtype = std::string(tensor::safetensors_dtype(item.values.scalar_type())),
+                       .shape = count == slice.box.num_elements() ? slice.box.size : Shape{count},
+                       .bytes = bytes_of(item.values)});
+  }
+  OutputFile file(path);
+  Sha256 hash;
+  write_safetensors(tensors, {}, [&](std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const auto chunk = bytes.first(std::min(bytes.size(), kChunkBytes));
+      hash.update(chunk);
+      file.write(chunk);
+      bytes = bytes.subspan(chunk.size());
+    }
+  });
+  file.close();
+  return {path.filename().string(), file.bytes_written(), hash.hex_digest()};
+}
+
+// Writes this rank's shard and returns its part of the manifest as text.
+std::string write_piece(const SaveRequest& request, const Folders& folders, int rank) {
+  const std::string file = fmt::format("rank_{:05}.safetensors", rank);
+  const std::vector<Item> items = make_items(request, file);
+  Manifest piece;
+  piece.iteration = request.iteration;
+  if (rank == 0) {
+    piece.config = request.config;
+    piece.layout = request.layout;
+    piece.train_state = request.train_state;
+  }
+  for (const Item& item : items) {
+    const std::string dtype(tensor::safetensors_dtype(item.values.scalar_type()));
+    if (piece.tensors.empty() || piece.tensors.back().name != item.slice.tensor) {
+      piece.tensors.push_back({item.slice.tensor, dtype, item.logical_shape, item.decay});
+    }
+    const ManifestTensor& known = piece.tensors.back();
+    PENTATRON_CHECK(known.dtype == dtype && known.logical_shape == item.logical_shape, kInternal,
+                    "slices of {} differ in dtype or logical shape", known.name);
+    piece.slices.push_back(item.slice);
+  }
+  if (!items.empty()) piece.files.push_back(write_shard(folders.saving / file, items));
+  return manifest_to_text(piece);
+}
+
+// Every rank runs `work`; all ranks get all results. If one fails, all throw its error.
+std::vector<std::string> run_together(comm::Group& world, std::int64_t iteration,
+                                      const std::function<std::string()>& work,
+                                      const std::function<void()>& clean_up) {
+  // First byte: '+' and the result, or the kind of error as a digit and its text.
+  std::string message;
+  const auto failed = [&](ErrorKind kind, const char* text) {
+    message.assign(1, static_cast<char>('0' + static_cast<int>(kind)));
+    message += text;
+  };
+  try {
+    message.assign(1, '+');
+    message += work();
+  } catch (const Error& error) {
+    failed(error.kind(), error.what());
+  } catch (const std::exception& error) {
+    failed(ErrorKind::kInternal, error.what());
+  }
+  std::vector<std::string> results = comm::all_gather_bytes(world, message);
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    const std::string& result = results[rank];
+    if (result.front() == '+') continue;
+    if (world.rank() == 0) clean_up();
+    world.barrier();
+    const auto kind = static_cast<ErrorKind>(result.front() - '0');
+    throw Error(kind,
+                fmt::format("the checkpoint of iteration {} was not saved: rank {}: {}", iteration,
+                            world.world_ranks()[rank], std::string_view(result).substr(1)),
+                __FILE__, __LINE__);
+  }
+  for (std::string& result : results) result.erase(0, 1);
+  return results;
+}
+
+Manifest merge(const std::vector<std::string>& pieces, const SaveRequest& request,
+               const Folders& folders) {
+  Manifest whole;
+  std::map<std::string, ManifestTensor> tensors;
+  for (std::size_t rank = 0; rank < pieces.size(); ++rank) {
+    const std::string name = fmt::format("{} (rank {})", folders.saving.string(), rank);
+    Manifest piece = parse_manifest_piece(pieces[rank], name);
+    PENTATRON_CHECK(piece.iteration == request.iteration, kInternal,
+                    "rank {} saves iteration {}, rank 0 iteration {}", rank, piece.iteration,
+                    request.iteration);
+    if (rank == 0) {
+      whole.config = std::move(piece.config);
+      whole.layout = std::move(piece.layout);
+      whole.train_state = std::move(piece.train_state);
+    }
+    for (ManifestTensor& tensor : piece.tensors) {
+      const auto [known, added] = tensors.emplace(tensor.name, tensor);
+      PENTATRON_CHECK(added || (known->second.dtype == tensor.dtype &&
+                                known->second.logical_shape == tensor.logical_shape &&
+                                known->second.decay == tensor.decay),
+                      kCheckpoint, "rank {} describes {} otherwise than a rank before it", rank,
+                      tensor.name);
+    }
+    std::move(piece.slices.begin(), piece.slices.end(), std::back_inserter(whole.slices));
+    std::move(piece.files.begin(), piece.files.end(), std::back_inserter(whole.files));
+  }
+  whole.iteration = request.iteration;
+  for (auto& [name, tensor] : tensors) whole.tensors.push_back(std::move(tensor));
+  sort_manifest(whole);
+  check_coverage(whole, folders.saving.string());
+  return whole;
+}
+
+// The folder under its final name, then the tracker. A version of the same iteration is moved aside
+// first; stopped between the two renames, find_checkpoint still finds it there.
+void publish(const SaveRequest& request, const Folders& folders) {
+  const bool replaces = is_there(folders.final);
+  if (replaces) rename_durably(folders.final, folders.old);
+  rename_durably(folders.saving, folders.final);
+  try {
+    write_file_atomically(folders.tracker, std::to_string(request.iteration));
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                fmt::format("{} (the checkpoint {} is complete, but {} does not name it; load it "
+                            "with --ckpt-step {})",
+                            error.what(), folders.final.string(), kTrackerName, request.iteration),
+                __FILE__, __LINE__);
+  }
+}
+
+// Removals after the new version is durable: their failure costs space, not the checkpoint.
+void tidy_up(const SaveRequest& request) {
+  try {
+    remove_unfinished(request.root);
+    apply_retention(request.root, request.keep_checkpoints, request.save_retain_interval,
+                    request.protect_iteration);
+  } catch (const Error& error) {
+    log::warn("iteration {} is saved, but older checkpoints could not be removed: {}",
+              request.iteration, error.what());
+  }
+}
+
+// Rank 0's part after all shards are there. Returns the bytes of the checkpoint.
+std::string finish(const std::vector<std::string>& pieces, const SaveRequest& request,
+                   const Folders& folders) {
+  const Manifest manifest = merge(pieces, request, folders);
+  const std::string text = manifest_to_text(manifest);
+  OutputFile file(folders.saving / kManifestName);
+  file.write(text);
+  file.close();
+  sync_folder(folders.saving);
+  // What the next life will read, read once before it takes the place of anything.
+  (void)read_manifest(folders.saving);
+  std::uint64_t bytes = text.size();
+  for (const ManifestFile& shard : manifest.files) bytes += shard.bytes;
+  publish(request, folders);
+  tidy_up(request);
+  return std::to_string(bytes);
+}
+
+}  // namespace
+
+SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world) {
+  const Timer timer;
+  const Folders folders = folders_of(request);
+  const bool leads = world.rank() == 0;
+  const auto clean_up = [&] {
+    try {
+      remove_unfinished(request.root);
+    } catch (const Error& error) {
+      log::warn("could not remove what is left of the failed save: {}", error.what());
+    }
+  };
+  const auto together = [&](const std::function<std::string()>& work) {
+    return run_together(world, request.iteration, work, clean_up);
+  };
+  (void)together([&] {
+    PENTATRON_CHECK(request.iteration >= 0, kInternal, "cannot save iteration {}",
+                    request.iteration);
+    if (leads) {
+      create_folders(request.root);
+      remove_unfinished(request.root);
+      create_folders(folders.saving);
+    }
+    return std::string();
+  });
+  const std::vector<std::string> pieces =
+      together([&] { return write_piece(request, folders, world.rank()); });
+  // Nobody returns before rank 0 has made the checkpoint durable.
+  const std::string bytes =
+      together([&] { return leads ? finish(pieces, request, folders) : std::string(); })[0];
+  SaveResult result{.folder = folders.final, .seconds = timer.seconds()};
+  std::from_chars(bytes.data(), bytes.data() + bytes.size(), result.bytes);
+  return result;
+}
+
+}  // namespace pentatron::checkpoint

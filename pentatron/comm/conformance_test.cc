@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/comm/conformance_test.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "pentatron/base/error.h"
+
+namespace pentatron::comm {
+namespace {
+
+std::vector<std::int64_t> everyone(const Backend& backend) {
+  std::vector<std::int64_t> ranks;
+  for (std::int64_t rank = 0; rank < backend.world_size(); ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+class ThreadsConformance : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(ThreadsConformance, EveryOperation) {
+  ThreadsOptions options;
+  options.world_size = GetParam();
+  options.timeout = std::chrono::seconds(60);
+  std::atomic<int> finished{0};
+  run_threads(options, [&](Backend& backend) {
+    conformance::run(backend);
+    backend.shutdown();
+    ++finished;
+  });
+  EXPECT_EQ(finished.load(), GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Worlds, ThreadsConformance, testing::Values(1, 2, 3, 4));
+
+TEST(SingleBackend, EveryOperation) {
+  const auto backend = make_single_backend();
+  EXPECT_NO_THROW(conformance::run(*backend));
+}
+
+// Runs a body on n ranks that fails; returns the error that run_threads rethrows.
+Error failure_of(std::int64_t world, const std::function<void(Backend&, Group&)>& body,
+                 std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+  try {
+    run_threads({.world_size = world, .threads_per_rank = 1, .timeout = timeout},
+                [&](Backend& backend) {
+                  const auto group = backend.make_group(everyone(backend), "all");
+                  body(backend, *group);
+                });
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(ErrorKind::kInternal, "no error");
+}
+
+void expect_parts(const Error& error, ErrorKind kind, const std::vector<std::string>& parts) {
+  EXPECT_EQ(error.kind(), kind) << error.what();
+  for (const std::string& part : parts) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+        << "'" << part << "' is not in: " << error.what();
+  }
+}
+
+TEST(ThreadsBackend, ReducesInOrderOfRank) {
+  run_threads({.world_size = 4, .threads_per_rank = 1}, [](Backend& backend) {
+    const auto group = backend.make_group(everyone(backend), "all");
+    for (int turn = 0; turn < 20; ++turn) {
+      // ((1e8 + 1) - 1e8) + 0.5: the 1 is lost in fp32 in this order, another order keeps it.
+      const float values[] = {1e8F, 1.0F, -1e8F, 0.5F};
+      const Tensor t = tensor::full({3000}, values[backend.rank()], DType::Float);
+      all_reduce(*group, t);
+      conformance::require_equal(
+          t, [](std::int64_t) { return 0.5; }, "sum in order of rank");
+    }
+  });
+}
+
+TEST(ThreadsBackend, MismatchNamesBothCalls) {
+  expect_parts(failure_of(2,
+                          [](Backend& backend, Group& group) {
+                            all_reduce(group, tensor::ones({backend.rank() + 4}, DType::Float));
+                          }),
+               ErrorKind::kComm,
+               {"'all'", "all_reduce #0", "fp32 x 4", "fp32 x 5", "rank 0", "rank 1"});
+  expect_parts(failure_of(2,
+                          [](Backend& backend, Group& group) {
+                            all_reduce(group,
+                                       tensor::ones({4}, backend.rank() == 0 ? DType::Float
+                                                                             : DType::BFloat16));
+                          }),
+               ErrorKind::kComm, {"fp32 x 4", "bf16 x 4"});
+  expect_parts(failure_of(3,
+                          [](Backend& backend, Group& group) {
+                            group.barrier();
+                            const Tensor t = tensor::ones({4}, DType::Float);
+                            if (backend.rank() == 2) {
+                              group.broadcast(t, 0)->wait();
+                            } else {
+                              all_reduce(group, t);
+                            }
+                          }),
+               ErrorKind::kComm,
+               {"#1", "all_reduce(fp32 x 4, sum)", "broadcast(fp32 x 4, root 0)"});
+  expect_parts(failure_of(2,
+                          [](Backend& backend, Group& group) {
+                            const Tensor t = tensor::ones({backend.rank() + 4}, DType::Float);
+                            const WorkPtr work =
+                                backend.rank() == 0 ? group.send(t, 1) : group.recv(t, 0);
+                            work->wait();
+                          }),
+               ErrorKind::kComm, {"fp32 x 4", "fp32 x 5", "rank 0 to 1"});
+  expect_parts(failure_of(2,
+                          [](Backend& backend, Group& group) {
+                            const Tensor t = tensor::ones({4, 2}, DType::Float);
+                            std::vector<std::int64_t> in{1, 3};
+                            const Tensor out = tensor::empty({2, 2}, DType::Float);
+                            group.all_to_all(out, t, {1, 1}, in)->wait();
+                          }),
+               ErrorKind::kComm, {"sends 3 rows to rank 1, which expects 1"});
+  expect_parts(failure_of(3,
+                          [](Backend& backend, Group& group) {
+                            const auto other = backend.make_group(
+                                backend.rank() == 0 ? std::vector<std::int64_t>{0, 1}
+                                                    : std::vector<std::int64_t>{0, 1, 2},
+                                "sub");
+                            other->barrier();
+                          }),
+               ErrorKind::kComm, {"'sub'", "[0, 1]", "[0, 1, 2]"});
+}
+
+TEST(ThreadsBackend, RanksThatThrowPoisonTheirPeers) {
+  std::atomic<int> told{0};
+  const Error error = failure_of(4, [&](Backend& backend, Group& group) {
+    const Tensor pending = tensor::empty({8}, DType::Float);
+    // A receive that never comes must not hold up the rank that fails.
+    const WorkPtr never = group.recv(pending, (backend.rank() + 1) % 4);
+    group.barrier();
+    if (backend.rank() == 2) PENTATRON_THROW(kData, "token 7 is above the vocabulary");
+    try {
+      all_reduce(group, tensor::ones({4}, DType::Float));
+    } catch (const Error& peer) {
+      expect_parts(peer, ErrorKind::kComm,
+                   {"group 'all'", "all_reduce #1", "rank 2 failed", "token 7 is above"});
+      ++told;
+      throw;
+    }
+  });
+  EXPECT_EQ(told.load(), 3);
+  expect_parts(error, ErrorKind::kData, {"token 7 is above the vocabulary"});
+}
+
+TEST(ThreadsBackend, ForeignExceptionsAreRethrownAsTheyAre) {
+  EXPECT_THROW(run_threads({.world_size = 2, .threads_per_rank = 1},
+                           [](Backend& backend) {
+                             const auto group = backend.make_group(everyone(backend), "all");
+                             if (backend.rank() == 1) throw std::length_error("planted");
+                             group->barrier();
+                           }),
+               std::length_error);
+}
+
+TEST(ThreadsBackend, TimeoutAndEndedRanksAreNamed) {
+  expect_parts(
+      failure_of(
+          3,
+          [](Backend& backend, Group& group) {
+            if (backend.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+            group.barrier();
+          },
+          std::chrono::milliseconds(100)),
+      ErrorKind::kComm,
+      {"barrier #0", "no answer within 100 ms", "rank 1", "--distributed-timeout-minutes"});
+  expect_parts(failure_of(3,
+                          [](Backend& backend, Group& group) {
+                            if (backend.rank() != 1) group.barrier();
+                          }),
+               ErrorKind::kComm, {"barrier #0", "rank 1 ended without joining"});
+  expect_parts(failure_of(2,
+                          [](Backend& backend, Group& group) {
+                            if (backend.rank() == 0) backend.poison("gives up");
+                            if (backend.rank() == 1) group.barrier();
+                          }),
+               ErrorKind::kComm, {"rank 0 failed: gives up"});
+}
+
+TEST(ThreadsBackend, WrongArgumentsAreRefused) {
+  const auto refuse = [](const std::string& part, const std::function<void(Group&)>& call) {
+    expect_parts(failure_of(2, [&](Backend&, Group& group) { call(group); }), ErrorKind::kInternal,
+                 {part});
+  };
+  const auto t = [](std::int64_t n) { return tensor::ones({n}, DType::Float); };
+  refuse("not contiguous", [&](Group& g) {
+    all_reduce(g, tensor::ones({4, 4}, DType::Float).t());
+  });
+  refuse("is not 2 times", [&](Group& g) { g.all_gather(t(7), t(4))->wait(); });
+  refuse("is not 2 times", [&](Group& g) { g.reduce_scatter(t(4), t(7), ReduceOp::kSum)->wait(); });
+  refuse("do not divide by 2", [&](Group& g) { static_cast<void>(reduce_scatter(g, t(3))); });
+  refuse("do not cut the 4 rows", [&](Group& g) {
+    g.all_to_all(t(4), t(4), {2, 2}, {2, 3})->wait();
+  });
+  refuse("do not cut the 4 rows", [&](Group& g) {
+    g.all_to_all(t(4), t(4), {5, -1}, {2, 2})->wait();
+  });
+  refuse("this rank itself", [&](Group& g) { g.send(t(4), g.rank())->wait(); });
+  refuse("member 2 of 2", [&](Group& g) { g.broadcast(t(4), 2)->wait(); });
+  expect_parts(
+      failure_of(2, [](Backend&, Group& g) { all_reduce(g, tensor::ones({2}, DType::Bool)); }),
+      ErrorKind::kComm, {"cannot reduce", "bool"});
+}
+
+TEST(FakeBackend, ActsAsIfAllMembersHeldThisRanksData) {
+  const auto backend = make_fake_backend(5, 8);
+  const auto group = backend->make_group({1, 5, 7}, "three");
+  EXPECT_EQ(group->rank(), 1);
+  for (DType dtype : {DType::Double, DType::Float, DType::BFloat16, DType::Long}) {
+    const auto mine = [](std::int64_t i) { return conformance::value_at(5, i); };
+    const Tensor in = conformance::filled({6, 2}, dtype, mine);
+    conformance::require_equal(
+        all_gather(*group, in), [&](std::int64_t i) { return mine(i % 12); }, "all_gather");
+    conformance::require_equal(
+        reduce_scatter(*group, in), [&](std::int64_t i) { return 3 * mine(4 + i); },
+        "reduce_scatter");
+    const Tensor out = tensor::empty({4, 2}, dtype);
+    group->all_to_all(out, in, {1, 2, 1}, {1, 2, 3})->wait();
+    // Row 1 and 2 of `in` are what this rank sends to itself.
+    const std::int64_t rows[] = {1, 1, 2, 1};
+    conformance::require_equal(
+        out, [&](std::int64_t i) { return mine(rows[i / 2] * 2 + i % 2); }, "all_to_all");
+    all_reduce(*group, in, ReduceOp::kMax);
+    conformance::require_equal(in, mine, "max");
+    all_reduce(*group, in);
+    conformance::require_equal(
+        in, [&](std::int64_t i) { return 3 * mine(i); }, "sum");
+    group->recv(in, 0)->wait();
+    conformance::require_equal(
+        in, [](std::int64_t) { return 0.0; }, "recv");
+  }
+  EXPECT_EQ(all_gather_bytes(*group, "xyz"), (std::vector<std::string>{"xyz", "xyz", "xyz"}));
+  group->send(tensor::ones({2}, DType::Float), 2)->wait();
+  group->barrier();
+  ParallelContext context(*backend, RankGrid({{"tp", 2, {}}, {"dp", 2, {}}, {"pp", 2, {}}}));
+  EXPECT_EQ(context.label(), "rank 5 (tp 1, dp 0, pp 1)");
+  EXPECT_THROW(static_cast<void>(make_fake_backend(8, 8)), Error);
+}
+
+TEST(ParallelContext, GroupsFollowTheGrid) {
+  run_threads({.world_size = 8, .threads_per_rank = 1}, [](Backend& backend) {
+    ParallelContext context(backend,
+                            RankGrid({{"tp", 4, {{"tp_kv", 2}, {"tp_rep", 2}}}, {"pp", 2, {}}}));
+    const std::int64_t rank = backend.rank();
+    for (const std::vector<std::string>& axes : {std::vector<std::string>{"tp"},
+                                                 {"tp_kv"},
+                                                 {"tp_rep"},
+                                                 {"pp"},
+                                                 {"pp", "tp"},
+                                                 {"tp_rep", "pp"}}) {
+      EXPECT_EQ(context.group(axes).world_ranks(), context.grid().group_of(rank, axes));
+    }
+    EXPECT_EQ(&context.group({"pp", "tp"}), &context.group({"tp", "pp"}));
+    EXPECT_EQ(context.is_first_stage(), rank < 4);
+    EXPECT_EQ(context.is_last_stage(), rank >= 4);
+    EXPECT_EQ(context.size("tp_rep"), 2);
+    EXPECT_EQ(context.coordinate("tp_kv"), rank % 4 / 2);
+    EXPECT_EQ(context.tied_ends()->world_ranks(),
+              (std::vector<std::int64_t>{rank % 4, rank % 4 + 4}));
+    EXPECT_EQ(all_reduce_value(context.group("tp_rep"), static_cast<double>(rank)),
+              2.0 * static_cast<double>(rank / 2 * 2) + 1);
+    EXPECT_THROW(static_cast<void>(context.group("dp")), Error);
+  });
+  const auto backend = make_fake_backend(1, 3);
+  ParallelContext middle(*backend, RankGrid({{"pp", 3, {}}}));
+  EXPECT_EQ(middle.tied_ends(), nullptr);
+  EXPECT_FALSE(middle.is_first_stage() || middle.is_last_stage());
+  EXPECT_THROW(ParallelContext(*backend, RankGrid({{"tp", 2, {}}})), Error);
+}
+
+TEST(ParallelContext, StandardGridFactorsTensorParallelByKvHeads) {
+  config::ParallelConfig parallel;
+  parallel.world_size = 16;
+  parallel.tensor_model_parallel_size = 4;
+  parallel.data_parallel_size = 2;
+  parallel.pipeline_model_parallel_size = 2;
+  const RankGrid grid = make_rank_grid(parallel, 2);
+  EXPECT_EQ(grid.size("tp_kv"), 2);
+  EXPECT_EQ(grid.size("tp_rep"), 2);
+  EXPECT_EQ(grid.group_of(1, {"tp_rep"}), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(grid.group_of(1, {"tp_kv"}), (std::vector<std::int64_t>{1, 3}));
+  EXPECT_EQ(grid.group_of(1, {"dp"}), (std::vector<std::int64_t>{1, 5}));
+  EXPECT_EQ(grid.group_of(1, {"pp"}), (std::vector<std::int64_t>{1, 9}));
+  EXPECT_EQ(make_rank_grid(parallel, 8).size("tp_rep"), 1);
+  EXPECT_THROW(static_cast<void>(make_rank_grid(parallel, 3)), Error);
+  parallel.world_size = 12;
+  EXPECT_THROW(static_cast<void>(make_rank_grid(parallel, 2)), Error);
+}
+
+}  // namespace
+}  // namespace pentatron::comm

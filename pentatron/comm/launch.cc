@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/comm/launch.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
+
+extern char** environ;
+
+namespace pentatron::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kExecFailed = 127;
+constexpr std::chrono::milliseconds kCauseWait{1000};
+
+struct Child {
+  pid_t pid = -1;
+  int rank = 0;
+  bool running = false;
+  int status = 0;  // of waitpid, when it has ended
+};
+
+// Blocks the signals that launch() handles and gives them back at the end.
+class SignalBlock final {
+ public:
+  SignalBlock() {
+    sigemptyset(&set_);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) {
+      sigaddset(&set_, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &set_, &former_);
+  }
+  ~SignalBlock() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+  SignalBlock(const SignalBlock&) = delete;
+  SignalBlock& operator=(const SignalBlock&) = delete;
+
+  [[nodiscard]] const sigset_t& former() const { return former_; }
+  // The next signal within the time, or 0.
+  [[nodiscard]] int wait(std::chrono::milliseconds limit, siginfo_t& info) const {
+    const timespec time{limit.count() / 1000, limit.count() % 1000 * 1'000'000};
+    const int signal = sigtimedwait(&set_, &info, &time);
+    return signal > 0 ? signal : 0;
+  }
+
+ private:
+  sigset_t set_;
+  sigset_t former_;
+};
+
+std::vector<std::string> environment_of(const LaunchOptions& options, int port, int local_rank) {
+  const std::vector<std::pair<std::string, std::string>> own = {
+      {"RANK", std::to_string(options.node_rank * options.nproc_per_node + local_rank)},
+      {"LOCAL_RANK", std::to_string(local_rank)},
+      {"WORLD_SIZE", std::to_string(options.nnodes * options.nproc_per_node)},
+      {"LOCAL_WORLD_SIZE", std::to_string(options.nproc_per_node)},
+      {"MASTER_ADDR", options.master_addr},
+      {"MASTER_PORT", std::to_string(port)},
+  };
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view line(*entry);
+    const std::string_view name = line.substr(0, line.find('='));
+    // Another launcher's store is not ours.
+    if (name == "TORCHELASTIC_USE_AGENT_STORE" || name == "TORCHELASTIC_RESTART_COUNT") continue;
+    const bool replaced = std::any_of(own.begin(), own.end(),
+                                      [&](const auto& variable) { return variable.first == name; });
+    if (!replaced) result.emplace_back(line);
+  }
+  for (const auto& [name, value] : own) result.push_back(name + "=" + value);
+  return result;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+// Everything that allocates happens before the fork; the child only makes system calls. The pipe
+// closes on exec and carries errno if that fails.
+pid_t start(const LaunchOptions& options, int port, int local_rank, const sigset_t& signals) {
+  std::vector<std::string> command = options.command;
+  std::vector<std::string> environment = environment_of(options, port, local_rank);
+  const std::vector<char*> argv = pointers(command);
+  const std::vector<char*> envp = pointers(environment);
+  int status_pipe[2];
+  PENTATRON_CHECK(::pipe2(status_pipe, O_CLOEXEC) == 0, kIo, "launch: pipe: {}",
+                  std::strerror(errno));
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no orphans when the launcher is killed
+    if (::getppid() != parent) ::_exit(kExecFailed);
+    ::sigprocmask(SIG_SETMASK, &signals, nullptr);
+    ::execvpe(argv[0], argv.data(), envp.data());
+    const int error = errno;
+    [[maybe_unused]] const auto written = ::write(status_pipe[1], &error, sizeof(error));
+    ::_exit(kExecFailed);
+  }
+  const int fork_error = errno;
+  ::close(status_pipe[1]);
+  int exec_error = 0;
+  ssize_t got = 0;
+  if (pid > 0) {
+    do {
+      got = ::read(status_pipe[0], &exec_error, sizeof(exec_error));
+    } while (got < 0 && errno == EINTR);
+  }
+  ::close(status_pipe[0]);
+  PENTATRON_CHECK(pid > 0, kIo, "launch: cannot start a process: {}", std::strerror(fork_error));
+  if (got > 0) {
+    ::waitpid(pid, nullptr, 0);
+    PENTATRON_THROW(kConfig, "launch: cannot run '{}': {}", options.command[0],
+                    std::strerror(exec_error));
+  }
+  return pid;
+}
+
+void send_all(const std::vector<Child>& children, int signal) {
+  for (const Child& child : children) {
+    if (child.running) ::kill(child.pid, signal);
+  }
+}
+
+bool any_running(const std::vector<Child>& children) {
+  return std::any_of(children.begin(), children.end(), [](const Child& c) { return c.running; });
+}
+
+int code_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// How likely this end is the cause rather than the echo of another rank's: a signal first, then an
+// own error, then the report that a peer is gone.
+int severity(int status) {
+  if (WIFSIGNALED(status)) return 3;
+  if (WEXITSTATUS(status) == 0) return 0;
+  return WEXITSTATUS(status) == exit_code(ErrorKind::kComm) ? 1 : 2;
+}
+
+// Collects the children that have ended; returns the gravest of them, if any ended badly.
+const Child* reap(std::vector<Child>& children) {
+  const Child* worst = nullptr;
+  for (Child& child : children) {
+    if (!child.running || ::waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
+    child.running = false;
+    if (severity(child.status) > (worst == nullptr ? 0 : severity(worst->status))) worst = &child;
+  }
+  return worst;
+}
+
+// A rank that only reports a lost peer may end before the peer that failed: give that one a moment,
+// so that the cause is named.
+const Child* find_cause(std::vector<Child>& children, const Child* first) {
+  const auto deadline = Clock::now() + kCauseWait;
+  while (severity(first->status) == 1 && any_running(children) && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const Child* next = reap(children);
+    if (next != nullptr && severity(next->status) > 1) first = next;
+  }
+  return first;
+}
+
+void report(const Child& child) {
+  if (WIFSIGNALED(child.status)) {
+    log::error("launch: rank {} (pid {}) was ended by signal {} ({}); ending the other ranks",
+               child.rank, child.pid, WTERMSIG(child.status), strsignal(WTERMSIG(child.status)));
+  } else {
+    log::error("launch: rank {} (pid {}) ended with exit code {}; ending the other ranks",
+               child.rank, child.pid, WEXITSTATUS(child.status));
+  }
+}
+
+int supervise(std::vector<Child>& children, const SignalBlock& signals, int grace_seconds) {
+  using std::chrono::milliseconds;
+  int result = 0;
+  Clock::time_point deadline = Clock::time_point::max();
+  bool asked_to_stop = false;
+  while (true) {
+    const Child* failed = reap(children);
+    if (failed != nullptr && result == 0) {
+      failed = find_cause(children, failed);
+      result = code_of(failed->status);
+      report(*failed);
+      // After a forwarded signal the others are ending by themselves; the grace limits them all the
+      // same.
+      if (!asked_to_stop) send_all(children, SIGTERM);
+      deadline = Clock::now() + std::chrono::seconds(grace_seconds);
+    }
+    if (!any_running(children)) return result;
+    if (Clock::now() >= deadline) {
+      log::error("launch: ranks still run {} s after SIGTERM; killing them", grace_seconds);
+      send_all(children, SIGKILL);
+      deadline = Clock::time_point::max();
+    }
+    siginfo_t info{};
+    const int signal = signals.wait(milliseconds(100), info);
+    if (signal == 0 || signal == SIGCHLD) continue;
+    asked_to_stop = asked_to_stop || signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
+    // A key of the terminal (Ctrl-C) has reached the children already: they are in our process
+    // group.
+    if (info.si_code != SI_KERNEL) send_all(children, signal);
+  }
+}
+
+}  // namespace
+
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool found =
+      fd >= 0 && ::bind(fd, generic, length) == 0 && ::getsockname(fd, generic, &length) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  PENTATRON_CHECK(found, kComm, "no free TCP port on 127.0.0.1: {}", std::strerror(error));
+  return ntohs(address.sin_port);
+}
+
+int launch(const LaunchOptions& options) {
+  PENTATRON_CHECK(!options.command.empty(), kConfig, "launch: no command was given");
+  PENTATRON_CHECK(options.nproc_per_node >= 1 && options.nnodes >= 1, kConfig,
+                  "launch: --nproc-per-node {} and --nnodes {} must be at least 1",
+                  options.nproc_per_node, options.nnodes);
+  PENTATRON_CHECK(options.node_rank >= 0 && options.node_rank < options.nnodes, kConfig,
+                  "launch: --node-rank {} is outside 0 to {}", options.node_rank,
+                  options.nnodes - 1);
+  PENTATRON_CHECK(options.master_port >= 0 && options.master_port <= 65535, kConfig,
+                  "launch: --master-port {} is outside 0 to 65535", options.master_port);
+  PENTATRON_CHECK(options.master_port > 0 || options.nnodes == 1, kConfig,
+                  "launch: several nodes need one --master-port that all of them name");
+  const int port = options.master_port > 0 ? options.master_port : free_port();
+  const SignalBlock signals;
+  std::vector<Child> children;
+  try {
+    for (int local_rank = 0; local_rank < options.nproc_per_node; ++local_rank) {
+      Child child;
+      child.rank = options.node_rank * options.nproc_per_node + local_rank;
+      child.pid = start(options, port, local_rank, signals.former());
+      child.running = true;
+      children.push_back(child);
+    }
+  } catch (...) {
+    send_all(children, SIGKILL);
+    for (Child& child : children) ::waitpid(child.pid, &child.status, 0);
+    throw;
+  }
+  return supervise(children, signals, options.grace_seconds);
+}
+
+}  // namespace pentatron::comm

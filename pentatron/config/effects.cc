@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/config/effects.h"
+
+namespace pentatron::config {
+namespace {
+
+struct EffectRule {
+  std::string_view option;
+  std::string_view dest;
+  bool (*has_effect)(const RunConfig&);
+  std::string_view remedy;
+};
+
+bool rope(const RunConfig& c) { return c.model.position_embedding_type == "rope"; }
+bool adam(const RunConfig& c) { return c.optimizer.optimizer == "adam"; }
+bool decays(const RunConfig& c) { return c.optimizer.lr_decay_style != "constant"; }
+bool loads(const RunConfig& c) { return !c.checkpoint.load.empty(); }
+bool saves(const RunConfig& c) { return !c.checkpoint.save.empty(); }
+bool gpt2_bpe(const RunConfig& c) { return c.data.tokenizer_type == "GPT2BPETokenizer"; }
+bool null_tokenizer(const RunConfig& c) { return c.data.tokenizer_type == "NullTokenizer"; }
+bool real_data(const RunConfig& c) { return !c.data.mock_data; }
+bool warms_up(const RunConfig& c) {
+  return c.optimizer.lr_warmup_fraction.value_or(0) > 0 || c.optimizer.lr_warmup_iters > 0 ||
+         c.optimizer.lr_warmup_samples > 0;
+}
+// A warm-up given as a fraction is a fraction of the decay.
+bool decay_length_counts(const RunConfig& c) {
+  return decays(c) || c.optimizer.lr_warmup_fraction.has_value();
+}
+
+constexpr std::string_view kLoads = "add --load or drop it";
+constexpr std::string_view kSaves = "add --save or drop it";
+constexpr std::string_view kAdam = "it belongs to --optimizer adam; drop it";
+constexpr std::string_view kRope =
+    "it belongs to --position-embedding-type rope; add that or drop it";
+constexpr std::string_view kDecay =
+    "the style constant does not decay; change --lr-decay-style or drop it";
+constexpr std::string_view kBpe = "it belongs to --tokenizer-type GPT2BPETokenizer; drop it";
+constexpr std::string_view kNull = "it belongs to --tokenizer-type NullTokenizer; drop it";
+constexpr std::string_view kMock = "--mock-data reads no files; drop one of the two";
+
+constexpr EffectRule kRules[] = {
+    {"--num-query-groups", "num_query_groups",
+     [](const RunConfig& c) { return c.model.group_query_attention; },
+     "add --group-query-attention or drop it"},
+    {"--rotary-base", "rotary_base", rope, kRope},
+    {"--rotary-percent", "rotary_percent", rope, kRope},
+    {"--add-qkv-bias", "add_qkv_bias",
+     [](const RunConfig& c) { return !c.model.add_qkv_bias || !c.model.add_bias_linear; },
+     "all linear layers have a bias already; add --disable-bias-linear or drop it"},
+    {"--make-vocab-size-divisible-by", "make_vocab_size_divisible_by",
+     [](const RunConfig& c) { return c.model.padded_vocab_size == 0; },
+     "--padded-vocab-size sets the size; drop one of the two"},
+    {"--sequence-parallel", "sequence_parallel",
+     [](const RunConfig& c) {
+       return !c.parallel.sequence_parallel || c.parallel.tensor_model_parallel_size > 1;
+     },
+     "it splits rows between tensor-parallel ranks; set --tensor-model-parallel-size above 1 or "
+     "drop it"},
+    {"--rank", "rank",
+     [](const RunConfig& c) { return c.parallel.distributed_backend != "threads"; },
+     "with the backend threads one process runs all ranks; drop it"},
+    {"--data-path", "data_path", real_data, kMock},
+    {"--data-cache-path", "data_cache_path", real_data, kMock},
+    {"--no-mmap-bin-files", "mmap_bin_files",
+     [](const RunConfig& c) { return c.data.mmap_bin_files || !c.data.mock_data; }, kMock},
+    {"--vocab-file", "vocab_file", gpt2_bpe, kBpe},
+    {"--merge-file", "merge_file", gpt2_bpe, kBpe},
+    {"--null-tokenizer-eod-id", "null_tokenizer_eod_id", null_tokenizer, kNull},
+    {"--null-tokenizer-pad-id", "null_tokenizer_pad_id", null_tokenizer, kNull},
+    {"--min-lr", "min_lr", decays, kDecay},
+    {"--lr-decay-iters", "lr_decay_iters", decay_length_counts, kDecay},
+    {"--lr-decay-samples", "lr_decay_samples", decay_length_counts, kDecay},
+    {"--lr-warmup-init", "lr_warmup_init", warms_up, "there is no warm-up; add one or drop it"},
+    {"--adam-beta1", "adam_beta1", adam, kAdam},
+    {"--adam-beta2", "adam_beta2", adam, kAdam},
+    {"--adam-eps", "adam_eps", adam, kAdam},
+    {"--sgd-momentum", "sgd_momentum", [](const RunConfig& c) { return !adam(c); },
+     "it belongs to --optimizer sgd; drop it"},
+    {"--exit-signal", "exit_signal",
+     [](const RunConfig& c) { return c.training.exit_signal_handler; },
+     "add --exit-signal-handler or drop it"},
+    {"--save-interval", "save_interval", saves, kSaves},
+    {"--save-retain-interval", "save_retain_interval", saves, kSaves},
+    {"--keep-checkpoints", "keep_checkpoints", saves, kSaves},
+    {"--no-save-optim", "no_save_optim",
+     [](const RunConfig& c) { return !c.checkpoint.no_save_optim || saves(c); }, kSaves},
+    {"--ckpt-step", "ckpt_step", loads, kLoads},
+    {"--finetune", "finetune",
+     [](const RunConfig& c) { return !c.checkpoint.finetune || loads(c); }, kLoads},
+    {"--no-load-optim", "no_load_optim",
+     [](const RunConfig& c) { return !c.checkpoint.no_load_optim || loads(c); }, kLoads},
+    {"--exit-on-missing-checkpoint", "exit_on_missing_checkpoint",
+     [](const RunConfig& c) { return !c.checkpoint.exit_on_missing_checkpoint || loads(c); },
+     kLoads},
+    {"--override-opt-param-scheduler", "override_opt_param_scheduler",
+     [](const RunConfig& c) { return !c.optimizer.override_opt_param_scheduler || loads(c); },
+     kLoads},
+    {"--use-checkpoint-opt-param-scheduler", "use_checkpoint_opt_param_scheduler",
+     [](const RunConfig& c) { return !c.optimizer.use_checkpoint_opt_param_scheduler || loads(c); },
+     kLoads},
+};
+
+}  // namespace
+
+void add_effect_problems(const RunConfig& config, const Origins& origins, Problems& problems) {
+  for (const EffectRule& rule : kRules) {
+    if (!set_by_user(origins, rule.dest) || rule.has_effect(config)) continue;
+    problems.add(fmt::format("{} has no effect here: {}", rule.option, rule.remedy), rule.dest);
+  }
+}
+
+}  // namespace pentatron::config

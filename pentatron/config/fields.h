@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/config/config.h"
+
+// Each struct's fields once, for what walks over all of them (JSON, hash). config_json_test fails
+// when a field is missing here.
+namespace pentatron::config {
+
+template <typename Config, typename Visit>
+void visit_model(Config& c, Visit&& visit) {
+  visit("num_layers", c.num_layers);
+  visit("hidden_size", c.hidden_size);
+  visit("ffn_hidden_size", c.ffn_hidden_size);
+  visit("num_attention_heads", c.num_attention_heads);
+  visit("kv_channels", c.kv_channels);
+  visit("group_query_attention", c.group_query_attention);
+  visit("num_query_groups", c.num_query_groups);
+  visit("max_position_embeddings", c.max_position_embeddings);
+  visit("seq_length", c.seq_length);
+  visit("vocab_size", c.vocab_size);
+  visit("padded_vocab_size", c.padded_vocab_size);
+  visit("make_vocab_size_divisible_by", c.make_vocab_size_divisible_by);
+  visit("untie_embeddings_and_output_weights", c.untie_embeddings_and_output_weights);
+  visit("normalization", c.normalization);
+  visit("layernorm_epsilon", c.layernorm_epsilon);
+  visit("position_embedding_type", c.position_embedding_type);
+  visit("rotary_base", c.rotary_base);
+  visit("rotary_percent", c.rotary_percent);
+  visit("swiglu", c.swiglu);
+  visit("add_bias_linear", c.add_bias_linear);
+  visit("add_qkv_bias", c.add_qkv_bias);
+  visit("hidden_dropout", c.hidden_dropout);
+  visit("attention_dropout", c.attention_dropout);
+  visit("init_method_std", c.init_method_std);
+  visit("seed", c.seed);
+  visit("reset_position_ids", c.reset_position_ids);
+  visit("reset_attention_mask", c.reset_attention_mask);
+  visit("eod_mask_loss", c.eod_mask_loss);
+}
+
+template <typename Config, typename Visit>
+void visit_parallel(Config& c, Visit&& visit) {
+  visit("world_size", c.world_size);
+  visit("rank", c.rank);
+  visit("local_rank", c.local_rank);
+  visit("master_addr", c.master_addr);
+  visit("master_port", c.master_port);
+  visit("tensor_model_parallel_size", c.tensor_model_parallel_size);
+  visit("pipeline_model_parallel_size", c.pipeline_model_parallel_size);
+  visit("context_parallel_size", c.context_parallel_size);
+  visit("expert_model_parallel_size", c.expert_model_parallel_size);
+  visit("data_parallel_size", c.data_parallel_size);
+  visit("sequence_parallel", c.sequence_parallel);
+  visit("use_distributed_optimizer", c.use_distributed_optimizer);
+  visit("distributed_backend", c.distributed_backend);
+  visit("distributed_timeout_minutes", c.distributed_timeout_minutes);
+  visit("cpu_threads_per_rank", c.cpu_threads_per_rank);
+}
+
+template <typename Config, typename Visit>
+void visit_data(Config& c, Visit&& visit) {
+  visit("data_path", c.data_path);
+  visit("split", c.split);
+  visit("data_cache_path", c.data_cache_path);
+  visit("num_workers", c.num_workers);
+  visit("dataloader_type", c.dataloader_type);
+  visit("mmap_bin_files", c.mmap_bin_files);
+  visit("tokenizer_type", c.tokenizer_type);
+  visit("tokenizer_model", c.tokenizer_model);
+  visit("vocab_file", c.vocab_file);
+  visit("merge_file", c.merge_file);
+  visit("null_tokenizer_eod_id", c.null_tokenizer_eod_id);
+  visit("null_tokenizer_pad_id", c.null_tokenizer_pad_id);
+  visit("null_tokenizer_vocab_size", c.null_tokenizer_vocab_size);
+  visit("mock_data", c.mock_data);
+}
+
+template <typename Config, typename Visit>
+void visit_optimizer(Config& c, Visit&& visit) {
+  visit("optimizer", c.optimizer);
+  visit("lr", c.lr);
+  visit("min_lr", c.min_lr);
+  visit("lr_decay_style", c.lr_decay_style);
+  visit("lr_warmup_fraction", c.lr_warmup_fraction);
+  visit("lr_warmup_iters", c.lr_warmup_iters);
+  visit("lr_warmup_samples", c.lr_warmup_samples);
+  visit("lr_warmup_init", c.lr_warmup_init);
+  visit("lr_decay_iters", c.lr_decay_iters);
+  visit("lr_decay_samples", c.lr_decay_samples);
+  visit("weight_decay", c.weight_decay);
+  visit("adam_beta1", c.adam_beta1);
+  visit("adam_beta2", c.adam_beta2);
+  visit("adam_eps", c.adam_eps);
+  visit("sgd_momentum", c.sgd_momentum);
+  visit("clip_grad", c.clip_grad);
+  visit("override_opt_param_scheduler", c.override_opt_param_scheduler);
+  visit("use_checkpoint_opt_param_scheduler", c.use_checkpoint_opt_param_scheduler);
+}
+
+template <typename Config, typename Visit>
+void visit_training(Config& c, Visit&& visit) {
+  visit("precision", c.precision);
+  visit("micro_batch_size", c.micro_batch_size);
+  visit("global_batch_size", c.global_batch_size);
+  visit("train_iters", c.train_iters);
+  visit("train_samples", c.train_samples);
+  visit("eval_interval", c.eval_interval);
+  visit("eval_iters", c.eval_iters);
+  visit("log_interval", c.log_interval);
+  visit("log_throughput", c.log_throughput);
+  visit("log_params_norm", c.log_params_norm);
+  visit("exit_interval", c.exit_interval);
+  visit("exit_duration_in_mins", c.exit_duration_in_mins);
+  visit("exit_signal_handler", c.exit_signal_handler);
+  visit("exit_signal", c.exit_signal);
+  visit("check_for_nan_in_loss_and_grad", c.check_for_nan_in_loss_and_grad);
+  visit("skip_train", c.skip_train);
+  visit("deterministic_mode", c.deterministic_mode);
+  visit("metrics_file", c.metrics_file);
+  visit("device", c.device);
+}
+
+template <typename Config, typename Visit>
+void visit_checkpoint(Config& c, Visit&& visit) {
+  visit("save", c.save);
+  visit("load", c.load);
+  visit("save_interval", c.save_interval);
+  visit("save_retain_interval", c.save_retain_interval);
+  visit("keep_checkpoints", c.keep_checkpoints);
+  visit("ckpt_step", c.ckpt_step);
+  visit("finetune", c.finetune);
+  visit("no_load_optim", c.no_load_optim);
+  visit("no_save_optim", c.no_save_optim);
+  visit("exit_on_missing_checkpoint", c.exit_on_missing_checkpoint);
+}
+
+// visit(room, name, field) over all of them.
+template <typename Config, typename Visit>
+void visit_fields(Config& c, Visit&& visit) {
+  const auto in = [&visit](const char* room) {
+    return [&visit, room](const char* name, auto& field) { visit(room, name, field); };
+  };
+  visit_model(c.model, in("model"));
+  visit_parallel(c.parallel, in("parallel"));
+  visit_data(c.data, in("data"));
+  visit_optimizer(c.optimizer, in("optimizer"));
+  visit_training(c.training, in("training"));
+  visit_checkpoint(c.checkpoint, in("checkpoint"));
+}
+
+}  // namespace pentatron::config

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "pentatron/config/config.h"
+
+// The option tables: one constexpr row an option, one table file a room. Everything else of the
+// mechanism (parser, help, argument dump, documentation) reads these rows.
+namespace pentatron::config {
+
+// How a value is written; nargs makes a list of any of them.
+enum class OptionKind {
+  kInt,
+  kFloat,
+  kString,
+  kSwitchOn,    // presence sets true
+  kSwitchOff,   // presence sets the destination false
+  kSwitchPair,  // first spelling sets true, second false
+  kSignal,      // a signal's name or number; stored as its name
+};
+
+enum class OptionClass {
+  kWorks,     // has an effect, shown by a named test
+  kAlwaysSo,  // asks for what is always done: accepted, named in one line at start
+  kPlanned,   // known, refused until it is built
+  kNever,     // known, refused for good
+};
+
+enum class Topic {
+  kRun,
+  kModel,
+  kParallel,
+  kPrecision,
+  kData,
+  kOptimizer,
+  kTraining,
+  kCheckpoint,
+  kLogging,
+  kMoe,
+  kInference,
+  kRl,
+  kLegacy,
+};
+inline constexpr int kNumTopics = 13;
+
+// monostate: not set (Python's None).
+using OptionValue =
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>>;
+
+// Where the value lives in RunConfig; null for rows that have no field. `set` wants the alternative
+// that fits the kind (a float field also takes an integer).
+struct Binding {
+  void (*set)(RunConfig&, const OptionValue&) = nullptr;
+  OptionValue (*get)(const RunConfig&) = nullptr;
+};
+
+// Rule on a converted value: empty when it holds, else what was expected ("at least 1").
+using ValueCheck = std::string_view (*)(const OptionValue&);
+
+struct OptionSpec {
+  std::string_view
+      names;  // all spellings, separated by blanks; the documentation leads with the first
+  std::string_view dest;
+  OptionKind kind = OptionKind::kString;
+  char nargs = 0;  // 0: one value; '+', '*' or a digit: a list
+  std::string_view default_repr =
+      "None";  // Python repr, equal to Megatron's unless default_note says why not
+  std::string_view choices = {};    // Megatron's, separated by '|'; empty: any
+  std::string_view supported = {};  // the values that work here; empty: all choices
+  ValueCheck check = nullptr;
+  Topic topic = Topic::kModel;
+  OptionClass option_class = OptionClass::kWorks;
+  std::string_view help = {};
+  std::string_view reason = {};  // why refused (also for unsupported choices), or what is always so
+  std::string_view test = {};    // works: the test that fails when the option is ignored
+  std::string_view default_note = {};  // why the default or the choices differ from Megatron's
+  Binding field = {};
+  bool ours = false;  // no option of Megatron
+};
+
+[[nodiscard]] std::span<const OptionSpec> run_options();
+[[nodiscard]] std::span<const OptionSpec> model_options();
+[[nodiscard]] std::span<const OptionSpec> parallel_options();
+[[nodiscard]] std::span<const OptionSpec> data_options();
+[[nodiscard]] std::span<const OptionSpec> optimizer_options();
+[[nodiscard]] std::span<const OptionSpec> training_options();
+[[nodiscard]] std::span<const OptionSpec> checkpoint_options();
+[[nodiscard]] std::span<const OptionSpec> always_so_options();
+
+// Every row of every table, the hand-written ones first.
+[[nodiscard]] std::vector<const OptionSpec*> all_options();
+
+// The words of a blank- or bar-separated list, in order.
+[[nodiscard]] std::vector<std::string_view> split_words(std::string_view text, char separator);
+
+[[nodiscard]] std::string_view to_string(OptionClass option_class);
+[[nodiscard]] std::string_view to_string(Topic topic);
+[[nodiscard]] bool is_switch(OptionKind kind);
+
+// The value that the dump shows and the tests compare: the field's, or not set when Megatron's
+// default is None and the field still holds the value it was born with.
+[[nodiscard]] OptionValue current_value(const OptionSpec& spec, const RunConfig& config);
+
+// Text as Python's repr() prints it; strings bare when `quote_strings` is false (as str() does).
+[[nodiscard]] std::string python_text(const OptionValue& value, bool quote_strings);
+
+}  // namespace pentatron::config

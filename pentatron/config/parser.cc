@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/config/parser.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/format.h"
+#include "pentatron/config/apply_launch_env.h"
+#include "pentatron/config/convert.h"
+#include "pentatron/config/effects.h"
+#include "pentatron/config/option_file.h"
+#include "pentatron/config/option_index.h"
+
+namespace pentatron::config {
+namespace {
+
+// One value on its way from a user to the config.
+struct Assignment {
+  const OptionSpec* spec = nullptr;
+  Origin origin = Origin::kCommandLine;
+  std::string spelled = {};             // as the user wrote it
+  std::string where = {};               // for origins and messages
+  std::vector<std::string> words = {};  // of a switch: empty, or its value as text
+  bool by_destination =
+      false;  // a switch's value is the destination's, not "is the switch present"
+  bool is_null = false;
+};
+
+bool is_option_word(std::string_view word) { return word.size() > 2 && word.starts_with("--"); }
+
+class Parser final {
+ public:
+  Parser(const ParseRequest& request, Problems& problems)
+      : request_(request), problems_(problems) {}
+
+  ParsedOptions run() {
+    read_command_line();
+    if (parsed_.action == Action::kHelp) return std::move(parsed_);
+    apply_layers();
+    for (const Assignment& assignment : from_files_) apply(assignment);
+    for (const Assignment& assignment : from_words_) apply(assignment);
+    for (const Assignment& assignment : from_set_) apply(assignment);
+    check_precision();
+    apply_launch_env(read_launch_env(request_.environment, problems_), parsed_, problems_);
+    add_effect_problems(parsed_.config, parsed_.origins, problems_);
+    return std::move(parsed_);
+  }
+
+ private:
+  // Splitting.
+  void read_command_line();
+  void read_option(std::string_view name, std::optional<std::string> inline_value, std::size_t& at);
+  bool read_program_option(std::string_view name, const std::optional<std::string>& inline_value,
+                           std::size_t& at);
+  std::vector<std::string> take_words(std::size_t& at, bool many) const;
+  void read_run_option(const OptionSpec& spec, const std::vector<std::string>& words);
+  void read_file(const std::string& path);
+  void read_set(const std::string& word);
+  void unknown(std::string_view what, std::string_view name, std::string_view where);
+
+  // Applying.
+  void apply_layers();
+  void apply(const Assignment& assignment);
+  void apply_always_so(const Assignment& assignment);
+  std::optional<OptionValue> convert(const Assignment& assignment);
+  std::optional<OptionValue> convert_switch(const Assignment& assignment);
+  void check_precision();
+
+  const ParseRequest& request_;
+  Problems& problems_;
+  OptionIndex index_;
+  ParsedOptions parsed_;
+  std::vector<Assignment> from_files_;
+  std::vector<Assignment> from_words_;
+  std::vector<Assignment> from_set_;
+};
+
+void Parser::read_command_line() {
+  const std::vector<std::string>& words = request_.words;
+  for (std::size_t at = 0; at < words.size();) {
+    const std::string& word = words[at];
+    if (word == "-h") {
+      ++at;
+      read_option("--help", std::nullopt, at);
+    } else if (is_option_word(word)) {
+      ++at;
+      const std::size_t equals = word.find('=');
+      std::optional<std::string> value;
+      if (equals != std::string::npos) value = word.substr(equals + 1);
+      read_option(std::string_view(word).substr(0, equals), std::move(value), at);
+    } else {
+      if (!request_.allow_leftover) {
+        problems_.add(
+            fmt::format("unexpected word {}: it belongs to no option", quoted_for_message(word)));
+      }
+      parsed_.leftover.push_back(word);
+      ++at;
+    }
+  }
+}
+
+// The words up to the next option. One alone may be a negative number, but nothing else that starts
+// with a dash.
+std::vector<std::string> Parser::take_words(std::size_t& at, bool many) const {
+  std::vector<std::string> taken;
+  while (at < request_.words.size() && (many || taken.empty())) {
+    const std::string& word = request_.words[at];
+    const bool dashed = word.size() > 1 && word.front() == '-';
+    if (dashed && !parse_number(word)) break;
+    taken.push_back(word);
+    ++at;
+  }
+  return taken;
+}
+
+bool Parser::read_program_option(std::string_view name,
+                                 const std::optional<std::string>& inline_value, std::size_t& at) {
+  for (const ProgramOption& option : request_.program_options) {
+    if (option.name != name) continue;
+    std::vector<std::string> words;
+    if (inline_value) {
+      words.push_back(*inline_value);
+    } else if (option.nargs != 0) {
+      words = take_words(at, option.nargs == '+');
+    }
+    if (option.nargs != 0 && words.empty()) {
+      problems_.add(fmt::format("{}: expected a value", name));
+    } else if (option.nargs == 0 && inline_value) {
+      problems_.add(fmt::format("{}: a switch takes no value", name));
+    }
+    parsed_.program_values.insert_or_assign(std::string(name), std::move(words));
+    return true;
+  }
+  return false;
+}
+
+void Parser::read_option(std::string_view name, std::optional<std::string> inline_value,
+                         std::size_t& at) {
+  if (read_program_option(name, inline_value, at)) return;
+  if (name == "--help" && !inline_value && at < request_.words.size()) {
+    inline_value = request_.words[at++];  // a topic, or an option's name with its dashes
+  }
+  const OptionSpec* spec = index_.find_name(name);
+  if (spec == nullptr) {
+    unknown("option", name, {});
+    static_cast<void>(take_words(at, true));
+    return;
+  }
+  Assignment assignment{.spec = spec, .spelled = std::string(name), .where = std::string(name)};
+  if (inline_value) {
+    assignment.words.push_back(std::move(*inline_value));
+    if (is_switch(spec->kind)) {
+      problems_.add(fmt::format("{}: a switch takes no value", name), spec->dest);
+      return;
+    }
+  } else if (!is_switch(spec->kind)) {
+    assignment.words = take_words(at, spec->nargs != 0);
+  }
+  if (spec->topic == Topic::kRun && spec->option_class == OptionClass::kWorks) {
+    read_run_option(*spec, assignment.words);
+  } else {
+    from_words_.push_back(std::move(assignment));
+  }
+}
+
+void Parser::read_run_option(const OptionSpec& spec, const std::vector<std::string>& words) {
+  if (spec.dest == "help") {
+    parsed_.action = Action::kHelp;
+    if (!words.empty()) parsed_.help_topic = words.front();
+  } else if (spec.dest == "check_options") {
+    if (parsed_.action == Action::kRun) parsed_.action = Action::kCheck;
+  } else if (words.empty()) {
+    problems_.add(fmt::format("{}: expected a value", spec.names));
+  } else if (spec.dest == "yaml_cfg") {
+    read_file(words.front());
+  } else {
+    for (const std::string& word : words) read_set(word);
+  }
+}
+
+void Parser::read_file(const std::string& path) {
+  std::vector<FileValue> values;
+  try {
+    values = read_option_file(path);
+  } catch (const Error& error) {
+    problems_.add(fmt::format("--yaml-cfg: {}", error.what()));
+    return;
+  }
+  std::set<std::string_view> seen;
+  for (const FileValue& value : values) {
+    const std::string where = value.line > 0 ? fmt::format("{}:{}", path, value.line) : path;
+    std::string dashed = value.key.starts_with("--") ? value.key : "--" + value.key;
+    const OptionSpec* by_dest = index_.find_dest(value.key);
+    const OptionSpec* spec = by_dest != nullptr ? by_dest : index_.find_name(dashed);
+    if (spec == nullptr) {
+      std::replace(dashed.begin() + 2, dashed.end(), '_', '-');
+      spec = index_.find_name(dashed);
+    }
+    if (spec == nullptr) {
+      unknown("key", value.key, where);
+      continue;
+    }
+    if (spec->topic == Topic::kRun && spec->option_class == OptionClass::kWorks) {
+      problems_.add(fmt::format("{}: {} belongs on the command line", where, value.key));
+      continue;
+    }
+    if (!seen.insert(spec->dest).second) {
+      problems_.add(fmt::format("{}: {} is set twice", where, spec->dest), spec->dest);
+      continue;
+    }
+    if (value.is_list && spec->nargs == 0) {
+      problems_.add(fmt::format("{}: {}: expected one value, got a list", where, value.key),
+                    spec->dest);
+      continue;
+    }
+    from_files_.push_back({.spec = spec,
+                           .origin = Origin::kFile,
+                           .spelled = value.key,
+                           .where = where,
+                           .words = value.words,
+                           .by_destination = by_dest != nullptr,
+                           .is_null = value.is_null});
+  }
+}
+
+void Parser::read_set(const std::string& word) {
+  const std::size_t equals = word.find('=');
+  const std::string key = word.substr(0, equals);
+  if (equals == std::string::npos || key.empty()) {
+    problems_.add(fmt::format("--set {}: expected dest=value", quoted_for_message(word)));
+    return;
+  }
+  const OptionSpec* spec = index_.find_dest(key);
+  if (spec == nullptr) return unknown("destination", key, "--set");
+  if (spec->topic == Topic::kRun && spec->option_class == OptionClass::kWorks) {
+    problems_.add(fmt::format("--set {}: this option belongs on the command line", key));
+    return;
+  }
+  Assignment assignment{.spec = spec,
+                        .origin = Origin::kSet,
+                        .spelled = fmt::format("--set {}", key),
+                        .where = "--set",
+                        .by_destination = true};
+  const std::string value = word.substr(equals + 1);
+  if (value == "null" || value == "None") {
+    assignment.is_null = true;
+  } else if (spec->nargs != 0) {
+    for (const std::string_view item : split_words(value, ' ')) assignment.words.emplace_back(item);
+  } else {
+    assignment.words.push_back(value);
+  }
+  from_set_.push_back(std::move(assignment));
+}
+
+void Parser::unknown(std::string_view what, std::string_view name, std::string_view where) {
+  std::string line = where.empty() ? std::string() : fmt::format("{}: ", where);
+  line += fmt::format("unknown {} {}", what, quoted_for_message(name));
+  std::string dashed(name);
+  if (!is_option_word(dashed)) {
+    std::replace(dashed.begin(), dashed.end(), '_', '-');
+    dashed = "--" + dashed;
+  }
+  std::string_view dest;
+  const std::vector<std::string_view> near = index_.nearest(dashed);
+  for (const std::string_view spelling : near) {
+    const OptionSpec* spec = index_.find_name(spelling);
+    if (dest.empty()) dest = spec->dest;
+    line += spelling == near.front() ? "; did you mean " : " or ";
+    line += is_option_word(name) ? spelling : spec->dest;
+  }
+  if (!near.empty()) line += "?";
+  problems_.add(std::move(line), dest);
+}
+
+void Parser::apply_layers() {
+  std::vector<const ValueLayer*> layers;
+  for (const ValueLayer& layer : request_.layers) layers.push_back(&layer);
+  std::stable_sort(layers.begin(), layers.end(),
+                   [](const ValueLayer* a, const ValueLayer* b) { return a->origin < b->origin; });
+  for (const ValueLayer* layer : layers) {
+    for (const auto& [dest, value] : layer->values) {
+      const OptionSpec* spec = index_.find_dest(dest);
+      PENTATRON_CHECK(spec != nullptr && spec->field.set != nullptr, kInternal,
+                      "{} {}: no option has the destination {}", to_string(layer->origin),
+                      layer->label, dest);
+      spec->field.set(parsed_.config, value);
+      parsed_.origins.insert_or_assign(dest, ValueOrigin{layer->origin, layer->label});
+    }
+  }
+}
+
+void Parser::apply(const Assignment& assignment) {
+  const OptionSpec& spec = *assignment.spec;
+  if (assignment.is_null) {
+    if (assignment.origin == Origin::kSet && spec.field.set != nullptr) {
+      spec.field.set(parsed_.config, spec.field.get(RunConfig{}));
+      parsed_.origins.erase(std::string(spec.dest));
+    }
+    return;  // in a file: not set
+  }
+  // A file may hold every switch of a run, most of them off.
+  if (is_switch(spec.kind) && assignment.origin != Origin::kCommandLine &&
+      spec.option_class != OptionClass::kWorks) {
+    const std::optional<OptionValue> value = convert_switch(assignment);
+    if (!value || python_text(*value, true) == spec.default_repr) return;
+  }
+  if (spec.option_class == OptionClass::kAlwaysSo) {
+    apply_always_so(assignment);
+  } else if (spec.option_class != OptionClass::kWorks) {
+    problems_.add(
+        fmt::format(
+            "{}{}: {}: {}",
+            assignment.origin == Origin::kFile ? assignment.where + ": " : std::string(),
+            assignment.spelled,
+            spec.option_class == OptionClass::kPlanned ? "not supported yet" : "not supported",
+            spec.reason),
+        spec.dest);
+  } else if (std::optional<OptionValue> value = convert(assignment)) {
+    spec.field.set(parsed_.config, *value);
+    parsed_.origins.insert_or_assign(std::string(spec.dest),
+                                     ValueOrigin{assignment.origin, assignment.where});
+  }
+}
+
+void Parser::apply_always_so(const Assignment& assignment) {
+  const std::optional<OptionValue> value = convert(assignment);
+  if (!value) return;
+  if (assignment.spec->field.set != nullptr) {
+    assignment.spec->field.set(parsed_.config, *value);
+    parsed_.origins.insert_or_assign(std::string(assignment.spec->dest),
+                                     ValueOrigin{assignment.origin, assignment.where});
+  }
+  std::vector<std::string>& used = parsed_.always_so;
+  if (std::find(used.begin(), used.end(), assignment.spelled) == used.end()) {
+    used.push_back(assignment.spelled);
+  }
+}
+
+std::optional<OptionValue> Parser::convert(const Assignment& assignment) {
+  if (is_switch(assignment.spec->kind)) return convert_switch(assignment);
+  Converted converted = convert_words(*assignment.spec, assignment.words);
+  if (converted.value) return std::move(converted.value);
+  std::string text;
+  for (const std::string& word : assignment.words) text += " " + quoted_for_message(word);
+  problems_.add(
+      fmt::format("{}{}{}: {}",
+                  assignment.origin == Origin::kFile ? assignment.where + ": " : std::string(),
+                  assignment.spelled, text, converted.expected),
+      assignment.spec->dest);
+  return std::nullopt;
+}
+
+std::optional<OptionValue> Parser::convert_switch(const Assignment& assignment) {
+  const OptionSpec& spec = *assignment.spec;
+  bool present = true;
+  if (assignment.origin != Origin::kCommandLine) {
+    const std::optional<bool> flag =
+        assignment.words.size() == 1 ? parse_flag(assignment.words.front()) : std::nullopt;
+    if (!flag) {
+      problems_.add(
+          fmt::format("{}: {}: expected true or false", assignment.where, assignment.spelled),
+          spec.dest);
+      return std::nullopt;
+    }
+    if (assignment.by_destination) return OptionValue{*flag};
+    present = *flag;
+  }
+  const bool off_spelling =
+      spec.kind == OptionKind::kSwitchOff ||
+      (spec.kind == OptionKind::kSwitchPair && assignment.spelled.find("no-") != std::string::npos);
+  return OptionValue{off_spelling ? !present : present};
+}
+
+// One field holds the precision, so a later origin replaces it; within one origin two switches
+// contradict each other.
+void Parser::check_precision() {
+  for (const auto* list : {&from_files_, &from_words_, &from_set_}) {
+    std::set<std::string_view> on;
+    for (const Assignment& assignment : *list) {
+      const std::string_view dest = assignment.spec->dest;
+      if ((dest != "bf16" && dest != "fp64") || assignment.is_null) continue;
+      if (assignment.words.empty() || parse_flag(assignment.words.front()).value_or(false)) {
+        on.insert(dest);
+      }
+    }
+    if (on.size() > 1) problems_.add("--bf16 and --fp64 exclude each other: give one", "bf16");
+  }
+}
+
+}  // namespace
+
+ParsedOptions parse_into(const ParseRequest& request, Problems& problems) {
+  return Parser(request, problems).run();
+}
+
+ParsedOptions parse(const ParseRequest& request) {
+  Problems problems;
+  ParsedOptions parsed = parse_into(request, problems);
+  if (parsed.action != Action::kHelp) problems.throw_if_any();
+  return parsed;
+}
+
+}  // namespace pentatron::config

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pentatron/config/launch_env.h"
+#include "pentatron/config/option_table.h"
+#include "pentatron/config/problems.h"
+
+namespace pentatron::config {
+
+// Where a value comes from; a later one wins.
+enum class Origin { kDefault, kPreset, kCheckpoint, kFile, kCommandLine, kSet, kEnvironment };
+[[nodiscard]] std::string_view to_string(Origin origin);
+
+struct ValueOrigin {
+  Origin origin = Origin::kDefault;
+  std::string where;  // "run.yaml:3", "--lr", the name of a preset or checkpoint
+};
+
+// By destination; what is missing has its default.
+using Origins = std::map<std::string, ValueOrigin, std::less<>>;
+
+// Whether a person set this value for this run (file, command line, --set), as against a default,
+// preset or checkpoint.
+[[nodiscard]] bool set_by_user(const Origins& origins, std::string_view dest);
+
+// Values below the user's: a preset or the options stored in a checkpoint.
+struct ValueLayer {
+  Origin origin = Origin::kPreset;
+  std::string label;
+  std::vector<std::pair<std::string, OptionValue>> values = {};  // by destination
+};
+
+// A layer of what `config` holds for the rows of a table ("build the model that this checkpoint
+// has").
+[[nodiscard]] ValueLayer layer_from_config(const RunConfig& config, Origin origin,
+                                           std::string label, std::span<const OptionSpec> table);
+
+// An option of one subcommand that is no training option ("--prompt"); it wins over a table's row
+// of the same name.
+struct ProgramOption {
+  std::string_view name;
+  char nargs = 1;  // 0: a switch; 1: one value; '+': at least one
+};
+
+struct ParseRequest {
+  std::vector<std::string> words;  // the command line after the subcommand
+  Environment environment;
+  std::vector<ValueLayer> layers;
+  std::vector<ProgramOption> program_options;
+  bool allow_leftover = false;  // keep words that belong to no option instead of refusing them
+};
+
+enum class Action { kRun, kHelp, kCheck };
+
+struct ParsedOptions {
+  RunConfig config;
+  Origins origins;
+  std::vector<std::string> always_so;  // spellings used, in table order of first use
+  std::map<std::string, std::vector<std::string>, std::less<>> program_values;
+  std::vector<std::string> leftover;
+  Action action = Action::kRun;
+  std::string help_topic;
+};
+
+// Splits, converts and checks; the order of origins is default < preset < checkpoint < file <
+// command line < --set, and on the command line the last one wins. Spellings are never abbreviated.
+// Everything that is wrong is thrown at once as one error of kind config: unknown names with the
+// nearest ones, missing and bad values, refused options with the reason, values that have no
+// effect, launcher variables that contradict options. With --help nothing is thrown.
+[[nodiscard]] ParsedOptions parse(const ParseRequest& request);
+
+// The same, adding to `problems` instead of throwing.
+[[nodiscard]] ParsedOptions parse_into(const ParseRequest& request, Problems& problems);
+
+}  // namespace pentatron::config

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/config/parser.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/temp_folder.h"
+#include "pentatron/config/check.h"
+#include "pentatron/config/print.h"
+
+namespace pentatron::config {
+namespace {
+
+ParseRequest request(const std::string& words) {
+  ParseRequest result;
+  for (const std::string_view word : split_words(words, ' ')) result.words.emplace_back(word);
+  return result;
+}
+
+std::vector<std::string> problems_of(const ParseRequest& from) {
+  Problems problems;
+  static_cast<void>(parse_into(from, problems));
+  return problems.lines();
+}
+
+std::vector<std::string> problems_of(const std::string& words) {
+  return problems_of(request(words));
+}
+
+// The only problem, or all of them in one text.
+std::string problem_of(const std::string& words) {
+  std::string text;
+  for (const std::string& line : problems_of(words)) text += (text.empty() ? "" : "\n") + line;
+  return text;
+}
+
+TEST(Parser, ReadsEveryKindOfOption) {
+  const RunConfig config =
+      parse(request(
+                "--num-layers 12 --lr=6e-4 --swiglu --disable-bias-linear --data-path 0.5 a 0.5 b "
+                "--normalization RMSNorm --lr-warmup-fraction .1 --null-tokenizer-pad-id -1 "
+                "--tokenizer-type NullTokenizer --exit-signal-handler --exit-signal 2 "
+                "--override-opt-param-scheduler --load x --exit-duration-in-mins 5 --bf16"))
+          .config;
+  EXPECT_EQ(config.model.num_layers, 12);
+  EXPECT_EQ(config.optimizer.lr, 6e-4);
+  EXPECT_TRUE(config.model.swiglu);
+  EXPECT_FALSE(config.model.add_bias_linear);
+  EXPECT_EQ(config.data.data_path, (std::vector<std::string>{"0.5", "a", "0.5", "b"}));
+  EXPECT_EQ(config.model.normalization, "RMSNorm");
+  EXPECT_EQ(config.optimizer.lr_warmup_fraction, 0.1);
+  EXPECT_EQ(config.data.null_tokenizer_pad_id, -1);
+  EXPECT_EQ(config.training.exit_signal, "SIGINT");
+  EXPECT_TRUE(config.optimizer.override_opt_param_scheduler);
+  EXPECT_EQ(config.training.exit_duration_in_mins, 5.0);
+  EXPECT_EQ(config.training.precision, "bf16");
+}
+
+TEST(Parser, LastOnTheCommandLineWins) {
+  EXPECT_EQ(parse(request("--num-layers 1 --num-layers 2")).config.model.num_layers, 2);
+}
+
+TEST(Parser, RefusesBadValues) {
+  EXPECT_EQ(problem_of("--num-layers x"), "--num-layers 'x': expected an integer");
+  EXPECT_EQ(problem_of("--num-layers 1e3"), "--num-layers '1e3': expected an integer");
+  EXPECT_EQ(problem_of("--num-layers 0"), "--num-layers '0': expected a number of at least 1");
+  EXPECT_EQ(problem_of("--num-layers 99999999999999999999"),
+            "--num-layers '99999999999999999999': expected an integer");
+  EXPECT_EQ(problem_of("--num-layers"), "--num-layers: expected one value");
+  EXPECT_EQ(problem_of("--num-layers --swiglu"), "--num-layers: expected one value");
+  EXPECT_EQ(problem_of("--num-layers="), "--num-layers '': expected an integer");
+  EXPECT_EQ(problem_of("--lr nan"), "--lr 'nan': expected a number");
+  EXPECT_EQ(problem_of("--lr 0.1x"), "--lr '0.1x': expected a number");
+  EXPECT_EQ(problem_of("--hidden-dropout 1"),
+            "--hidden-dropout '1': expected a number of at least 0 and below 1");
+  EXPECT_EQ(problem_of("--normalization rmsnorm"),
+            "--normalization 'rmsnorm': expected one of LayerNorm, RMSNorm");
+  EXPECT_EQ(problem_of("--swiglu=true"), "--swiglu: a switch takes no value");
+  EXPECT_EQ(problem_of("--swiglu 1"), "unexpected word '1': it belongs to no option");
+  EXPECT_EQ(problem_of("--bf16 --fp64"), "--bf16 and --fp64 exclude each other: give one");
+}
+
+TEST(Parser, RefusesUnsupportedChoices) {
+  EXPECT_EQ(
+      problem_of("--dataloader-type cyclic"),
+      "--dataloader-type 'cyclic': this value does not work here (cyclic is planned; external "
+      "names a Python iterator); expected one of single");
+  EXPECT_EQ(
+      problem_of("--device cuda"),
+      "--device 'cuda': this value does not work here (cuda comes with the GPU half); expected "
+      "one of auto, cpu");
+  EXPECT_EQ(problem_of("--device tpu"), "--device 'tpu': expected one of auto, cpu");
+  EXPECT_EQ(problem_of("--context-parallel-size 2"),
+            "--context-parallel-size '2': this value does not work here (the context-parallel size "
+            "is 1; larger ones are planned); expected one of 1");
+  EXPECT_NE(problem_of("--exit-signal-handler --exit-signal SIGKILL").find("SIGTERM"),
+            std::string::npos);
+}
+
+TEST(Parser, NamesTheNearestOption) {
+  EXPECT_EQ(problem_of("--num-layer 3"),
+            "unknown option '--num-layer'; did you mean --num-layers?");
+  EXPECT_EQ(problem_of("--hidden_size 3"),
+            "unknown option '--hidden_size'; did you mean --hidden-size?");
+  EXPECT_EQ(problem_of("--qqqqqqqq 3 4"), "unknown option '--qqqqqqqq'");
+}
+
+TEST(Parser, DoesNotAbbreviate) {
+  EXPECT_NE(problem_of("--tensor-model-parallel 2")
+                .find("unknown option '--tensor-model-parallel'; did "
+                      "you mean --tensor-model-parallel-size?"),
+            std::string::npos);
+}
+
+TEST(Parser, RefusesKnownOptionsWithReason) {
+  EXPECT_EQ(problem_of("--num-experts 8"),
+            "--num-experts: not supported yet: comes with mixture of experts");
+  EXPECT_EQ(problem_of("--batch-size 8"),
+            "--batch-size: not supported: removed spelling; use --micro-batch-size");
+  EXPECT_EQ(problem_of("--no-tp-comm-split-ag"),
+            "--no-tp-comm-split-ag: not supported yet: comes with overlapped tensor parallelism");
+}
+
+TEST(Parser, ReportsAllProblemsAtOnce) {
+  try {
+    static_cast<void>(parse(request("--num-layer 3 --lr x --fp16 --sgd-momentum 0.5 stray")));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    const std::string text = error.what();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
+    EXPECT_TRUE(text.starts_with("5 problems with the options:\n")) << text;
+    for (const char* part :
+         {"--num-layers?", "--lr 'x'", "--fp16: not", "--sgd-momentum", "stray"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+    }
+  }
+}
+
+TEST(Parser, AlwaysSoOptionsAreNamed) {
+  const ParsedOptions parsed =
+      parse(request("--use-mcore-models --transformer-impl local --use-mcore-models"));
+  EXPECT_EQ(parsed.always_so,
+            (std::vector<std::string>{"--use-mcore-models", "--transformer-impl"}));
+  EXPECT_EQ(always_so_line(parsed),
+            "always so here: --use-mcore-models (there is one implementation of each model), "
+            "--transformer-impl (there is one implementation of each layer, with fused kernels; "
+            "serving has no other layers)");
+  EXPECT_EQ(always_so_line(parse(request(""))), "");
+  EXPECT_NE(problem_of("--transformer-impl inference_optimized"), "");
+}
+
+TEST(Parser, ReadsYamlAndJsonFiles) {
+  const TempFolder folder;
+  const std::string yaml = folder.path() / "run.yaml";
+  write_file_atomically(yaml,
+                        "# a run\nmodel:\n  num_layers: 4\n  norm-epsilon: 1e-6\n  swiglu: true\n"
+                        "  add_bias_linear: false\n  moe_grouped_gemm: false\n  num_experts: null\n"
+                        "no-mmap-bin-files: true\ndata_path: [0.5, a, 0.5, b]\nlr: 1.0e-3\n"
+                        "load: None\n");
+  const ParsedOptions parsed = parse(request("--yaml-cfg " + yaml));
+  EXPECT_EQ(parsed.config.model.num_layers, 4);
+  EXPECT_EQ(parsed.config.model.layernorm_epsilon, 1e-6);
+  EXPECT_TRUE(parsed.config.model.swiglu);
+  EXPECT_FALSE(parsed.config.model.add_bias_linear);
+  EXPECT_FALSE(parsed.config.data.mmap_bin_files);
+  EXPECT_EQ(parsed.config.data.data_path, (std::vector<std::string>{"0.5", "a", "0.5", "b"}));
+  EXPECT_EQ(parsed.config.optimizer.lr, 1e-3);
+  EXPECT_EQ(parsed.config.checkpoint.load, "");
+  EXPECT_EQ(parsed.origins.at("num_layers").where, yaml + ":3");
+
+  const std::string json = folder.path() / "run.json";
+  write_file_atomically(json,
+                        "{\n\t\"model\": {\"hidden_size\": 64, \"rotary_percent\": 1e-1,\n"
+                        "\"position_embedding_type\": \"rope\", \"data_path\": [\"x\"]}}");
+  const RunConfig config = parse(request("--yaml-cfg " + json)).config;
+  EXPECT_EQ(config.model.hidden_size, 64);
+  EXPECT_EQ(config.model.rotary_percent, 0.1);
+  EXPECT_EQ(config.data.data_path, std::vector<std::string>{"x"});
+}
+
+TEST(Parser, RefusesBadFiles) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "run.yaml";
+  const auto problem = [&](const std::string& text) {
+    write_file_atomically(path, text);
+    return problem_of("--yaml-cfg " + path);
+  };
+  EXPECT_EQ(problem("num_layer: 3\n"),
+            path + ":1: unknown key 'num_layer'; did you mean num_layers?");
+  EXPECT_EQ(problem("a:\n  lr: 1\nb:\n  lr: 2\n"), path + ":4: lr is set twice");
+  EXPECT_EQ(problem("lr: [1, 2]\n"), path + ":1: lr: expected one value, got a list");
+  EXPECT_EQ(problem("swiglu: 3\n"), path + ":1: swiglu: expected true or false");
+  EXPECT_EQ(problem("num_layers: x\n"), path + ":1: num_layers 'x': expected an integer");
+  EXPECT_EQ(problem("fp16: true\n"), path +
+                                         ":1: fp16: not supported yet: fp16 and its loss scale "
+                                         "come with the low precisions; use --bf16");
+  EXPECT_EQ(problem("yaml_cfg: x\n"), path + ":1: yaml_cfg belongs on the command line");
+  EXPECT_NE(problem("a: [1\n").find("not YAML or JSON"), std::string::npos);
+  EXPECT_NE(problem("[1, 2]\n").find("expected a mapping"), std::string::npos);
+  EXPECT_NE(problem("data_path: [[1]]\n").find("a list of something but values"),
+            std::string::npos);
+  std::string deep;
+  for (int i = 0; i < 40; ++i) deep += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
+  EXPECT_NE(problem(deep + std::string(40, ' ') + "lr: 1\n").find("nested sections"),
+            std::string::npos);
+  EXPECT_NE(problem("a: " + std::string(100'000, '[')).find("not YAML or JSON"), std::string::npos);
+  EXPECT_EQ(problem(""), "");
+  EXPECT_NE(problem_of("--yaml-cfg " + path + ".missing").find(".missing"), std::string::npos);
+  EXPECT_EQ(problem_of("--yaml-cfg"), "--yaml-cfg: expected a value");
+  const std::string json = folder.path() / "run.json";
+  write_file_atomically(json, "{\"lr\": 1, \"lr\": 2}");
+  EXPECT_NE(problem_of("--yaml-cfg " + json).find("twice"), std::string::npos);
+}
+
+TEST(Parser, OriginsWinInOrder) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "run.yaml";
+  write_file_atomically(path, "hidden_size: 4\nffn_hidden_size: 4\nkv_channels: 4\n");
+  ParseRequest from =
+      request("--set kv_channels=6 --ffn-hidden-size 5 --kv-channels 5 --yaml-cfg " + path +
+              " --set lr=0.5 min_lr=null --min-lr 3");
+  const auto layer = [](Origin origin, std::vector<std::string> dests, std::int64_t value) {
+    ValueLayer result{.origin = origin, .label = "L"};
+    for (std::string& dest : dests) result.values.emplace_back(std::move(dest), value);
+    return result;
+  };
+  const std::vector<std::string> all = {"num_layers", "seq_length", "hidden_size",
+                                        "ffn_hidden_size", "kv_channels"};
+  from.layers.push_back(layer(Origin::kCheckpoint, {all.begin() + 1, all.end()}, 3));
+  from.layers.push_back(layer(Origin::kPreset, all, 2));
+  const ParsedOptions parsed = parse(from);
+  EXPECT_EQ(parsed.config.model.num_attention_heads, 0);
+  EXPECT_EQ(parsed.config.model.num_layers, 2);
+  EXPECT_EQ(parsed.config.model.seq_length, 3);
+  EXPECT_EQ(parsed.config.model.hidden_size, 4);
+  EXPECT_EQ(parsed.config.model.ffn_hidden_size, 5);
+  EXPECT_EQ(parsed.config.model.kv_channels, 6);
+  EXPECT_EQ(parsed.config.optimizer.lr, 0.5);
+  EXPECT_EQ(parsed.config.optimizer.min_lr, 0.0);
+  EXPECT_FALSE(parsed.origins.contains("min_lr"));
+  const std::vector<Origin> expected = {Origin::kPreset, Origin::kCheckpoint, Origin::kFile,
+                                        Origin::kCommandLine, Origin::kSet};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(parsed.origins.at(all[i]).origin, expected[i]) << all[i];
+    EXPECT_EQ(set_by_user(parsed.origins, all[i]), i >= 2) << all[i];
+  }
+}
+
+TEST(Parser, RefusesBadSet) {
+  EXPECT_EQ(problem_of("--set lr"), "--set 'lr': expected dest=value");
+  EXPECT_EQ(problem_of("--set num_layer=3"),
+            "--set: unknown destination 'num_layer'; did you mean num_layers?");
+  EXPECT_EQ(problem_of("--set num_layers=x"), "--set num_layers 'x': expected an integer");
+  EXPECT_EQ(problem_of("--set swiglu=1"), "--set: --set swiglu: expected true or false");
+  EXPECT_EQ(parse(request("--set swiglu=true add_bias_linear=false")).config.model.add_bias_linear,
+            false);
+}
+
+TEST(Parser, PrecisionFollowsTheOriginThatWins) {
+  EXPECT_EQ(parse(request("--bf16 --set fp64=true")).config.training.precision, "fp64");
+  EXPECT_EQ(parse(request("--bf16 --set bf16=false")).config.training.precision, "fp32");
+}
+
+TEST(Parser, ProgramOptionsAreKeptApart) {
+  ParseRequest from =
+      request("--prompt hello --log-interval 7 --echo --files a b --num-layers 2 rest");
+  from.program_options = {{"--prompt"}, {"--log-interval"}, {"--echo", 0}, {"--files", '+'}};
+  from.allow_leftover = true;
+  const ParsedOptions parsed = parse(from);
+  EXPECT_EQ(parsed.program_values.at("--prompt"), std::vector<std::string>{"hello"});
+  EXPECT_EQ(parsed.program_values.at("--log-interval"), std::vector<std::string>{"7"});
+  EXPECT_TRUE(parsed.program_values.at("--echo").empty());
+  EXPECT_EQ(parsed.program_values.at("--files"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(parsed.config.training.log_interval, 100);
+  EXPECT_EQ(parsed.leftover, std::vector<std::string>{"rest"});
+  from.words = {"--prompt"};
+  EXPECT_EQ(problems_of(from), std::vector<std::string>{"--prompt: expected a value"});
+}
+
+TEST(Parser, LayerFromConfigRebuildsTheModel) {
+  RunConfig config = parse(request("--num-layers 3 --vocab-size 255 --tokenizer-type NullTokenizer "
+                                   "--group-query-attention --num-query-groups 2"))
+                         .config;
+  config.data.null_tokenizer_vocab_size = 255;
+  config.model.vocab_size = 256;
+  config.model.padded_vocab_size = 384;
+  ParseRequest from = request("--num-layers 5");
+  from.layers.push_back(layer_from_config(config, Origin::kCheckpoint, "ckpt", model_options()));
+  const RunConfig again = parse(from).config;
+  EXPECT_EQ(again.model.num_layers, 5);
+  EXPECT_EQ(again.model.vocab_size, 255);
+  EXPECT_EQ(again.model.padded_vocab_size, 0);
+  EXPECT_EQ(again.model.num_query_groups, 2);
+}
+
+TEST(Effects, RefusesValuesWithoutEffect) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--num-query-groups 2", "--group-query-attention"},
+      {"--rotary-base 500000", "--position-embedding-type rope"},
+      {"--rotary-percent 0.5", "--position-embedding-type rope"},
+      {"--add-qkv-bias", "--disable-bias-linear"},
+      {"--padded-vocab-size 256 --make-vocab-size-divisible-by 64", "--padded-vocab-size"},
+      {"--sequence-parallel", "--tensor-model-parallel-size"},
+      {"--mock-data --data-path a", "--mock-data"},
+      {"--mock-data --data-cache-path a", "--mock-data"},
+      {"--mock-data --no-mmap-bin-files", "--mock-data"},
+      {"--tokenizer-type NullTokenizer --vocab-file v", "GPT2BPETokenizer"},
+      {"--merge-file v", "GPT2BPETokenizer"},
+      {"--null-tokenizer-eod-id 3", "NullTokenizer"},
+      {"--lr-decay-style constant --min-lr 0.1", "--lr-decay-style"},
+      {"--lr-decay-style constant --lr-decay-iters 9", "--lr-decay-style"},
+      {"--lr-warmup-init 0.1", "warm-up"},
+      {"--optimizer sgd --adam-beta1 0.5", "adam"},
+      {"--optimizer sgd --adam-beta2 0.5", "adam"},
+      {"--optimizer sgd --adam-eps 0.5", "adam"},
+      {"--sgd-momentum 0.5", "sgd"},
+      {"--exit-signal SIGINT", "--exit-signal-handler"},
+      {"--save-interval 5", "--save"},
+      {"--keep-checkpoints 5", "--save"},
+      {"--no-save-optim", "--save"},
+      {"--ckpt-step 5", "--load"},
+      {"--finetune", "--load"},
+      {"--no-load-optim", "--load"},
+      {"--exit-on-missing-checkpoint", "--load"},
+      {"--use-checkpoint-opt-param-scheduler", "--load"},
+      {"--override-opt_param-scheduler", "--load"},
+  };
+  for (const auto& [words, remedy] : cases) {
+    const std::vector<std::string> lines = problems_of(words);
+    ASSERT_EQ(lines.size(), 1U) << words;
+    EXPECT_NE(lines[0].find("has no effect here"), std::string::npos) << lines[0];
+    EXPECT_NE(lines[0].find(remedy), std::string::npos) << lines[0];
+  }
+}
+
+TEST(Effects, AcceptsTheSameValuesWhereTheyCount) {
+  for (const char* words :
+       {"--group-query-attention --num-query-groups 2",
+        "--position-embedding-type rope --rotary-base 500000 --rotary-percent 0.5",
+        "--disable-bias-linear --add-qkv-bias", "--make-vocab-size-divisible-by 64",
+        "--tensor-model-parallel-size 2 --sequence-parallel", "--data-path a --data-cache-path b",
+        "--tokenizer-type GPT2BPETokenizer --vocab-file v --merge-file m",
+        "--tokenizer-type NullTokenizer --null-tokenizer-eod-id 3", "--min-lr 0.1",
+        "--lr-decay-style constant --lr-warmup-fraction 0.1 --lr-decay-iters 9",
+        "--lr-warmup-iters 3 --lr-warmup-init 0.1", "--optimizer sgd --sgd-momentum 0.5",
+        "--adam-beta1 0.5 --adam-beta2 0.5 --adam-eps 0.5",
+        "--exit-signal-handler --exit-signal SIGINT",
+        "--save a --save-interval 5 --keep-checkpoints 2 --no-save-optim",
+        "--load a --ckpt-step 5 --finetune --no-load-optim --exit-on-missing-checkpoint",
+        "--set sequence_parallel=false finetune=false"}) {
+    EXPECT_EQ(problem_of(words), "") << words;
+  }
+}
+
+TEST(LaunchEnv, ReadsEveryLauncher) {
+  const auto parallel = [](Environment environment) {
+    ParseRequest from;
+    from.environment = std::move(environment);
+    return parse(from).config.parallel;
+  };
+  const ParallelConfig torch = parallel({{"RANK", "3"},
+                                         {"WORLD_SIZE", "8"},
+                                         {"LOCAL_RANK", "1"},
+                                         {"MASTER_ADDR", "host"},
+                                         {"MASTER_PORT", "1234"},
+                                         {"SLURM_PROCID", "0"},
+                                         {"SLURM_NTASKS", "1"}});
+  EXPECT_EQ(torch.rank, 3);
+  EXPECT_EQ(torch.world_size, 8);
+  EXPECT_EQ(torch.local_rank, 1);
+  EXPECT_EQ(torch.master_addr, "host");
+  EXPECT_EQ(torch.master_port, 1234);
+  const ParallelConfig mpi = parallel({{"OMPI_COMM_WORLD_RANK", "1"},
+                                       {"OMPI_COMM_WORLD_SIZE", "2"},
+                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_EQ(mpi.rank, 1);
+  EXPECT_EQ(mpi.world_size, 2);
+  EXPECT_EQ(mpi.local_rank, 1);
+  EXPECT_EQ(mpi.master_addr, "127.0.0.1");
+  EXPECT_EQ(mpi.master_port, 29500);
+  const ParallelConfig slurm = parallel({{"SLURM_PROCID", "5"},
+                                         {"SLURM_NTASKS", "6"},
+                                         {"SLURM_LOCALID", "2"},
+                                         {"SLURM_NNODES", "2"},
+                                         {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}});
+  EXPECT_EQ(slurm.rank, 5);
+  EXPECT_EQ(slurm.world_size, 6);
+  EXPECT_EQ(slurm.local_rank, 2);
+  EXPECT_EQ(slurm.master_addr, "10.0.0.1");
+}
+
+TEST(LaunchEnv, RefusesBadVariables) {
+  const auto problem = [](Environment environment) {
+    ParseRequest from;
+    from.environment = std::move(environment);
+    std::string text;
+    for (const std::string& line : problems_of(from)) text += line + "\n";
+    return text;
+  };
+  EXPECT_EQ(problem({{"RANK", "0"}, {"MASTER_ADDR", "a"}}),
+            "environment variable RANK is set, but WORLD_SIZE is not\n");
+  EXPECT_EQ(problem({{"WORLD_SIZE", "2"}}),
+            "environment variable WORLD_SIZE is set, but RANK is not\n");
+  EXPECT_EQ(problem({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}),
+            "environment variables RANK=2 and WORLD_SIZE=2: the rank must be below the number of "
+            "ranks\n");
+  EXPECT_EQ(problem({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
+            "RANK is set, but MASTER_ADDR (host of rank 0) is not\n");
+  EXPECT_EQ(problem({{"RANK", "0"}, {"WORLD_SIZE", "x"}, {"MASTER_ADDR", "a"}}),
+            "environment variable WORLD_SIZE='x': expected an integer from 0 to 10000000\n");
+  EXPECT_NE(problem({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "70000"}}), "");
+}
+
+TEST(LaunchEnv, OptionsAndEnvironmentAgree) {
+  const Environment two = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}};
+  const auto problem = [](const std::string& words, const Environment& environment) {
+    ParseRequest from = request(words);
+    from.environment = environment;
+    const std::vector<std::string> lines = problems_of(from);
+    return lines.empty() ? std::string() : lines.front();
+  };
+  EXPECT_EQ(problem("--world-size 2 --local-rank 1", two), "");
+  EXPECT_NE(problem("--world-size 4", two).find("contradicts the launcher"), std::string::npos);
+  EXPECT_NE(problem("--rank 0", two).find("contradicts the launcher"), std::string::npos);
+  EXPECT_NE(problem("--local-rank 0", two).find("contradicts the launcher"), std::string::npos);
+  EXPECT_NE(problem("--distributed-backend threads --world-size 2", two).find("one process"),
+            std::string::npos);
+  EXPECT_NE(problem("--world-size 2", {}).find("pentatron launch --nproc-per-node 2"),
+            std::string::npos);
+  const ParallelConfig threads =
+      parse(request("--distributed-backend threads --world-size 4")).config.parallel;
+  EXPECT_EQ(threads.world_size, 4);
+  const ParallelConfig fake =
+      parse(request("--distributed-backend fake --world-size 64 --rank 63")).config.parallel;
+  EXPECT_EQ(fake.rank, 63);
+  EXPECT_NE(problem("--distributed-backend threads --world-size 2 --rank 1", {}).find("no effect"),
+            std::string::npos);
+  EXPECT_EQ(parse(request("--local-rank 3")).config.parallel.local_rank, 3);
+}
+
+TEST(CheckOptions, ReportsLayoutOrProblems) {
+  const std::string fine =
+      "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+      "--max-position-embeddings 32 --train-iters 10 --lr 1e-3 --mock-data --vocab-size 100 "
+      "--tokenizer-type NullTokenizer --distributed-backend threads --world-size 4 "
+      "--tensor-model-parallel-size 2 --global-batch-size 8 --use-flash-attn --check-options";
+  EXPECT_EQ(parse(request(fine)).action, Action::kCheck);
+  const CheckReport report = check_options(request(fine));
+  EXPECT_EQ(report.exit_code, 0);
+  EXPECT_TRUE(report.text.starts_with(
+      "the options are fine\nworld size 4 = data 2 x context 1 x tensor 2 x pipeline 1; global "
+      "batch 8 = micro batch 1 x data 2 x 4 accumulation steps\nalways so here: --use-flash-attn"))
+      << report.text;
+  EXPECT_NE(report.text.find("  lr = 0.001  (command line: --lr)\n"), std::string::npos)
+      << report.text;
+  const CheckReport bad = check_options(request("--num-layer 2 --lr 1"));
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_NE(bad.text.find("did you mean --num-layers?"), std::string::npos);
+  EXPECT_EQ(bad.text.find("--num-layers is missing"), std::string::npos) << bad.text;
+  EXPECT_NE(bad.text.find("--hidden-size is missing"), std::string::npos) << bad.text;
+}
+
+}  // namespace
+}  // namespace pentatron::config

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/config/print.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/format.h"
+#include "pentatron/config/option_index.h"
+
+namespace pentatron::config {
+namespace {
+
+std::string dump_line(std::string_view name, std::string_view value) {
+  constexpr std::size_t kColumn = 48;
+  const std::string dots(name.size() < kColumn ? kColumn - name.size() : 0, '.');
+  return fmt::format("  {} {} {}", name, dots, value);
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+std::string dump_value(const OptionSpec& spec, const RunConfig& config) {
+  const OptionValue value = current_value(spec, config);
+  if (spec.kind != OptionKind::kSignal) return python_text(value, false);
+  // Megatron stores the number.
+  const std::string& name = std::get<std::string>(value);
+  for (const auto& [number, signal] :
+       {std::pair{SIGTERM, "SIGTERM"}, std::pair{SIGINT, "SIGINT"}, std::pair{SIGHUP, "SIGHUP"},
+        std::pair{SIGQUIT, "SIGQUIT"}, std::pair{SIGUSR1, "SIGUSR1"},
+        std::pair{SIGUSR2, "SIGUSR2"}}) {
+    if (name == signal) return std::to_string(number);
+  }
+  return name;
+}
+
+// "--name X" as a user writes it.
+std::string usage(const OptionSpec& spec) {
+  std::string text(spec.names);
+  for (std::size_t at = text.find(' '); at != std::string::npos; at = text.find(' ', at + 2)) {
+    text.replace(at, 1, ", ");
+  }
+  if (is_switch(spec.kind) || spec.dest == "help") return text;
+  const std::string_view works = spec.supported.empty() ? spec.choices : spec.supported;
+  std::string value = works.empty() ? (spec.kind == OptionKind::kInt     ? "N"
+                                       : spec.kind == OptionKind::kFloat ? "X"
+                                                                         : "TEXT")
+                                    : fmt::format("{{{}}}", works);
+  if (spec.nargs != 0) value += " ...";
+  return text + " " + value;
+}
+
+std::string short_help(const OptionSpec& spec) {
+  std::string text = fmt::format("  {}\n      ", usage(spec));
+  if (spec.option_class == OptionClass::kWorks) {
+    text += spec.help;
+    if (!is_switch(spec.kind) && spec.default_repr != "None") {
+      text += fmt::format(" (default {})", spec.default_repr);
+    }
+  } else {
+    text += fmt::format("{}: {}", to_string(spec.option_class), spec.reason);
+  }
+  return text + "\n";
+}
+
+std::string option_help(const OptionSpec& spec) {
+  std::string text = short_help(spec);
+  text += fmt::format("      class: {}; topic: {}; destination: {}; default: {}\n",
+                      to_string(spec.option_class), to_string(spec.topic), spec.dest,
+                      spec.default_repr);
+  if (!spec.choices.empty()) text += fmt::format("      Megatron's choices: {}\n", spec.choices);
+  if (!spec.default_note.empty()) text += fmt::format("      note: {}\n", spec.default_note);
+  return text;
+}
+
+std::string topic_help(const std::vector<const OptionSpec*>& rows, std::string_view topic) {
+  std::string text;
+  int num_refused = 0;
+  for (const OptionSpec* spec : rows) {
+    if (topic != "all" && to_string(spec->topic) != topic) continue;
+    const bool accepted =
+        spec->option_class == OptionClass::kWorks || spec->option_class == OptionClass::kAlwaysSo;
+    if (accepted || topic == "all") {
+      text += short_help(*spec);
+    } else {
+      ++num_refused;
+    }
+  }
+  if (num_refused > 0) {
+    text +=
+        fmt::format("  and {} known options that are refused; --help NAME says why\n", num_refused);
+  }
+  return text;
+}
+
+std::string topic_list(const std::vector<const OptionSpec*>& rows) {
+  std::string text = "Options by topic: --help TOPIC, --help OPTION or --help all\n";
+  for (const std::string_view topic : help_topics()) {
+    if (topic == "all") continue;
+    int num_works = 0;
+    int num_known = 0;
+    for (const OptionSpec* spec : rows) {
+      if (to_string(spec->topic) != topic) continue;
+      ++num_known;
+      if (spec->option_class == OptionClass::kWorks) ++num_works;
+    }
+    text += fmt::format("  {:<12}{:>4} work of {:>4} known\n", topic, num_works, num_known);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string argument_dump(const RunConfig& config) {
+  std::vector<std::string> lines;
+  for (const OptionSpec* spec : all_options()) {
+    if (spec->field.get == nullptr) continue;
+    lines.push_back(dump_line(spec->dest, dump_value(*spec, config)));
+  }
+  lines.push_back(
+      dump_line("data_parallel_size", std::to_string(config.parallel.data_parallel_size)));
+  std::sort(lines.begin(), lines.end(),
+            [](const std::string& a, const std::string& b) { return lower(a) < lower(b); });
+  std::string text = "------------------------ arguments ------------------------\n";
+  for (const std::string& line : lines) text += line + "\n";
+  return text + "-------------------- end of arguments ---------------------";
+}
+
+std::string always_so_line(const ParsedOptions& parsed) {
+  if (parsed.always_so.empty()) return {};
+  const OptionIndex index;
+  std::string text = "always so here:";
+  for (const std::string& spelled : parsed.always_so) {
+    const OptionSpec* spec = index.find_name(spelled);
+    if (spec == nullptr) spec = index.find_dest(spelled);
+    text += fmt::format("{} {}", text.ends_with(':') ? "" : ",", spelled);
+    if (spec != nullptr) text += fmt::format(" ({})", spec->reason);
+  }
+  return text;
+}
+
+std::string layout_line(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  return fmt::format(
+      "world size {} = data {} x context {} x tensor {} x pipeline {}; global batch {} = micro "
+      "batch {} x data {} x {} accumulation steps",
+      parallel.world_size, parallel.data_parallel_size, parallel.context_parallel_size,
+      parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size,
+      config.training.global_batch_size, config.training.micro_batch_size,
+      parallel.data_parallel_size,
+      config.training.global_batch_size /
+          std::max<std::int64_t>(1,
+                                 config.training.micro_batch_size * parallel.data_parallel_size));
+}
+
+std::vector<std::string_view> help_topics() {
+  std::vector<std::string_view> topics;
+  for (int i = 0; i < kNumTopics; ++i) topics.push_back(to_string(static_cast<Topic>(i)));
+  topics.push_back("all");
+  return topics;
+}
+
+std::string help_text(std::string_view topic) {
+  const OptionIndex index;
+  const auto trimmed = [](std::string text) {
+    if (text.ends_with('\n')) text.pop_back();
+    return text;
+  };
+  if (topic.empty()) return trimmed(topic_list(index.rows()));
+  const std::vector<std::string_view> topics = help_topics();
+  if (std::find(topics.begin(), topics.end(), topic) != topics.end()) {
+    return trimmed(topic_help(index.rows(), topic));
+  }
+  std::string dashed(topic);
+  if (!dashed.starts_with("--")) {
+    std::replace(dashed.begin(), dashed.end(), '_', '-');
+    dashed = "--" + dashed;
+  }
+  const OptionSpec* spec = index.find_name(dashed);
+  if (spec == nullptr) spec = index.find_dest(topic);
+  if (spec != nullptr) return trimmed(option_help(*spec));
+  std::string near;
+  for (const std::string_view name : index.nearest(dashed)) near += fmt::format(" {}", name);
+  PENTATRON_THROW(kConfig, "--help {}: no such topic or option{}{}; topics: {}",
+                  quoted_for_message(topic), near.empty() ? "" : "; near names:", near,
+                  fmt::join(topics, ", "));
+}
+
+}  // namespace pentatron::config

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/config/validate.h"
+
+#include "pentatron/config/validate_training.h"
+
+namespace pentatron::config {
+namespace {
+
+constexpr std::int64_t kMaxModelSize = 1'000'000'000;
+constexpr std::int64_t kMaxRanks = 10'000'000;
+
+void require(std::int64_t value, std::string_view option, std::string_view dest,
+             Problems& problems) {
+  if (value > 0 || problems.about(dest)) return;
+  problems.add(fmt::format("{} is missing", option), dest);
+}
+
+// Keeps later products in 64 bits.
+bool all_below(std::initializer_list<std::pair<std::string_view, std::int64_t>> values,
+               std::int64_t limit, Problems& problems) {
+  bool fine = true;
+  for (const auto& [option, value] : values) {
+    if (value <= limit) continue;
+    problems.add(fmt::format("{} {} is too large: at most {}", option, value, limit));
+    fine = false;
+  }
+  return fine;
+}
+
+bool resolve_layout(ParallelConfig& parallel, Problems& problems) {
+  if (!all_below({{"--world-size", parallel.world_size},
+                  {"--tensor-model-parallel-size", parallel.tensor_model_parallel_size},
+                  {"--pipeline-model-parallel-size", parallel.pipeline_model_parallel_size},
+                  {"--context-parallel-size", parallel.context_parallel_size}},
+                 kMaxRanks, problems)) {
+    return false;
+  }
+  if (parallel.world_size < 1 || parallel.tensor_model_parallel_size < 1 ||
+      parallel.pipeline_model_parallel_size < 1 || parallel.context_parallel_size < 1) {
+    problems.add("the world size and every parallel size must be at least 1");
+    return false;
+  }
+  if (parallel.rank < 0 || parallel.rank >= parallel.world_size) {
+    problems.add(fmt::format("--rank {} must be from 0 to --world-size {} - 1", parallel.rank,
+                             parallel.world_size),
+                 "rank");
+  }
+  const std::int64_t tp = parallel.tensor_model_parallel_size;
+  const std::int64_t pp = parallel.pipeline_model_parallel_size;
+  const std::int64_t cp = parallel.context_parallel_size;
+  if (tp > parallel.world_size || pp > parallel.world_size || cp > parallel.world_size ||
+      parallel.world_size % (tp * pp) != 0 || parallel.world_size / (tp * pp) % cp != 0) {
+    problems.add(fmt::format(
+        "{} ranks do not divide by --tensor-model-parallel-size {} x "
+        "--pipeline-model-parallel-size {} x --context-parallel-size {}: change the number of "
+        "ranks (--world-size or the launcher's) or these sizes",
+        parallel.world_size, tp, pp, cp));
+    return false;
+  }
+  parallel.data_parallel_size = parallel.world_size / (tp * pp) / cp;
+  return true;
+}
+
+void resolve_query_groups(ModelConfig& model, std::int64_t tp, Problems& problems) {
+  const std::int64_t heads = model.num_attention_heads;
+  if (heads % tp != 0) {
+    problems.add(
+        fmt::format("--num-attention-heads {} does not divide by "
+                    "--tensor-model-parallel-size {}",
+                    heads, tp));
+  }
+  if (!model.group_query_attention) {
+    model.num_query_groups = heads;
+    return;
+  }
+  if (model.num_query_groups == 0) model.num_query_groups = 1;
+  const std::int64_t groups = model.num_query_groups;
+  if (groups > heads || heads % groups != 0) {
+    problems.add(fmt::format("--num-attention-heads {} does not divide by --num-query-groups {}",
+                             heads, groups));
+  }
+  if (groups % tp != 0 && tp % groups != 0) {
+    problems.add(
+        fmt::format("--num-query-groups {} must be a multiple or a divisor of "
+                    "--tensor-model-parallel-size {}",
+                    groups, tp));
+  }
+}
+
+void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
+  const std::int64_t hidden = model.hidden_size;
+  const std::int64_t heads = model.num_attention_heads;
+  if (model.kv_channels == 0) {
+    if (hidden % heads != 0) {
+      problems.add(
+          fmt::format("--hidden-size {} does not divide by --num-attention-heads {}: "
+                      "change one of them or set --kv-channels",
+                      hidden, heads));
+    }
+    model.kv_channels = hidden / heads;
+  }
+  if (model.ffn_hidden_size == 0) {
+    model.ffn_hidden_size = model.swiglu ? hidden * 8 / 3 / 64 * 64 : 4 * hidden;
+    if (model.ffn_hidden_size == 0 && !problems.about("ffn_hidden_size")) {
+      problems.add(
+          fmt::format("--hidden-size {} with --swiglu gives a feed-forward width of 0: "
+                      "set --ffn-hidden-size",
+                      hidden));
+    }
+  }
+  if (model.ffn_hidden_size % tp != 0) {
+    problems.add(
+        fmt::format("--ffn-hidden-size {} does not divide by "
+                    "--tensor-model-parallel-size {}",
+                    model.ffn_hidden_size, tp));
+  }
+  if (model.position_embedding_type == "rope") {
+    const auto rotated =
+        static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent);
+    if (rotated < 2 || rotated % 2 != 0) {
+      problems.add(
+          fmt::format("--kv-channels {} x --rotary-percent {} rotates {} channels of a "
+                      "head: the number must be even and at least 2",
+                      model.kv_channels, model.rotary_percent, rotated));
+    }
+  }
+}
+
+void resolve_model(ModelConfig& model, const ParallelConfig& parallel, Problems& problems) {
+  require(model.num_layers, "--num-layers", "num_layers", problems);
+  require(model.hidden_size, "--hidden-size", "hidden_size", problems);
+  require(model.num_attention_heads, "--num-attention-heads", "num_attention_heads", problems);
+  require(model.max_position_embeddings, "--max-position-embeddings", "max_position_embeddings",
+          problems);
+  require(model.seq_length, "--seq-length", "seq_length", problems);
+  if (!all_below({{"--num-layers", model.num_layers},
+                  {"--hidden-size", model.hidden_size},
+                  {"--ffn-hidden-size", model.ffn_hidden_size},
+                  {"--num-attention-heads", model.num_attention_heads},
+                  {"--kv-channels", model.kv_channels},
+                  {"--num-query-groups", model.num_query_groups},
+                  {"--max-position-embeddings", model.max_position_embeddings},
+                  {"--seq-length", model.seq_length},
+                  {"--vocab-size", model.vocab_size},
+                  {"--padded-vocab-size", model.padded_vocab_size},
+                  {"--make-vocab-size-divisible-by", model.make_vocab_size_divisible_by}},
+                 kMaxModelSize, problems)) {
+    return;
+  }
+  const std::int64_t tp = parallel.tensor_model_parallel_size;
+  const std::int64_t pp = parallel.pipeline_model_parallel_size;
+  if (model.num_layers % pp != 0) {
+    problems.add(fmt::format("--num-layers {} does not divide by --pipeline-model-parallel-size {}",
+                             model.num_layers, pp));
+  }
+  if (model.max_position_embeddings > 0 && model.seq_length > model.max_position_embeddings) {
+    problems.add(fmt::format("--seq-length {} is longer than --max-position-embeddings {}",
+                             model.seq_length, model.max_position_embeddings));
+  }
+  if (parallel.sequence_parallel && tp > 1 && model.seq_length % tp != 0) {
+    problems.add(
+        fmt::format("--sequence-parallel: --seq-length {} does not divide by "
+                    "--tensor-model-parallel-size {}",
+                    model.seq_length, tp));
+  }
+  if (model.num_attention_heads > 0) resolve_query_groups(model, tp, problems);
+  if (model.hidden_size > 0 && model.num_attention_heads > 0) resolve_widths(model, tp, problems);
+}
+
+void resolve_tokenizer(RunConfig& config, Problems& problems) {
+  DataConfig& data = config.data;
+  if (data.tokenizer_type == "GPT2BPETokenizer") {
+    if (data.vocab_file.empty() && !problems.about("vocab_file")) {
+      problems.add("--tokenizer-type GPT2BPETokenizer needs --vocab-file (vocab.json)");
+    }
+    if (data.merge_file.empty() && !problems.about("merge_file")) {
+      problems.add("--tokenizer-type GPT2BPETokenizer needs --merge-file (merges.txt)");
+    }
+  }
+  if (data.tokenizer_type != "NullTokenizer") return;
+  if (data.null_tokenizer_vocab_size == 0) data.null_tokenizer_vocab_size = config.model.vocab_size;
+  if (data.null_tokenizer_vocab_size == 0 && !problems.about("vocab_size")) {
+    problems.add("--tokenizer-type NullTokenizer needs --vocab-size", "vocab_size");
+  }
+  if (data.null_tokenizer_eod_id < 0) data.null_tokenizer_eod_id = data.null_tokenizer_vocab_size;
+  if (data.null_tokenizer_eod_id > data.null_tokenizer_vocab_size) {
+    problems.add(
+        fmt::format("--null-tokenizer-eod-id {} is beyond the vocabulary of --vocab-size "
+                    "{} and its end token",
+                    data.null_tokenizer_eod_id, data.null_tokenizer_vocab_size));
+  }
+}
+
+}  // namespace
+
+void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Problems& problems) {
+  const bool layout_fine = resolve_layout(config.parallel, problems);
+  if (layout_fine) resolve_model(config.model, config.parallel, problems);
+  resolve_tokenizer(config, problems);
+  if (purpose == Purpose::kTrain) resolve_training(config, origins, layout_fine, problems);
+}
+
+void resolve(RunConfig& config, Purpose purpose) {
+  Problems problems;
+  resolve_into(config, {}, purpose, problems);
+  problems.throw_if_any();
+}
+
+void resolve_vocab(RunConfig& config, std::int64_t tokenizer_vocab_size) {
+  ModelConfig& model = config.model;
+  PENTATRON_CHECK(tokenizer_vocab_size > 0 && tokenizer_vocab_size <= kMaxModelSize, kConfig,
+                  "the tokenizer has {} tokens: expected from 1 to {}", tokenizer_vocab_size,
+                  kMaxModelSize);
+  const bool counts_without_end = config.data.tokenizer_type == "NullTokenizer";
+  if (model.vocab_size == 0 || counts_without_end) {
+    model.vocab_size = tokenizer_vocab_size;
+  }
+  PENTATRON_CHECK(model.vocab_size >= tokenizer_vocab_size, kConfig,
+                  "--vocab-size {} is smaller than the tokenizer's {} tokens: raise or drop it",
+                  model.vocab_size, tokenizer_vocab_size);
+  const std::int64_t tp = config.parallel.tensor_model_parallel_size;
+  PENTATRON_CHECK(
+      model.make_vocab_size_divisible_by > 0 && tp > 0, kConfig,
+      "--make-vocab-size-divisible-by {} and --tensor-model-parallel-size {} must be at "
+      "least 1",
+      model.make_vocab_size_divisible_by, tp);
+  if (model.padded_vocab_size == 0) {
+    const std::int64_t multiple = model.make_vocab_size_divisible_by * tp;
+    model.padded_vocab_size = (model.vocab_size + multiple - 1) / multiple * multiple;
+  }
+  PENTATRON_CHECK(model.padded_vocab_size >= model.vocab_size && model.padded_vocab_size % tp == 0,
+                  kConfig,
+                  "--padded-vocab-size {} must be at least the vocabulary of {} and divide by "
+                  "--tensor-model-parallel-size {}",
+                  model.padded_vocab_size, model.vocab_size, tp);
+}
+
+ParsedOptions load_options(const ParseRequest& request, Purpose purpose) {
+  Problems problems;
+  ParsedOptions parsed = parse_into(request, problems);
+  if (parsed.action == Action::kHelp) return parsed;
+  resolve_into(parsed.config, parsed.origins, purpose, problems);
+  problems.throw_if_any();
+  return parsed;
+}
+
+}  // namespace pentatron::config

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/config/validate.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "pentatron/base/error.h"
+#include "pentatron/config/config_json.h"
+
+namespace pentatron::config {
+namespace {
+
+RunConfig small() {
+  RunConfig config;
+  config.model.num_layers = 4;
+  config.model.hidden_size = 64;
+  config.model.num_attention_heads = 8;
+  config.model.max_position_embeddings = 64;
+  config.model.seq_length = 32;
+  config.data.data_path = {"corpus"};
+  config.data.tokenizer_type = "GPT2BPETokenizer";
+  config.data.vocab_file = "v";
+  config.data.merge_file = "m";
+  config.optimizer.lr = 0.1;
+  config.training.train_iters = 10;
+  return config;
+}
+
+// The message for a changed config; empty when it is fine.
+template <typename Change>
+std::string problem(const Change& change, Purpose purpose = Purpose::kTrain) {
+  RunConfig config = small();
+  change(config);
+  try {
+    resolve(config, purpose);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Resolve, DerivesModelSizes) {
+  RunConfig config = small();
+  resolve(config);
+  EXPECT_EQ(config.model.ffn_hidden_size, 256);
+  EXPECT_EQ(config.model.kv_channels, 8);
+  EXPECT_EQ(config.model.num_query_groups, 8);
+  // Llama-7B: 8 * 4096 / 3 = 10922.67, / 64 = 170.67 -> 170 * 64.
+  config = small();
+  config.model.hidden_size = 4096;
+  config.model.swiglu = true;
+  resolve(config);
+  EXPECT_EQ(config.model.ffn_hidden_size, 10880);
+  config = small();
+  config.model.ffn_hidden_size = 100;
+  config.model.kv_channels = 5;
+  resolve(config);
+  EXPECT_EQ(config.model.ffn_hidden_size, 100);
+  EXPECT_EQ(config.model.kv_channels, 5);
+}
+
+TEST(Resolve, DerivesQueryGroups) {
+  RunConfig config = small();
+  config.model.group_query_attention = true;
+  resolve(config);
+  EXPECT_EQ(config.model.num_query_groups, 1);
+  config.model.num_query_groups = 2;
+  resolve(config);
+  EXPECT_EQ(config.model.num_query_groups, 2);
+}
+
+TEST(Resolve, DerivesLayout) {
+  RunConfig config = small();
+  config.parallel.world_size = 16;
+  config.parallel.tensor_model_parallel_size = 2;
+  config.parallel.pipeline_model_parallel_size = 4;
+  resolve(config);
+  EXPECT_EQ(config.parallel.data_parallel_size, 2);
+}
+
+TEST(Resolve, DerivesBatch) {
+  RunConfig config = small();
+  config.parallel.world_size = 4;
+  config.training.micro_batch_size = 3;
+  resolve(config);
+  EXPECT_EQ(config.training.global_batch_size, 12);
+}
+
+TEST(Resolve, DerivesDecay) {
+  RunConfig config = small();
+  resolve(config);
+  EXPECT_EQ(config.optimizer.lr_decay_iters, 10);
+  config = small();
+  config.training.train_iters = 0;
+  config.training.train_samples = 70;
+  resolve(config);
+  EXPECT_EQ(config.optimizer.lr_decay_iters, 0);
+  EXPECT_EQ(config.optimizer.lr_decay_samples, 70);
+  config = small();
+  config.optimizer.lr_decay_iters = 7;
+  resolve(config);
+  EXPECT_EQ(config.optimizer.lr_decay_iters, 7);
+}
+
+TEST(Resolve, DefaultSplit) {
+  RunConfig config = small();
+  resolve(config);
+  EXPECT_EQ(config.data.split, "969, 30, 1");
+  config = small();
+  config.data.mock_data = true;
+  resolve(config);
+  EXPECT_EQ(config.data.split, "1,1,1");
+  config = small();
+  config.data.mock_data = true;
+  config.data.split = "8,1,1";
+  resolve(config);
+  EXPECT_EQ(config.data.split, "8,1,1");
+}
+
+TEST(Resolve, NullTokenizer) {
+  RunConfig config = small();
+  config.data.tokenizer_type = "NullTokenizer";
+  config.model.vocab_size = 255;
+  resolve(config);
+  EXPECT_EQ(config.data.null_tokenizer_eod_id, 255);
+  EXPECT_EQ(config.data.null_tokenizer_vocab_size, 255);
+  resolve_vocab(config, 256);
+  EXPECT_EQ(config.model.vocab_size, 256);
+  EXPECT_NE(
+      problem([](RunConfig& c) { c.data.tokenizer_type = "NullTokenizer"; }).find("--vocab-size"),
+      std::string::npos);
+}
+
+TEST(Resolve, Vocabulary) {
+  RunConfig config = small();
+  config.parallel.world_size = config.parallel.tensor_model_parallel_size = 2;
+  resolve(config);
+  resolve_vocab(config, 50257);
+  EXPECT_EQ(config.model.vocab_size, 50257);
+  EXPECT_EQ(config.model.padded_vocab_size, 50432);  // 197 * 256
+  config.model.vocab_size = 60;
+  config.model.padded_vocab_size = 0;
+  config.model.make_vocab_size_divisible_by = 10;
+  resolve_vocab(config, 50);
+  EXPECT_EQ(config.model.padded_vocab_size, 60);
+  EXPECT_THROW(resolve_vocab(config, 61), Error);
+  config.model.padded_vocab_size = 64;
+  resolve_vocab(config, 60);
+  EXPECT_EQ(config.model.padded_vocab_size, 64);
+  config.model.padded_vocab_size = 63;
+  EXPECT_THROW(resolve_vocab(config, 60), Error);
+}
+
+TEST(Resolve, ResolvedConfigResolvesToItself) {
+  RunConfig config = small();
+  config.model.swiglu = true;
+  config.parallel.world_size = 4;
+  config.parallel.tensor_model_parallel_size = 2;
+  config.data.mock_data = true;
+  resolve(config);
+  resolve_vocab(config, 1000);
+  const std::string once = to_json(config);
+  resolve(config);
+  resolve_vocab(config, 1000);
+  EXPECT_EQ(to_json(config), once);
+}
+
+TEST(Resolve, RefusesWhatDoesNotDivide) {
+  const auto tp = [](RunConfig& c, std::int64_t size) {
+    c.parallel.world_size = c.parallel.tensor_model_parallel_size = size;
+  };
+  EXPECT_EQ(problem([](RunConfig& c) {
+              c.parallel.world_size = c.parallel.pipeline_model_parallel_size = 3;
+            }),
+            "--num-layers 4 does not divide by --pipeline-model-parallel-size 3");
+  EXPECT_NE(problem([&](RunConfig& c) {
+              tp(c, 16);
+            }).find("--num-attention-heads 8 does not divide by --tensor-model-parallel-size 16"),
+            std::string::npos);
+  EXPECT_EQ(
+      problem([](RunConfig& c) { c.model.hidden_size = 60; }),
+      "--hidden-size 60 does not divide by --num-attention-heads 8: change one of them or set "
+      "--kv-channels");
+  EXPECT_EQ(problem([](RunConfig& c) {
+              c.parallel.world_size = 3, c.parallel.tensor_model_parallel_size = 2;
+            }),
+            "3 ranks do not divide by --tensor-model-parallel-size 2 x "
+            "--pipeline-model-parallel-size 1 x --context-parallel-size 1: change the number of "
+            "ranks (--world-size or the launcher's) or these sizes");
+  EXPECT_EQ(
+      problem([&](RunConfig& c) {
+        tp(c, 4);
+        c.model.group_query_attention = true;
+        c.model.num_query_groups = 8;
+        c.model.seq_length = 30;
+        c.parallel.sequence_parallel = true;
+      }),
+      "--sequence-parallel: --seq-length 30 does not divide by --tensor-model-parallel-size 4");
+  EXPECT_EQ(
+      problem([&](RunConfig& c) {
+        tp(c, 4);
+        c.model.num_attention_heads = 24;
+        c.model.kv_channels = 8;
+        c.model.group_query_attention = true;
+        c.model.num_query_groups = 6;
+      }),
+      "--num-query-groups 6 must be a multiple or a divisor of --tensor-model-parallel-size 4");
+  EXPECT_EQ(problem([&](RunConfig& c) {
+              tp(c, 4);
+              c.model.group_query_attention = true;
+              c.model.num_query_groups = 2;
+            }),
+            "");
+  EXPECT_EQ(problem([](RunConfig& c) {
+              c.model.group_query_attention = true;
+              c.model.num_query_groups = 3;
+            }).find("--num-attention-heads 8 does not divide by --num-query-groups 3"),
+            0U);
+  EXPECT_EQ(problem([](RunConfig& c) { c.model.seq_length = 65; }),
+            "--seq-length 65 is longer than --max-position-embeddings 64");
+  EXPECT_EQ(problem([](RunConfig& c) {
+              c.parallel.world_size = 2;
+              c.training.global_batch_size = 9;
+              c.training.micro_batch_size = 2;
+            }),
+            "--global-batch-size 9 does not divide by --micro-batch-size 2 x data-parallel size 2");
+  EXPECT_EQ(problem([&](RunConfig& c) {
+              tp(c, 2);
+              c.model.ffn_hidden_size = 33;
+            }),
+            "--ffn-hidden-size 33 does not divide by --tensor-model-parallel-size 2");
+  EXPECT_NE(problem([](RunConfig& c) {
+              c.model.position_embedding_type = "rope";
+              c.model.rotary_percent = 0.4;
+            }).find("rotates 3 channels"),
+            std::string::npos);
+}
+
+TEST(Resolve, RefusesContradictions) {
+  const std::vector<std::pair<std::function<void(RunConfig&)>, std::string>> cases = {
+      {[](RunConfig& c) { c.training.train_iters = 0; }, "the length of the run is missing"},
+      {[](RunConfig& c) { c.training.train_samples = 5; }, "exclude each other"},
+      {[](RunConfig& c) { c.optimizer.lr = 0; }, "--lr is missing"},
+      {[](RunConfig& c) { c.optimizer.min_lr = 1; }, "--min-lr 1 is above --lr 0.1"},
+      {[](RunConfig& c) { c.optimizer.lr_warmup_init = 1; }, "--lr-warmup-init 1 is above"},
+      {[](RunConfig& c) { c.optimizer.lr_warmup_iters = 10; },
+       "--lr-warmup-iters 10 must be below"},
+      {[](RunConfig& c) {
+         c.optimizer.lr_warmup_fraction = 0.1;
+         c.optimizer.lr_warmup_iters = 1;
+       },
+       "--lr-warmup-fraction 0.1 excludes"},
+      {[](RunConfig& c) { c.optimizer.lr_decay_samples = 5; },
+       "--lr-decay-samples 5 cannot be mixed"},
+      {[](RunConfig& c) {
+         c.training.train_iters = 0;
+         c.training.train_samples = 50;
+         c.optimizer.lr_warmup_iters = 5;
+       },
+       "--lr-warmup-iters 5 cannot be mixed with --train-samples"},
+      {[](RunConfig& c) { c.data.data_path.clear(); }, "--data-path is missing"},
+      {[](RunConfig& c) { c.data.tokenizer_type.clear(); }, "--tokenizer-type is missing"},
+      {[](RunConfig& c) { c.data.merge_file.clear(); }, "needs --merge-file"},
+      {[](RunConfig& c) { c.data.vocab_file.clear(); }, "needs --vocab-file"},
+      {[](RunConfig& c) { c.checkpoint.save = "x"; }, "--save needs --save-interval"},
+      {[](RunConfig& c) {
+         c.checkpoint.save = "x";
+         c.checkpoint.save_interval = 4;
+         c.checkpoint.save_retain_interval = 6;
+       },
+       "--save-retain-interval 6 does not divide by --save-interval 4"},
+      {[](RunConfig& c) {
+         c.optimizer.override_opt_param_scheduler = true;
+         c.optimizer.use_checkpoint_opt_param_scheduler = true;
+       },
+       "exclude each other"},
+      {[](RunConfig& c) { c.parallel.rank = 1; }, "--rank 1 must be from 0"},
+      {[](RunConfig& c) { c.model.hidden_size = 1'000'000'000'000'000; }, "too large"},
+      {[](RunConfig& c) { c.parallel.world_size = 1'000'000'000'000'000; }, "too large"},
+      {[](RunConfig& c) { c.training.micro_batch_size = 1'000'000'000'000'000; }, "at most"},
+      {[](RunConfig& c) { c.training.train_iters = 1'000'000'000'000'000; }, "too large"},
+      {[](RunConfig& c) {
+         c.model.hidden_size = 8;
+         c.model.swiglu = true;
+       },
+       "set --ffn-hidden-size"},
+  };
+  for (const auto& [change, part] : cases) {
+    const std::string message = problem(change);
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST(Resolve, AllProblemsAtOnceAndByPurpose) {
+  const auto empty = [](RunConfig& c) { c = RunConfig{}; };
+  const std::string train = problem(empty);
+  for (const char* part :
+       {"--num-layers is missing", "--hidden-size is missing", "--num-attention-heads is missing",
+        "--seq-length is missing", "--max-position-embeddings is missing", "--lr is missing",
+        "the length of the run", "--data-path", "--tokenizer-type"}) {
+    EXPECT_NE(train.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(problem(empty, Purpose::kModel).find("--lr is missing"), std::string::npos);
+  EXPECT_NE(problem(empty, Purpose::kModel).find("--num-layers is missing"), std::string::npos);
+}
+
+TEST(LoadOptions, JoinsParsingAndResolving) {
+  ParseRequest request;
+  request.words = {"--num-layers", "x", "--hidden-size", "60", "--num-attention-heads", "8"};
+  try {
+    static_cast<void>(load_options(request));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("--num-layers 'x': expected an integer"), std::string::npos) << text;
+    EXPECT_EQ(text.find("--num-layers is missing"), std::string::npos) << text;
+    EXPECT_NE(text.find("--hidden-size 60 does not divide"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace pentatron::config

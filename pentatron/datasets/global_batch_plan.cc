@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/datasets/global_batch_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "pentatron/base/error.h"
+
+namespace pentatron::datasets {
+
+GlobalBatchPlan::GlobalBatchPlan(std::int64_t global_batch_size, std::int64_t micro_batch_size,
+                                 std::int64_t dp_size)
+    : global_batch_size_(global_batch_size),
+      micro_batch_size_(micro_batch_size),
+      dp_size_(dp_size) {
+  PENTATRON_CHECK(
+      global_batch_size >= 1 && micro_batch_size >= 1 && dp_size >= 1, kConfig,
+      "--global-batch-size {}, --micro-batch-size {} and the data-parallel size {} must "
+      "be 1 or more",
+      global_batch_size, micro_batch_size, dp_size);
+  PENTATRON_CHECK(micro_batch_size <= global_batch_size / dp_size &&
+                      global_batch_size % (micro_batch_size * dp_size) == 0,
+                  kConfig,
+                  "--global-batch-size {} does not divide by --micro-batch-size {} times the "
+                  "data-parallel size {}",
+                  global_batch_size, micro_batch_size, dp_size);
+}
+
+std::int64_t GlobalBatchPlan::num_steps(std::int64_t total, std::int64_t consumed) const {
+  return std::max<std::int64_t>(0, total - consumed) / global_batch_size_;
+}
+
+std::vector<std::int64_t> GlobalBatchPlan::sample_ids(std::int64_t consumed, std::int64_t dp_rank,
+                                                      std::int64_t micro_batch_index) const {
+  PENTATRON_CHECK(consumed >= 0 && dp_rank >= 0 && dp_rank < dp_size_ && micro_batch_index >= 0 &&
+                      micro_batch_index < num_micro_batches(),
+                  kInternal, "micro-batch {} of {}, dp rank {} of {}, after {} samples",
+                  micro_batch_index, num_micro_batches(), dp_rank, dp_size_, consumed);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(micro_batch_size_));
+  std::iota(ids.begin(), ids.end(),
+            consumed + (micro_batch_index * dp_size_ + dp_rank) * micro_batch_size_);
+  return ids;
+}
+
+}  // namespace pentatron::datasets

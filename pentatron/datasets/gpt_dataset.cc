@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/datasets/gpt_dataset.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "pentatron/base/error.h"
+
+namespace pentatron::datasets {
+namespace {
+
+GptIndexRequest make_request(const GptDatasetOptions& options, DataSplit split,
+                             std::optional<std::int64_t> num_samples) {
+  GptIndexRequest request;
+  request.dataset_path = options.data_path;
+  request.split_matrix = parse_split(options.split);
+  request.split = split;
+  request.num_samples = num_samples;
+  request.sequence_length = options.sequence_length;
+  request.seed = options.seed;
+  request.tokenizer = options.tokenizer;
+  request.cache_path = options.data_cache_path;
+  return request;
+}
+
+}  // namespace
+
+GptDataset::GptDataset(std::shared_ptr<const IndexedDataset> corpus,
+                       const GptDatasetOptions& options, DataSplit split,
+                       std::optional<std::int64_t> num_samples)
+    : corpus_(std::move(corpus)),
+      sequence_length_(options.sequence_length),
+      vocab_size_(options.vocab_size),
+      eod_(options.eod),
+      masks_(options.masks),
+      index_(load_or_build_gpt_index(*corpus_, make_request(options, split, num_samples))) {
+  PENTATRON_CHECK(vocab_size_ > 0, kInternal, "vocabulary of {} tokens", vocab_size_);
+}
+
+GptText GptDataset::text(std::int64_t i) const {
+  PENTATRON_CHECK(i >= 0 && i < num_samples(), kInternal, "sample {} of {}", i, num_samples());
+  const std::int64_t entry = index_.shuffle_index[i];
+  std::int64_t place = index_.sample_index[2 * entry];
+  std::int64_t offset = index_.sample_index[2 * entry + 1];
+  GptText text;
+  text.tokens.resize(static_cast<std::size_t>(sequence_length_ + 1));
+  std::span<std::int64_t> rest(text.tokens);
+  while (!rest.empty()) {
+    const std::int64_t sequence = index_.document_index[place];
+    const std::int64_t available = corpus_->sequence_length(sequence) - offset;
+    const auto count = std::min(rest.size(), static_cast<std::size_t>(available));
+    if (offset == 0 && count > 0) {
+      text.sequence_starts.push_back(static_cast<std::int64_t>(text.tokens.size() - rest.size()));
+    }
+    const std::span<std::int64_t> piece = rest.first(count);
+    corpus_->read(sequence, offset, piece);
+    for (const std::int64_t token : piece) {
+      PENTATRON_CHECK(
+          token >= 0 && token < vocab_size_, kData,
+          "{}: sequence {} holds token {}, but the vocabulary has {} entries: the corpus "
+          "was made with another tokenizer",
+          corpus_->prefix(), sequence, token, vocab_size_);
+    }
+    rest = rest.subspan(count);
+    ++place;
+    offset = 0;
+  }
+  return text;
+}
+
+GptSample GptDataset::sample(std::int64_t i) const {
+  return make_gpt_sample(text(i).tokens, eod_, masks_);
+}
+
+GptDatasets build_gpt_datasets(const GptDatasetOptions& options, const SampleCounts& counts) {
+  const auto corpus = std::make_shared<const IndexedDataset>(
+      options.data_path, IndexedDatasetOptions{options.mmap_bin_files});
+  PENTATRON_CHECK(corpus->num_sequences() > 0, kData, "{} holds no documents", options.data_path);
+  const auto build = [&](DataSplit split, std::int64_t count) -> std::unique_ptr<GptDataset> {
+    if (count == 0) return nullptr;
+    return std::make_unique<GptDataset>(corpus, options, split, count);
+  };
+  GptDatasets sets;
+  sets.train = build(DataSplit::kTrain, counts.train);
+  sets.valid = build(DataSplit::kValid, counts.valid);
+  sets.test = build(DataSplit::kTest, counts.test);
+  return sets;
+}
+
+}  // namespace pentatron::datasets

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "pentatron/datasets/gpt_index_cache.h"
+#include "pentatron/datasets/gpt_sample.h"
+#include "pentatron/datasets/indexed_dataset.h"
+#include "pentatron/datasets/split.h"
+
+namespace pentatron::datasets {
+
+struct GptDatasetOptions {
+  std::string data_path;  // prefix of the corpus
+  std::string split = "969, 30, 1";
+  std::int64_t sequence_length = 0;
+  std::int64_t seed = 1234;
+  std::string data_cache_path;  // empty: <prefix>/cache/GPTDataset_indices
+  bool mmap_bin_files = true;
+  std::int64_t vocab_size = 0;  // tokens at or above are refused when read
+  std::int64_t eod = 0;
+  tokenizers::TokenizerDescription tokenizer;  // names the cache files
+  GptMaskOptions masks;
+};
+
+// Samples of a fixed length cut from the shuffled sequences of one part of a corpus. Sample i is
+// the i-th in training order, a function of the options alone.
+class GptDataset final : public SampleSource {
+ public:
+  // `num_samples` none: one epoch.
+  GptDataset(std::shared_ptr<const IndexedDataset> corpus, const GptDatasetOptions& options,
+             DataSplit split, std::optional<std::int64_t> num_samples);
+
+  // Built samples: as many as whole epochs give, at least those asked for.
+  [[nodiscard]] std::int64_t num_samples() const override { return index_.num_samples(); }
+  [[nodiscard]] std::int64_t sequence_length() const override { return sequence_length_; }
+  // Errors: kData for a token outside the vocabulary (names the corpus and the sequence).
+  [[nodiscard]] GptSample sample(std::int64_t i) const override;
+
+  // The bare tokens of sample i and where corpus sequences begin in them.
+  [[nodiscard]] GptText text(std::int64_t i) const;
+
+  [[nodiscard]] const GptIndex& index() const { return index_; }
+
+ private:
+  std::shared_ptr<const IndexedDataset> corpus_;
+  std::int64_t sequence_length_;
+  std::int64_t vocab_size_;
+  std::int64_t eod_;
+  GptMaskOptions masks_;
+  GptIndex index_;
+};
+
+// The three parts of a corpus; null where no samples are asked for.
+struct GptDatasets {
+  std::unique_ptr<GptDataset> train;
+  std::unique_ptr<GptDataset> valid;
+  std::unique_ptr<GptDataset> test;
+};
+
+// Opens the corpus once and builds a dataset for each part with a count above 0. A part that
+// `--split` leaves empty is an error only if samples of it are asked for.
+[[nodiscard]] GptDatasets build_gpt_datasets(const GptDatasetOptions& options,
+                                             const SampleCounts& counts);
+
+}  // namespace pentatron::datasets

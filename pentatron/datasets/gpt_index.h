@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "pentatron/datasets/indexed_dataset.h"
+#include "pentatron/datasets/integer_array.h"
+
+namespace pentatron::datasets {
+
+// The sizes that follow from (tokens, samples, sequence length), before any shuffling.
+struct GptIndexPlan {
+  std::int64_t num_epochs = 1;
+  // The last epoch is shuffled apart when fewer than 80 % of its samples are needed.
+  bool separate_last_epoch = false;
+  std::int64_t samples_before_last_epoch = 0;  // meaningful with separate_last_epoch
+  std::int64_t num_samples = 0;  // in all epochs: (epochs * tokens - 1) / sequence length
+};
+
+// num_epochs is the smallest e with e * tokens_per_epoch >= num_samples * sequence_length + 1;
+// without num_samples one epoch. Errors (kData, kConfig): no tokens, not one whole sample, products
+// past 2^63.
+[[nodiscard]] GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch,
+                                          std::optional<std::int64_t> num_samples,
+                                          std::int64_t sequence_length);
+
+// The order of the training data, as Megatron draws it:
+// - document index (int32): the sequences of all epochs, shuffled;
+// - sample index (int32, or int64 when the document index is longer than 2^31 - 1; pairs): sample n
+// begins at token n * sequence
+//   length of the sequences laid end to end in that order; stored as (place in the document index,
+//   token in that sequence);
+// - shuffle index (uint32, int64 from 2^32 - 2 samples): the order in which samples are drawn.
+struct GptIndex {
+  GptIndexPlan plan;
+  IntegerArray document_index;
+  IntegerArray sample_index;  // [num_samples + 1, 2]
+  IntegerArray shuffle_index;
+
+  [[nodiscard]] std::int64_t num_samples() const { return plan.num_samples; }
+};
+
+// What is being indexed: sequences [begin, end) of a corpus.
+struct GptIndexSource {
+  const IndexedDataset* dataset = nullptr;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t sequence_length = 0;
+  std::int64_t seed = 0;
+};
+
+[[nodiscard]] std::int64_t tokens_per_epoch(const GptIndexSource& source);
+
+// Builds all three indices: one MT19937 stream shuffles the document index first, then the shuffle
+// index.
+[[nodiscard]] GptIndex build_gpt_index(const GptIndexSource& source,
+                                       std::optional<std::int64_t> num_samples);
+
+// Checks indices from outside against the corpus: kinds, sizes, each sequence once an epoch, the
+// sample index entry for entry, and that the shuffle index permutes its range (ranges, with a
+// separate last epoch). Returns what is wrong, or nothing. Together this leaves only the
+// permutations themselves to trust.
+[[nodiscard]] std::optional<std::string> check_gpt_index(const GptIndexSource& source,
+                                                         const GptIndex& index);
+
+}  // namespace pentatron::datasets

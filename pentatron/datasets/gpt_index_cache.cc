@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/datasets/gpt_index_cache.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/format.h"
+#include "pentatron/base/log.h"
+#include "pentatron/base/npy.h"
+#include "pentatron/base/sha256.h"
+
+namespace pentatron::datasets {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::array kVersions = {MegatronVersion::kNewer, MegatronVersion::k016};
+
+std::string matrix_text(const SplitMatrix& matrix) {
+  std::string text = "[\n";
+  for (std::size_t i = 0; i < matrix.ranges.size(); ++i) {
+    const auto& range = matrix.ranges[i];
+    if (!range) {
+      text += "        null";
+    } else {
+      // Megatron's very first bound is the integer 0; all others are floats.
+      const std::string begin = i == 0 ? "0" : python_json_float(range->first);
+      text += fmt::format("        [\n            {},\n            {}\n        ]", begin,
+                          python_json_float(range->second));
+    }
+    text += i + 1 < matrix.ranges.size() ? ",\n" : "\n";
+  }
+  return text + "    ]";
+}
+
+std::string tokenizer_text(tokenizers::TokenizerDescription tokenizer, MegatronVersion version) {
+  tokenizer.class_name = version == MegatronVersion::kNewer ? tokenizers::kMegatronTextClass
+                                                            : tokenizers::kMegatronTextClass0161;
+  return tokenizers::description_json(tokenizer, 1);
+}
+
+struct CacheFiles {
+  fs::path description;
+  fs::path document_index;
+  fs::path sample_index;
+  fs::path shuffle_index;
+};
+
+CacheFiles cache_files(const GptIndexRequest& request, MegatronVersion version) {
+  const fs::path stem =
+      fs::path(gpt_index_cache_folder(request)) / gpt_index_file_stem(request, version);
+  const auto with = [&](std::string_view affix) {
+    fs::path path = stem;
+    path += affix;
+    return path;
+  };
+  return {with("-description.txt"), with("-document_index.npy"), with("-sample_index.npy"),
+          with("-shuffle_index.npy")};
+}
+
+bool all_exist(const CacheFiles& files) {
+  std::error_code code;
+  return fs::is_regular_file(files.description, code) &&
+         fs::is_regular_file(files.document_index, code) &&
+         fs::is_regular_file(files.sample_index, code) &&
+         fs::is_regular_file(files.shuffle_index, code);
+}
+
+template <typename T>
+IntegerArray view(IntegerArray::Kind kind, std::shared_ptr<const MappedNpy> file) {
+  const auto values = file->values<T>();
+  const auto* data = reinterpret_cast<const std::byte*>(values.data());
+  return IntegerArray(kind, data, static_cast<std::int64_t>(values.size()), std::move(file));
+}
+
+IntegerArray load_array(const fs::path& path, std::size_t num_dims) {
+  auto file = std::make_shared<const MappedNpy>(path);
+  const NpyHeader& header = file->header();
+  PENTATRON_CHECK(header.shape.size() == num_dims && (num_dims == 1 || header.shape[1] == 2), kData,
+                  "{}: expected {} dimensions, found {}", path.string(), num_dims,
+                  header.shape.size());
+  switch (header.type) {
+    case NpyType::kI4:
+      return view<std::int32_t>(IntegerArray::Kind::kInt32, std::move(file));
+    case NpyType::kI8:
+      return view<std::int64_t>(IntegerArray::Kind::kInt64, std::move(file));
+    case NpyType::kU4:
+      return view<std::uint32_t>(IntegerArray::Kind::kUint32, std::move(file));
+    default:
+      PENTATRON_THROW(kData, "{}: dtype {} holds no index", path.string(), npy_descr(header.type));
+  }
+}
+
+// Nothing when the files are damaged or belong to something else; a warning says why.
+std::optional<GptIndex> load(const GptIndexSource& source, const GptIndexRequest& request,
+                             MegatronVersion version) {
+  const CacheFiles files = cache_files(request, version);
+  if (!all_exist(files)) return std::nullopt;
+  std::string problem;
+  try {
+    constexpr std::uint64_t kMaxDescription = 1 << 20;
+    if (read_text_file(files.description, kMaxDescription) !=
+        gpt_index_description(request, version)) {
+      problem = "the description is another one";
+    } else {
+      GptIndex index;
+      index.plan =
+          plan_gpt_index(tokens_per_epoch(source), request.num_samples, source.sequence_length);
+      index.document_index = load_array(files.document_index, 1);
+      index.sample_index = load_array(files.sample_index, 2);
+      index.shuffle_index = load_array(files.shuffle_index, 1);
+      const std::optional<std::string> wrong = check_gpt_index(source, index);
+      if (!wrong) return index;
+      problem = *wrong;
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo) throw;
+    problem = error.what();
+  }
+  log::warn("the cached index {} is damaged and will be built again: {}",
+            files.description.string(), problem);
+  return std::nullopt;
+}
+
+NpyType npy_type(IntegerArray::Kind kind) {
+  switch (kind) {
+    case IntegerArray::Kind::kInt32:
+      return NpyType::kI4;
+    case IntegerArray::Kind::kInt64:
+      return NpyType::kI8;
+    case IntegerArray::Kind::kUint32:
+      return NpyType::kU4;
+  }
+  PENTATRON_THROW(kInternal, "unknown kind of index");
+}
+
+void write_array(const fs::path& path, const IntegerArray& array, bool pairs) {
+  std::vector<std::int64_t> shape = {array.size()};
+  if (pairs) shape = {array.size() / 2, 2};
+  write_npy_bytes(path, npy_type(array.kind()), shape, array.bytes());
+}
+
+void save(const GptIndex& index, const GptIndexRequest& request) {
+  const CacheFiles files = cache_files(request, MegatronVersion::kNewer);
+  try {
+    create_folders(gpt_index_cache_folder(request));
+    write_array(files.document_index, index.document_index, false);
+    write_array(files.sample_index, index.sample_index, true);
+    write_array(files.shuffle_index, index.shuffle_index, false);
+    write_file_atomically(files.description,
+                          gpt_index_description(request, MegatronVersion::kNewer));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;
+    log::warn(
+        "the index cannot be cached and will be built again next time: {} "
+        "(--data-cache-path chooses another folder)",
+        error.what());
+  }
+}
+
+}  // namespace
+
+std::string gpt_index_description(const GptIndexRequest& request, MegatronVersion version) {
+  return fmt::format(
+      "{{\n    \"class\": \"GPTDataset\",\n    \"dataset_path\": {},\n    \"num_samples\": {},\n"
+      "    \"index_split\": \"{}\",\n    \"random_seed\": {},\n    \"sequence_length\": {},\n"
+      "    \"split\": {},\n    \"split_matrix\": {},\n    \"tokenizer\": {}\n}}",
+      python_json_text(request.dataset_path),
+      request.num_samples ? std::to_string(*request.num_samples) : std::string("null"),
+      to_string(request.split), request.seed, request.sequence_length,
+      python_json_text(request.split_matrix.text), matrix_text(request.split_matrix),
+      tokenizer_text(request.tokenizer, version));
+}
+
+std::string gpt_index_file_stem(const GptIndexRequest& request, MegatronVersion version) {
+  return fmt::format("{}-GPTDataset-{}", md5_hex(gpt_index_description(request, version)),
+                     to_string(request.split));
+}
+
+std::string gpt_index_cache_folder(const GptIndexRequest& request) {
+  if (!request.cache_path.empty()) return request.cache_path;
+  return (fs::path(request.dataset_path) / "cache" / "GPTDataset_indices").string();
+}
+
+GptIndexSource gpt_index_source(const IndexedDataset& dataset, const GptIndexRequest& request) {
+  const auto [begin, end] =
+      split_range(request.split_matrix, request.split, dataset.num_sequences());
+  PENTATRON_CHECK(
+      begin < end, kData,
+      "{} has {} sequences, and --split \"{}\" leaves none of them for {}: change --split, "
+      "or ask for no {} samples",
+      request.dataset_path, dataset.num_sequences(), request.split_matrix.text,
+      to_string(request.split), to_string(request.split));
+  GptIndexSource source;
+  source.dataset = &dataset;
+  source.begin = begin;
+  source.end = end;
+  source.sequence_length = request.sequence_length;
+  source.seed = request.seed;
+  return source;
+}
+
+GptIndex load_or_build_gpt_index(const IndexedDataset& dataset, const GptIndexRequest& request) {
+  const GptIndexSource source = gpt_index_source(dataset, request);
+  for (const MegatronVersion version : kVersions) {
+    if (std::optional<GptIndex> index = load(source, request, version)) {
+      log::info("Load the GPTDataset {} indices from {}", to_string(request.split),
+                gpt_index_cache_folder(request));
+      return std::move(*index);
+    }
+  }
+  log::info("Build and save the GPTDataset {} indices", to_string(request.split));
+  GptIndex index = build_gpt_index(source, request.num_samples);
+  log::info("> total number of samples: {}", index.num_samples());
+  log::info("> total number of epochs: {}", index.plan.num_epochs);
+  save(index, request);
+  return index;
+}
+
+}  // namespace pentatron::datasets

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "pentatron/datasets/gpt_index.h"
+#include "pentatron/datasets/indexed_dataset.h"
+#include "pentatron/datasets/split.h"
+#include "pentatron/tokenizers/tokenizer.h"
+
+namespace pentatron::datasets {
+
+// Megatron renamed its tokenizer class; the name is part of the description, so each version has
+// cache files of its own.
+enum class MegatronVersion { kNewer, k016 };
+
+struct GptIndexRequest {
+  std::string dataset_path;  // the prefix as the user wrote it
+  SplitMatrix split_matrix;
+  DataSplit split = DataSplit::kTrain;
+  std::optional<std::int64_t> num_samples;  // none: one epoch
+  std::int64_t sequence_length = 0;
+  std::int64_t seed = 1234;
+  tokenizers::TokenizerDescription tokenizer;  // its class name is set by the version
+  std::string cache_path;  // --data-cache-path; empty: <prefix>/cache/GPTDataset_indices
+};
+
+// The text that names an index: Python's json.dumps(indent=4) of Megatron's description, byte for
+// byte.
+[[nodiscard]] std::string gpt_index_description(const GptIndexRequest& request,
+                                                MegatronVersion version);
+
+// `{md5 of the description}-GPTDataset-{split}`, the begin of the four cache files' names.
+[[nodiscard]] std::string gpt_index_file_stem(const GptIndexRequest& request,
+                                              MegatronVersion version);
+
+[[nodiscard]] std::string gpt_index_cache_folder(const GptIndexRequest& request);
+
+// Sequences of the request's part of the corpus; ErrorKind::kData when there are none.
+[[nodiscard]] GptIndexSource gpt_index_source(const IndexedDataset& dataset,
+                                              const GptIndexRequest& request);
+
+// Loads the indices that Megatron or we left in the cache (the newer version's files first), after
+// a full check; a damaged set is rebuilt with a warning. Otherwise builds them and writes the newer
+// version's files, each atomically, the description last. The result never depends on the state of
+// the cache: one that cannot be written is a warning. Safe to call from several processes at once,
+// though one of them building first saves the others the work.
+[[nodiscard]] GptIndex load_or_build_gpt_index(const IndexedDataset& dataset,
+                                               const GptIndexRequest& request);
+
+}  // namespace pentatron::datasets

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pentatron::datasets {
+
+// What is wrong with a line; `column` counts bytes from 1.
+struct JsonlProblem {
+  std::int64_t column = 1;
+  std::string message;
+};
+
+// Reads one line of a JSONL corpus: a JSON object whose chosen keys hold the text, either a string
+// or an array of strings (sentences). Strict: one object a line, valid UTF-8, no byte order mark,
+// no lone surrogates. With a key that stands twice the last one counts. One object per thread.
+class JsonlParser final {
+ public:
+  explicit JsonlParser(std::vector<std::string> keys);
+  ~JsonlParser();
+  JsonlParser(const JsonlParser&) = delete;
+  JsonlParser& operator=(const JsonlParser&) = delete;
+
+  // On success texts()[k] holds the pieces of key k, valid until the next call.
+  [[nodiscard]] std::optional<JsonlProblem> parse(std::string_view line);
+
+  [[nodiscard]] const std::vector<std::vector<std::string_view>>& texts() const { return texts_; }
+
+ private:
+  struct Impl;
+  std::vector<std::string> keys_;
+  std::unique_ptr<Impl> impl_;
+  std::vector<std::vector<std::string_view>> texts_;
+};
+
+// Only JSON whitespace (carriage returns too).
+[[nodiscard]] bool is_blank(std::string_view line);
+
+}  // namespace pentatron::datasets

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/inference/loaded_model.h"
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
+#include "pentatron/checkpoint/reader.h"
+#include "pentatron/checkpoint/store.h"
+#include "pentatron/config/config_json.h"
+#include "pentatron/models/registry.h"
+#include "pentatron/parallel_layers/leaf_context.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::inference {
+namespace {
+
+void read_weights(nn::Stage& stage, checkpoint::CheckpointReader& reader) {
+  for (nn::Parameter* parameter : stage.parameters()) {
+    parameter->data().zero_();
+    for (const nn::ShardPart& part : parameter->spec().parts) {
+      if (part.box.empty()) continue;
+      Tensor values = tensor::empty({part.box.num_elements()}, DType::Double);
+      reader.read("param/" + part.name, part.logical_shape, part.box, 0, values);
+      nn::part_view(parameter->data(), part).copy_(values.view(part.box.size));
+    }
+  }
+}
+
+}  // namespace
+
+CacheShape LoadedModel::cache_shape() const {
+  return {.num_layers = config.model.num_layers,
+          .num_kv_heads = config.model.num_query_groups,
+          .head_dim = config.model.kv_channels,
+          .max_positions = config.model.max_position_embeddings};
+}
+
+LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
+                       const std::string& precision) {
+  std::filesystem::path folder = root;
+  if (!std::filesystem::exists(root / "manifest.json")) {
+    const checkpoint::Found found = checkpoint::find_checkpoint(root, step);
+    PENTATRON_CHECK(found.result == checkpoint::FindResult::kFound, kCheckpoint,
+                    "--load {}: no checkpoint there", root.string());
+    if (!found.note.empty()) log::warn("{}", found.note);
+    folder = found.folder;
+  }
+  checkpoint::CheckpointReader reader(folder);
+  LoadedModel model;
+  model.config = config::from_json(reader.manifest().config, folder.string());
+  model.iteration = reader.manifest().iteration;
+  model.config.parallel = config::ParallelConfig{};
+  // One rank needs no padding beyond its own: shapes in the checkpoint are the true ones.
+  model.config.model.padded_vocab_size = model.config.model.vocab_size;
+  if (!precision.empty()) model.config.training.precision = precision;
+  model.policy = precision_policy(model.config.training.precision);
+  model.backend = comm::make_single_backend();
+  model.context = std::make_unique<comm::ParallelContext>(
+      *model.backend,
+      comm::make_rank_grid(model.config.parallel, model.config.model.num_query_groups));
+  const parallel_layers::LeafContext leaf_context =
+      parallel_layers::make_leaf_context(*model.context, model.config.model.num_query_groups,
+                                         /*sequence_parallel=*/false, model.policy);
+  model.stage = models::make_stage("gpt", model.config.model, leaf_context, {});
+  read_weights(*model.stage, reader);
+  return model;
+}
+
+}  // namespace pentatron::inference

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "pentatron/comm/parallel_context.h"
+#include "pentatron/config/config.h"
+#include "pentatron/inference/generator.h"
+#include "pentatron/nn/stage.h"
+#include "pentatron/tokenizers/tokenizer.h"
+
+namespace pentatron::inference {
+
+// A whole model on one rank with the weights of a checkpoint, whatever layout saved it.
+struct LoadedModel {
+  config::RunConfig config;  // of the checkpoint
+  std::int64_t iteration = 0;
+  PrecisionPolicy policy;
+  std::unique_ptr<comm::Backend> backend;
+  std::unique_ptr<comm::ParallelContext> context;
+  std::unique_ptr<nn::Stage> stage;
+  [[nodiscard]] CacheShape cache_shape() const;
+};
+
+// `root`: a --save folder (step 0: its newest checkpoint) or one iteration's folder. `precision`:
+// "" as it was trained.
+[[nodiscard]] LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
+                                     const std::string& precision);
+
+}  // namespace pentatron::inference

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/models/gpt/gpt_stage.h"
+
+#include <map>
+#include <utility>
+
+#include "pentatron/base/error.h"
+
+namespace pentatron::models {
+
+using parallel_layers::LeafContext;
+using parallel_layers::Norm;
+using parallel_layers::PositionEmbedding;
+using parallel_layers::ResidualDropout;
+using parallel_layers::VocabEmbedding;
+using parallel_layers::VocabHead;
+
+namespace {
+constexpr const char* kWordEmbeddings = "embedding.word_embeddings";
+constexpr const char* kOutputLayer = "output_layer";
+constexpr int kEmbeddingLayer = -1;
+}  // namespace
+
+GptEmbedding::GptEmbedding(const LeafContext& context, const nn::ParameterPlan& plan,
+                           const config::ModelConfig& config)
+    : words_(add_child(std::make_unique<VocabEmbedding>(context, plan, kWordEmbeddings))) {
+  if (config.position_embedding_type == "learned_absolute") {
+    positions_ = &add_child(
+        std::make_unique<PositionEmbedding>(context, plan, "embedding.position_embeddings"));
+  }
+  dropout_ = &add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
+                                                          "embedding.hidden_dropout"));
+}
+
+Tensor GptEmbedding::forward(nn::StepContext& step) {
+  Tensor hidden_th = words_.forward(step);
+  if (positions_ != nullptr) hidden_th = hidden_th.add(positions_->forward(step));
+  return dropout_->drop(hidden_th, step);
+}
+
+GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
+                 const config::ModelConfig& config, const std::string& weight_name,
+                 nn::Parameter* tied_weight)
+    : norm_(add_child(std::make_unique<Norm>(context, plan, "decoder.final_layernorm",
+                                             config.normalization, config.layernorm_epsilon))) {
+  // A weight that the embedding owns is complete after the embedding's gradient: its head work
+  // belongs to that layer.
+  output_ = tied_weight == nullptr
+                ? &add_child(std::make_unique<VocabHead>(context, plan, weight_name))
+                : &add_child(std::make_unique<VocabHead>(context, *tied_weight, kEmbeddingLayer));
+}
+
+Tensor GptHead::loss(const Tensor& hidden_th, nn::StepContext& step) {
+  return output_->loss(norm_.forward(hidden_th, step), step);
+}
+
+Tensor GptHead::logits(const Tensor& hidden_th, nn::StepContext& step) {
+  return output_->logits(norm_.forward(hidden_th, step), step);
+}
+
+GptStage::GptStage(const config::ModelConfig& config, const LeafContext& context, StagePlace place)
+    : config_(config),
+      context_(context),
+      plan_(plan_stage(config, context.layout(), place)),
+      layers_(stage_layers(config, place)) {
+  if (place.is_first()) {
+    embedding_ = &add_child(std::make_unique<GptEmbedding>(context_, plan_, config_));
+  }
+  decoder_ = &add_child(std::make_unique<transformer::TransformerBlock>(
+      context_, plan_, "decoder", config_, layers_.first, layers_.second));
+  if (place.is_last()) {
+    const bool tied = !config_.untie_embeddings_and_output_weights;
+    nn::Parameter* shared = tied && embedding_ != nullptr ? &embedding_->word_weight() : nullptr;
+    head_ = &add_child(std::make_unique<GptHead>(context_, plan_, config_,
+                                                 tied ? kWordEmbeddings : kOutputLayer, shared));
+  }
+  check_against_plan();
+}
+
+void GptStage::check_against_plan() {
+  const std::vector<nn::Parameter*> made = parameters();
+  const auto& planned = plan_.parameters();
+  PENTATRON_CHECK(made.size() == planned.size(), kInternal, "{} parameters were planned, {} made",
+                  planned.size(), made.size());
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    PENTATRON_CHECK(made[i]->local_name() == planned[i].local_name, kInternal,
+                    "parameter {} was planned as {} and made as {}", i, planned[i].local_name,
+                    made[i]->local_name());
+  }
+}
+
+Tensor GptStage::hidden_states(const nn::Bundle& input, nn::StepContext& step) {
+  if (embedding_ != nullptr) {
+    PENTATRON_CHECK(input.empty(), kInternal, "the first stage takes no input, {} items came",
+                    input.size());
+    return decoder_->forward(embedding_->forward(step), step);
+  }
+  PENTATRON_CHECK(input.size() == 1, kInternal, "a stage takes the one item 'hidden', {} came",
+                  input.size());
+  const nn::BundleItemSpec expected = hidden_spec(step.batch).at(0);
+  const Tensor& hidden_th = input[0].tensor;
+  PENTATRON_CHECK(
+      tensor::shape_of(hidden_th) == expected.shape && hidden_th.scalar_type() == expected.dtype,
+      kInternal, "stage input: expected {} [{}, {}], got {}", tensor::dtype_name(expected.dtype),
+      expected.shape[0], expected.shape[1], tensor::describe(hidden_th));
+  return decoder_->forward(hidden_th, step);
+}
+
+nn::Bundle GptStage::forward(const nn::Bundle& input, nn::StepContext& step) {
+  const Tensor hidden_th = hidden_states(input, step);
+  if (head_ == nullptr) return {{"hidden", hidden_th, true}};
+  const int number = static_cast<int>(config_.num_layers);
+  const Tensor loss = head_->loss(transformer::begin_layer(hidden_th, number, step), step);
+  return {{"loss", transformer::end_layer(loss, number, step), true}};
+}
+
+Tensor GptStage::logits(const nn::Bundle& input, nn::StepContext& step) {
+  PENTATRON_CHECK(head_ != nullptr, kInternal, "only the last stage has logits");
+  return head_->logits(hidden_states(input, step), step);
+}
+
+nn::BundleSpec GptStage::hidden_spec(const BatchMeta& batch) const {
+  return {{"hidden",
+           {context_.local_rows(batch.num_tokens).size, config_.hidden_size},
+           context_.policy().compute,
+           true}};
+}
+
+nn::BundleSpec GptStage::input_spec(const BatchMeta& batch) const {
+  return embedding_ != nullptr ? nn::BundleSpec{} : hidden_spec(batch);
+}
+
+nn::BundleSpec GptStage::output_spec(const BatchMeta& batch) const {
+  return head_ != nullptr ? nn::BundleSpec{} : hidden_spec(batch);
+}
+
+std::vector<std::pair<int, std::vector<nn::Parameter*>>> GptStage::parameters_by_layer() {
+  std::map<int, std::vector<nn::Parameter*>> by_layer;
+  const std::vector<nn::Parameter*> made = parameters();
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    by_layer[plan_.parameters()[i].layer].push_back(made[i]);
+  }
+  return {by_layer.begin(), by_layer.end()};
+}
+
+}  // namespace pentatron::models

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "pentatron/models/gpt/sharding.h"
+#include "pentatron/nn/stage.h"
+#include "pentatron/parallel_layers/norm.h"
+#include "pentatron/parallel_layers/position_embedding.h"
+#include "pentatron/parallel_layers/residual_dropout.h"
+#include "pentatron/parallel_layers/vocab_embedding.h"
+#include "pentatron/parallel_layers/vocab_head.h"
+#include "pentatron/transformer/block.h"
+
+namespace pentatron::models {
+
+// Token (and learned position) embeddings with their dropout: -> [local rows, hidden].
+class GptEmbedding final : public nn::Module {
+ public:
+  GptEmbedding(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
+               const config::ModelConfig& config);
+  [[nodiscard]] Tensor forward(nn::StepContext& step);
+  [[nodiscard]] nn::Parameter& word_weight() { return words_.weight(); }
+
+ private:
+  parallel_layers::VocabEmbedding& words_;
+  parallel_layers::PositionEmbedding* positions_ = nullptr;  // null: none learned
+  parallel_layers::ResidualDropout* dropout_ = nullptr;
+};
+
+// Final norm and output layer.
+class GptHead final : public nn::Module {
+ public:
+  // `tied_weight` null: the head's weight is in the plan, named `weight_name`.
+  GptHead(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
+          const config::ModelConfig& config, const std::string& weight_name,
+          nn::Parameter* tied_weight);
+  [[nodiscard]] Tensor loss(const Tensor& hidden_th, nn::StepContext& step);
+  [[nodiscard]] Tensor logits(const Tensor& hidden_th, nn::StepContext& step);
+
+ private:
+  parallel_layers::Norm& norm_;
+  parallel_layers::VocabHead* output_ = nullptr;
+};
+
+// A pipeline stage of a GPT: GPT-2 kind (learned positions, LayerNorm, GELU, biases, tied) or Llama
+// kind (rope, RMSNorm, SwiGLU, grouped queries, no biases, untied), as the config says. Edges carry
+// "hidden" [local rows, hidden] in the compute dtype.
+class GptStage final : public nn::Stage {
+ public:
+  GptStage(const config::ModelConfig& config, const parallel_layers::LeafContext& context,
+           StagePlace place);
+
+  [[nodiscard]] nn::Bundle forward(const nn::Bundle& input, nn::StepContext& step) override;
+  [[nodiscard]] nn::BundleSpec input_spec(const BatchMeta& batch) const override;
+  [[nodiscard]] nn::BundleSpec output_spec(const BatchMeta& batch) const override;
+  [[nodiscard]] std::pair<int, int> layer_range() const override { return layers_; }
+  [[nodiscard]] std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer()
+      override;
+  [[nodiscard]] Tensor logits(const nn::Bundle& input, nn::StepContext& step) override;
+
+ private:
+  [[nodiscard]] Tensor hidden_states(const nn::Bundle& input, nn::StepContext& step);
+  [[nodiscard]] nn::BundleSpec hidden_spec(const BatchMeta& batch) const;
+  void check_against_plan();
+
+  config::ModelConfig config_;
+  parallel_layers::LeafContext context_;
+  nn::ParameterPlan plan_;
+  std::pair<int, int> layers_;
+  GptEmbedding* embedding_ = nullptr;  // first stage
+  transformer::TransformerBlock* decoder_ = nullptr;
+  GptHead* head_ = nullptr;  // last stage
+};
+
+}  // namespace pentatron::models

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both model kinds against tensors of an independent implementation (fp32) and against a plain
+// second writing (fp64).
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "pentatron/base/safetensors.h"
+#include "pentatron/models/model_test_support.h"
+#include "pentatron/models/plain_gpt_test_support.h"
+#include "pentatron/parallel_layers/source_dir_test_support.h"
+
+namespace pentatron::models {
+namespace {
+
+using namespace test_support;  // NOLINT: test vocabulary
+
+Tensors read(const std::string& name) {
+  const SafetensorsFile file(source_dir() / "pentatron/models/testdata" / name);
+  Tensors tensors;
+  for (const auto& [key, entry] : file.header().entries) {
+    Tensor t = tensor::empty(entry.shape, tensor::from_safetensors_dtype(entry.dtype));
+    const auto bytes = file.bytes(key);
+    std::memcpy(t.mutable_data_ptr(), bytes.data(), bytes.size());
+    tensors[key] = t;
+  }
+  return tensors;
+}
+
+// The other library's tensors of one kind ("weight/" or "grad/") under our part names.
+Tensors gpt2_parts(const Tensors& all, const std::string& kind, const config::ModelConfig& c) {
+  Tensors out;
+  const auto get = [&](const std::string& name) { return all.at(kind + "transformer." + name); };
+  out["embedding.word_embeddings.weight"] = get("wte.weight");
+  out["embedding.position_embeddings.weight"] = get("wpe.weight");
+  const std::vector<std::pair<std::string, std::string>> same = {{"input_layernorm", "ln_1"},
+                                                                 {"pre_mlp_layernorm", "ln_2"}};
+  const std::vector<std::pair<std::string, std::string>> turned = {
+      {"self_attention.linear_proj", "attn.c_proj"},
+      {"mlp.linear_fc1", "mlp.c_fc"},
+      {"mlp.linear_fc2", "mlp.c_proj"}};
+  for (std::int64_t n = 0; n < c.num_layers; ++n) {
+    const std::string ours = "decoder.layers." + std::to_string(n) + ".";
+    const std::string theirs = "h." + std::to_string(n) + ".";
+    for (const auto& [to, from] : same) {
+      out[ours + to + ".weight"] = get(theirs + from + ".weight");
+      out[ours + to + ".bias"] = get(theirs + from + ".bias");
+    }
+    for (const auto& [to, from] : turned) {  // stored [in, out]
+      out[ours + to + ".weight"] = get(theirs + from + ".weight").t().contiguous();
+      out[ours + to + ".bias"] = get(theirs + from + ".bias");
+    }
+    std::int64_t at = 0;
+    for (const char* part : {"q", "k", "v"}) {
+      const std::string name = ours + "self_attention.linear_qkv." + part;
+      out[name + ".weight"] =
+          get(theirs + "attn.c_attn.weight").narrow(1, at, c.hidden_size).t().contiguous();
+      out[name + ".bias"] = get(theirs + "attn.c_attn.bias").narrow(0, at, c.hidden_size);
+      at += c.hidden_size;
+    }
+  }
+  out["decoder.final_layernorm.weight"] = get("ln_f.weight");
+  out["decoder.final_layernorm.bias"] = get("ln_f.bias");
+  return out;
+}
+
+Tensors llama_parts(const Tensors& all, const std::string& kind, const config::ModelConfig& c) {
+  Tensors out;
+  out["embedding.word_embeddings.weight"] = all.at(kind + "model.embed_tokens.weight");
+  out["output_layer.weight"] = all.at(kind + "lm_head.weight");
+  out["decoder.final_layernorm.weight"] = all.at(kind + "model.norm.weight");
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"input_layernorm", "input_layernorm"},
+      {"self_attention.linear_qkv.q", "self_attn.q_proj"},
+      {"self_attention.linear_qkv.k", "self_attn.k_proj"},
+      {"self_attention.linear_qkv.v", "self_attn.v_proj"},
+      {"self_attention.linear_proj", "self_attn.o_proj"},
+      {"pre_mlp_layernorm", "post_attention_layernorm"},
+      {"mlp.linear_fc1.gate", "mlp.gate_proj"},
+      {"mlp.linear_fc1.up", "mlp.up_proj"},
+      {"mlp.linear_fc2", "mlp.down_proj"}};
+  for (std::int64_t n = 0; n < c.num_layers; ++n) {
+    for (const auto& [to, from] : names) {
+      out["decoder.layers." + std::to_string(n) + "." + to + ".weight"] =
+          all.at(kind + "model.layers." + std::to_string(n) + "." + from + ".weight");
+    }
+  }
+  return out;
+}
+
+struct Reference {
+  config::ModelConfig config;
+  Tensors weights;
+  Tensors gradients;
+  Tensor logits;
+  Tensor loss;
+  BatchMeta batch;
+};
+
+Reference load_reference(bool llama) {
+  const Tensors all = read(llama ? "llama_tiny.safetensors" : "gpt2_tiny.safetensors");
+  Reference r;
+  r.config = llama ? llama_kind() : gpt2_kind();
+  const auto parts = llama ? llama_parts : gpt2_parts;
+  r.weights = parts(all, "weight/", r.config);
+  r.gradients = parts(all, "grad/", r.config);
+  r.batch = make_batch({{12}, {12}}, r.config.vocab_size);
+  r.batch.tokens = all.at("tokens").reshape({24});
+  r.batch.labels = all.at("labels").reshape({24});
+  r.batch.loss_mask = all.at("loss_mask").reshape({24});
+  r.logits = all.at("logits").reshape({24, r.config.vocab_size});
+  r.loss = all.at("loss");
+  return r;
+}
+
+struct Outcome {
+  Tensor logits;
+  Tensor loss;
+  Tensors gradients;
+};
+
+// The model on one process; gradients of the loss itself.
+Outcome run_one(const config::ModelConfig& config, const Tensors& weights, const BatchMeta& batch,
+                const char* precision) {
+  Outcome outcome;
+  const PrecisionPolicy policy = precision_policy(precision);
+  run_layout({1, false, config.num_query_groups}, policy,
+             [&](const parallel_layers::LeafContext& context) {
+               const auto stage = make_stage("gpt", config, context, {0, 1});
+               bind_gradients(*stage, policy);
+               load(*stage, weights);
+               nn::StepContext step{.batch = batch, .policy = policy};
+               outcome.logits = stage->logits({}, step).detach();
+               const Tensor loss = stage->forward({}, step).at(0).tensor;
+               outcome.loss = loss.detach().reshape({1});
+               ops::run_backward(loss, tensor::scalar(1.0, policy.loss));
+               Gathered gathered;
+               gathered.gradients(*stage);
+               outcome.gradients = gathered.tensors();
+             });
+  return outcome;
+}
+
+class GptReference : public testing::TestWithParam<bool> {};
+
+TEST_P(GptReference, EqualsTheIndependentImplementationInFp32) {
+  const Reference r = load_reference(GetParam());
+  const Outcome ours = run_one(r.config, r.weights, r.batch, "fp32");
+  EXPECT_LE(difference(ours.logits, r.logits), 1e-5);
+  EXPECT_LE(difference(ours.loss, r.loss), 1e-6);
+  const auto [off, name] = worst_difference(ours.gradients, r.gradients, 1e-3);
+  EXPECT_LE(off, 1e-4) << name;
+}
+
+// The same comparison must fail for each mistake, or it would prove nothing.
+TEST_P(GptReference, MistakesShowAgainstTheIndependentImplementation) {
+  const Reference r = load_reference(GetParam());
+  EXPECT_LE(difference(PlainGpt(r.config, r.weights).logits(r.batch), r.logits), 1e-5);
+  for (const Mistake mistake :
+       {Mistake::kSwappedHeads, Mistake::kShiftedPositions, Mistake::kNoCausalMask}) {
+    const PlainGpt wrong(r.config, r.weights, mistake);
+    EXPECT_GT(difference(wrong.logits(r.batch), r.logits), 1e-3) << static_cast<int>(mistake);
+  }
+}
+
+TEST_P(GptReference, EqualsThePlainWritingInFp64WithGradients) {
+  config::ModelConfig config = GetParam() ? llama_kind() : gpt2_kind();
+  const BatchMeta batch = make_batch({{5, 7}, {12}}, config.vocab_size);
+  Tensors weights = random_weights(config);
+  const Outcome ours = run_one(config, weights, batch, "fp64");
+  for (auto& [name, t] : weights) t = t.clone().set_requires_grad(true);
+  const PlainGpt plain(config, weights);
+  EXPECT_LE(difference(ours.logits, plain.logits(batch).detach()), 1e-10);
+  const Tensor loss = plain.loss(batch);
+  EXPECT_LE(difference(ours.loss, loss.detach().reshape({1})), 1e-10);
+  loss.backward();
+  Tensors gradients;
+  for (const auto& [name, t] : weights) gradients[name] = t.grad();
+  const auto [off, name] = worst_difference(ours.gradients, gradients, 1e-3);
+  EXPECT_LE(off, 1e-10) << name;
+  for (const Mistake mistake :
+       {Mistake::kSwappedHeads, Mistake::kShiftedPositions, Mistake::kNoCausalMask}) {
+    const PlainGpt wrong(config, weights, mistake);
+    EXPECT_GT(difference(wrong.logits(batch).detach(), ours.logits), 1e-3);
+  }
+}
+
+TEST_P(GptReference, Bf16StaysNearFp64) {
+  config::ModelConfig config = GetParam() ? llama_kind() : gpt2_kind();
+  const BatchMeta batch = make_batch({{12}, {12}}, config.vocab_size);
+  const Tensors weights = random_weights(config);
+  const Outcome exact = run_one(config, weights, batch, "fp64");
+  const Outcome rounded = run_one(config, weights, batch, "bf16");
+  EXPECT_LE(difference(rounded.loss, exact.loss), 3e-2);
+  EXPECT_LE(difference(rounded.logits, exact.logits), 1e-1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GptReference, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "Llama" : "Gpt2"; });
+
+}  // namespace
+}  // namespace pentatron::models

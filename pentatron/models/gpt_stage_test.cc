@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/models/gpt/gpt_stage.h"
+
+#include <gtest/gtest.h>
+
+#include "pentatron/models/model_test_support.h"
+#include "pentatron/nn/kv_cache.h"
+
+namespace pentatron::models {
+namespace {
+
+using namespace test_support;  // NOLINT: test vocabulary
+
+// Runs on one process with a loaded model.
+void with_model(const config::ModelConfig& config,
+                const std::function<void(nn::Stage&, const PrecisionPolicy&)>& body,
+                std::int64_t tensor_size = 1) {
+  const PrecisionPolicy policy = precision_policy("fp64");
+  run_layout({tensor_size, false, config.num_query_groups}, policy,
+             [&](const parallel_layers::LeafContext& context) {
+               const auto stage = make_stage("gpt", config, context, {0, 1});
+               bind_gradients(*stage, policy);
+               load(*stage, random_weights(config));
+               body(*stage, policy);
+             });
+}
+
+// The batch's rows [begin, end) as the newest tokens of its one sequence.
+BatchMeta part_of(const BatchMeta& whole, std::int64_t begin, std::int64_t end) {
+  BatchMeta part = whole;
+  part.num_tokens = end - begin;
+  part.cu_seqlens = {0, part.num_tokens};
+  part.cu_samples = part.cu_seqlens;
+  part.max_seqlen = part.num_tokens;
+  for (Tensor BatchMeta::*field :
+       {&BatchMeta::tokens, &BatchMeta::labels, &BatchMeta::loss_mask, &BatchMeta::positions,
+        &BatchMeta::sample_ids, &BatchMeta::token_index}) {
+    part.*field = (whole.*field).narrow(0, begin, end - begin);
+  }
+  for (std::vector<std::int64_t> BatchMeta::*field :
+       {&BatchMeta::host_sample_ids, &BatchMeta::host_token_index, &BatchMeta::host_positions}) {
+    const auto& values = whole.*field;
+    part.*field = {values.begin() + begin, values.begin() + end};
+  }
+  return part;
+}
+
+TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
+  for (const config::ModelConfig& config : {gpt2_kind(), llama_kind()}) {
+    for (const std::int64_t tensor_size : {1, 2}) {
+      with_model(
+          config,
+          [&](nn::Stage& stage, const PrecisionPolicy& policy) {
+            const tensor::NoGrad no_grad;
+            const BatchMeta whole = make_batch({{12}}, config.vocab_size);
+            nn::StepContext step{.batch = whole, .policy = policy, .phase = nn::Phase::kEvaluate};
+            const Tensor expected = stage.logits({}, step);
+            nn::KvCache cache(config.num_layers, 12, config.num_query_groups / tensor_size,
+                              config.kv_channels, policy.compute);
+            std::vector<Tensor> rows;
+            for (const auto& [begin, end] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+                     {0, 5}, {5, 6}, {6, 7}, {7, 10}, {10, 11}, {11, 12}}) {
+              const BatchMeta newest = part_of(whole, begin, end);
+              nn::StepContext decode{.batch = newest,
+                                     .policy = policy,
+                                     .phase = begin == 0 ? nn::Phase::kPrefill : nn::Phase::kDecode,
+                                     .kv_cache = &cache};
+              rows.push_back(stage.logits({}, decode));
+            }
+            EXPECT_LE(difference(tensor::cat(rows, 0), expected), 1e-12);
+          },
+          tensor_size);
+    }
+  }
+}
+
+class Recorder final : public ops::LayerEventSink {
+ public:
+  void on_forward_begin(int layer) override { note("fb", layer); }
+  void on_forward_end(int layer) override { note("fe", layer); }
+  void on_backward_begin(int layer) override { note("bb", layer); }
+  void on_backward_end(int layer) override { note("be", layer); }
+  std::string text;
+
+ private:
+  void note(const char* what, int layer) { text += what + std::to_string(layer) + " "; }
+};
+
+TEST(GptStage, LayerEventsComeInOrderAroundLayersAndHead) {
+  with_model(gpt2_kind(), [](nn::Stage& stage, const PrecisionPolicy& policy) {
+    const BatchMeta batch = make_batch({{12}}, 61);
+    Recorder events;
+    nn::StepContext step{.batch = batch, .policy = policy, .layer_events = &events};
+    const Tensor loss = stage.forward({}, step).at(0).tensor;
+    EXPECT_EQ(events.text, "fb0 fe0 fb1 fe1 fb2 fe2 ");
+    events.text.clear();
+    ops::run_backward(loss, tensor::scalar(1.0, policy.loss));
+    EXPECT_EQ(events.text, "bb2 be2 bb1 be1 bb0 be0 ");
+  });
+}
+
+TEST(GptStage, PostponedWeightGradientsAreTheSame) {
+  for (const config::ModelConfig& config : {gpt2_kind(), llama_kind()}) {
+    with_model(config, [&](nn::Stage& stage, const PrecisionPolicy& policy) {
+      const BatchMeta batch = make_batch({{7, 5}}, config.vocab_size);
+      const auto gradients = [&](bool postpone) {
+        for (nn::Parameter* parameter : stage.parameters()) parameter->begin_step();
+        WeightGradQueue queue;
+        queue.set_postpone(postpone);
+        std::vector<int> done;
+        queue.on_layer_done = [&](int layer) { done.push_back(layer); };
+        nn::StepContext step{.batch = batch, .policy = policy, .weight_grads = &queue};
+        ops::run_backward(stage.forward({}, step).at(0).tensor, tensor::scalar(1.0, policy.loss));
+        EXPECT_EQ(queue.pending() > 0, postpone);
+        queue.drain();
+        if (postpone) {
+          // The tied head's work belongs to the embedding, an own head is layer num_layers.
+          const int head = config.untie_embeddings_and_output_weights ? 2 : -1;
+          EXPECT_EQ(done, (std::vector<int>{head, 1, 0}));
+        }
+        Gathered gathered;
+        gathered.gradients(stage);
+        return gathered.tensors();
+      };
+      const Tensors at_once = gradients(false);
+      EXPECT_LE(worst_difference(gradients(true), at_once).first, 1e-14);
+    });
+  }
+}
+
+TEST(GptStage, ParametersByLayerNameEveryParameterOnce) {
+  const PrecisionPolicy policy = precision_policy("fp32");
+  run_layout({1, false, 4}, policy, [&](const parallel_layers::LeafContext& context) {
+    const auto last = make_stage("gpt", gpt2_kind(), context, {1, 2});
+    EXPECT_EQ(last->layer_range(), (std::pair<int, int>{1, 2}));
+    const auto by_layer = last->parameters_by_layer();
+    ASSERT_EQ(by_layer.size(), 2U);
+    EXPECT_EQ(by_layer[0].first, 1);
+    EXPECT_EQ(by_layer[1].first, 2);
+    EXPECT_EQ(by_layer[0].second.size() + by_layer[1].second.size(), last->parameters().size());
+    EXPECT_EQ(by_layer[1].second.back()->local_name(), "embedding.word_embeddings.weight");
+    const auto first = make_stage("gpt", gpt2_kind(), context, {0, 2});
+    EXPECT_EQ(first->parameters_by_layer().at(0).first, -1);
+    const BatchMeta batch = make_batch({{12}}, 61);
+    EXPECT_TRUE(first->input_spec(batch).empty());
+    EXPECT_TRUE(last->output_spec(batch).empty());
+    EXPECT_EQ(last->input_spec(batch).at(0).shape, (Shape{12, 24}));
+  });
+}
+
+TEST(GptStage, MisuseIsAnError) {
+  with_model(gpt2_kind(), [](nn::Stage& stage, const PrecisionPolicy& policy) {
+    const BatchMeta batch = make_batch({{12}}, 61);
+    nn::StepContext step{.batch = batch, .policy = policy};
+    const Tensor any = tensor::zeros({12, 24}, DType::Double);
+    EXPECT_THROW(static_cast<void>(stage.forward({{"hidden", any, true}}, step)), Error);
+  });
+  const PrecisionPolicy policy = precision_policy("fp32");
+  run_layout({1, false, 4}, policy, [&](const parallel_layers::LeafContext& context) {
+    EXPECT_THROW(static_cast<void>(make_stage("gtp", gpt2_kind(), context, {0, 1})), Error);
+    const auto last = make_stage("gpt", gpt2_kind(), context, {1, 2});
+    const auto first = make_stage("gpt", gpt2_kind(), context, {0, 2});
+    const BatchMeta batch = make_batch({{12}}, 61);
+    nn::StepContext step{.batch = batch, .policy = policy};
+    EXPECT_THROW(static_cast<void>(last->forward({}, step)), Error);
+    const Tensor wrong_dtype = tensor::zeros({12, 24}, DType::Double);
+    EXPECT_THROW(static_cast<void>(last->forward({{"hidden", wrong_dtype, true}}, step)), Error);
+    EXPECT_THROW(static_cast<void>(first->logits({}, step)), Error);
+  });
+}
+
+}  // namespace
+}  // namespace pentatron::models

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "pentatron/config/config.h"
+#include "pentatron/parallel_layers/test_support.h"
+
+// A second writing of both model kinds, in plain library operations and the library's own
+// derivatives: it shares no op, module or naming code with the model. Weights by part name. Only
+// tests include it.
+namespace pentatron::test_support {
+
+// One deliberate mistake.
+enum class Mistake { kNone, kSwappedHeads, kShiftedPositions, kNoCausalMask };
+
+class PlainGpt {
+ public:
+  PlainGpt(const config::ModelConfig& config, Tensors weights, Mistake mistake = Mistake::kNone)
+      : c_(config), w_(std::move(weights)), mistake_(mistake) {}
+
+  // [tokens, vocabulary].
+  Tensor logits(const BatchMeta& batch) const {
+    Tensor x = w("embedding.word_embeddings.weight").index_select(0, batch.tokens);
+    if (c_.position_embedding_type == "learned_absolute") {
+      const Tensor at =
+          mistake_ == Mistake::kShiftedPositions ? batch.positions.add(1) : batch.positions;
+      x = x.add(w("embedding.position_embeddings.weight").index_select(0, at));
+    }
+    for (std::int64_t n = 0; n < c_.num_layers; ++n) {
+      const std::string layer = "decoder.layers." + std::to_string(n) + ".";
+      x = x.add(attention(norm(x, layer + "input_layernorm"), layer + "self_attention.", batch));
+      x = x.add(mlp(norm(x, layer + "pre_mlp_layernorm"), layer + "mlp."));
+    }
+    x = norm(x, "decoder.final_layernorm");
+    return x.mm(w(c_.untie_embeddings_and_output_weights ? "output_layer.weight"
+                                                         : "embedding.word_embeddings.weight")
+                    .t());
+  }
+
+  // Sum of mask x cross entropy.
+  Tensor loss(const BatchMeta& batch) const {
+    const Tensor log_p = logits(batch).log_softmax(1);
+    return log_p.gather(1, batch.labels.unsqueeze(1))
+        .squeeze(1)
+        .mul(batch.loss_mask.to(log_p.scalar_type()))
+        .sum()
+        .neg();
+  }
+
+ private:
+  const Tensor& w(const std::string& name) const { return w_.at(name); }
+
+  Tensor linear(const Tensor& x, const std::string& name) const {
+    const Tensor y = x.mm(w(name + ".weight").t());
+    return w_.contains(name + ".bias") ? y.add(w(name + ".bias")) : y;
+  }
+
+  Tensor norm(const Tensor& x, const std::string& name) const {
+    const bool layer_norm = c_.normalization == "LayerNorm";
+    const Tensor centred = layer_norm ? x.sub(x.mean({-1}, true)) : x;
+    const Tensor spread = centred.pow(2).mean({-1}, true).add(c_.layernorm_epsilon).sqrt();
+    const Tensor y = centred.div(spread).mul(w(name + ".weight"));
+    return layer_norm ? y.add(w(name + ".bias")) : y;
+  }
+
+  Tensor mlp(const Tensor& x, const std::string& name) const {
+    if (c_.swiglu) {
+      const Tensor gate = linear(x, name + "linear_fc1.gate");
+      return linear(gate.mul(gate.sigmoid()).mul(linear(x, name + "linear_fc1.up")),
+                    name + "linear_fc2");
+    }
+    const Tensor h = linear(x, name + "linear_fc1");
+    const double root = std::sqrt(2.0 / 3.14159265358979323846);
+    const Tensor inner = h.add(h.pow(3).mul(0.044715)).mul(root).tanh();
+    return linear(h.mul(inner.add(1.0)).mul(0.5), name + "linear_fc2");
+  }
+
+  // One head of one segment, [s, d], with the angle p / base^(2i/d) on channels i and i + d/2.
+  Tensor rotate(const Tensor& x, const Tensor& positions) const {
+    const std::int64_t half = x.size(1) / 2;
+    const Tensor exponents =
+        tensor::arange(half, DType::Double).mul(2.0 / static_cast<double>(x.size(1)));
+    const Tensor frequencies = exponents.mul(-std::log(static_cast<double>(c_.rotary_base))).exp();
+    const Tensor angles = positions.to(DType::Double).unsqueeze(1).mul(frequencies.unsqueeze(0));
+    const Tensor cos = angles.cos().to(x.scalar_type());
+    const Tensor sin = angles.sin().to(x.scalar_type());
+    const Tensor a = x.narrow(1, 0, half);
+    const Tensor b = x.narrow(1, half, half);
+    return tensor::cat({a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))}, 1);
+  }
+
+  Tensor attention(const Tensor& x, const std::string& name, const BatchMeta& batch) const {
+    const std::int64_t d = c_.kv_channels;
+    const std::int64_t share = c_.num_attention_heads / c_.num_query_groups;
+    const Tensor q = linear(x, name + "linear_qkv.q");
+    const Tensor k = linear(x, name + "linear_qkv.k");
+    const Tensor v = linear(x, name + "linear_qkv.v");
+    std::vector<Tensor> segments;
+    for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+      const std::int64_t begin = batch.cu_seqlens[s];
+      const std::int64_t size = batch.cu_seqlens[s + 1] - begin;
+      const Tensor at = batch.positions.narrow(0, begin, size);
+      std::vector<Tensor> heads;
+      for (std::int64_t j = 0; j < c_.num_attention_heads; ++j) {
+        const auto cut = [&](const Tensor& t, std::int64_t head) {
+          return t.narrow(0, begin, size).narrow(1, head * d, d);
+        };
+        Tensor qj = cut(q, j);
+        Tensor kj = cut(k, j / share);
+        if (c_.position_embedding_type == "rope") {
+          // A shift of queries and keys alike would change nothing.
+          qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at);
+          kj = rotate(kj, at);
+        }
+        Tensor scores = qj.mm(kj.t()).div(std::sqrt(static_cast<double>(d)));
+        if (mistake_ != Mistake::kNoCausalMask) {
+          const Tensor future = tensor::ones({size, size}, DType::Double).triu(1).gt(0.5);
+          scores = scores.masked_fill(future, -std::numeric_limits<double>::infinity());
+        }
+        heads.push_back(scores.softmax(-1).mm(cut(v, j / share)));
+      }
+      if (mistake_ == Mistake::kSwappedHeads) std::swap(heads[1], heads[2]);
+      segments.push_back(tensor::cat(heads, 1));
+    }
+    return linear(tensor::cat(segments, 0), name + "linear_proj");
+  }
+
+  config::ModelConfig c_;
+  Tensors w_;
+  Mistake mistake_;
+};
+
+}  // namespace pentatron::test_support

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/nn/parameter.h"
+
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/random.h"
+
+namespace pentatron::nn {
+namespace {
+
+WeightView view_in(const Tensor& data, WeightFormat format, DType compute,
+                   const std::string& name) {
+  PENTATRON_CHECK(format == WeightFormat::kCompute, kUnsupported,
+                  "weight {}: fp8 weights are not built yet; use --bf16 or fp32", name);
+  return {data.scalar_type() == compute ? data : data.to(compute), Tensor()};
+}
+
+}  // namespace
+
+Parameter::Parameter(std::string local_name, ShardSpec spec, const PrecisionPolicy& policy,
+                     Device device)
+    : local_name_(std::move(local_name)), spec_(std::move(spec)), policy_(policy) {
+  check_spec(spec_);
+  data_ = tensor::zeros(spec_.local_shape, policy_.parameter, device);
+}
+
+WeightView Parameter::forward_view(WeightFormat format) {
+  return view_in(data_, format, policy_.compute, local_name_);
+}
+
+WeightView Parameter::backward_view(WeightFormat format) {
+  return view_in(data_, format, policy_.compute, local_name_);
+}
+
+GradSlot Parameter::grad_slot() {
+  PENTATRON_CHECK(trainable_, kInternal, "weight {} is frozen and has no gradient slot",
+                  local_name_);
+  PENTATRON_CHECK(main_grad_.defined(), kInternal,
+                  "weight {}: backward ran before a gradient buffer was bound", local_name_);
+  return {main_grad_, std::exchange(written_, true)};
+}
+
+std::int64_t Parameter::num_local_elements() const {
+  return tensor::num_elements(spec_.local_shape);
+}
+
+void Parameter::bind_data(Tensor view) {
+  PENTATRON_CHECK(view.defined() && tensor::shape_of(view) == spec_.local_shape &&
+                      view.scalar_type() == policy_.parameter && view.is_contiguous(),
+                  kInternal, "weight {}: storage must be a contiguous {}{}, not {}", local_name_,
+                  tensor::dtype_name(policy_.parameter), spec_.local_shape,
+                  view.defined() ? tensor::describe(view) : "an undefined tensor");
+  view.copy_(data_);
+  data_ = std::move(view);
+}
+
+void Parameter::bind_grad(Tensor view) {
+  PENTATRON_CHECK(view.defined() && tensor::shape_of(view) == spec_.local_shape &&
+                      view.scalar_type() == policy_.main_grad && view.is_contiguous(),
+                  kInternal, "weight {}: gradient buffer must be a contiguous {}{}, not {}",
+                  local_name_, tensor::dtype_name(policy_.main_grad), spec_.local_shape,
+                  view.defined() ? tensor::describe(view) : "an undefined tensor");
+  main_grad_ = std::move(view);
+  written_ = false;
+}
+
+void Parameter::finish_grad() {
+  if (written_ || !trainable_) return;
+  PENTATRON_CHECK(main_grad_.defined(), kInternal,
+                  "weight {}: a step ended before a gradient buffer was bound", local_name_);
+  main_grad_.zero_();
+  written_ = true;
+}
+
+void Parameter::initialise(std::uint64_t seed) {
+  data_.zero_();  // padding rows
+  for (const ShardPart& part : spec_.parts) {
+    if (part.box.empty()) continue;
+    Tensor real_rows = part_view(data_, part);
+    switch (part.init.kind) {
+      case InitKind::kNormal:
+        tensor::fill_normal_keyed(real_rows, seed, part.name, part.init.std, part.logical_shape,
+                                  part.box.offset);
+        break;
+      case InitKind::kOnes:
+        real_rows.fill_(1.0);
+        break;
+      case InitKind::kZeros:
+        break;
+    }
+  }
+}
+
+}  // namespace pentatron::nn

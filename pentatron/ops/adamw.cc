@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/ops/adamw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "pentatron/ops/dispatch.h"
+#include "pentatron/ops/row_math.h"
+#include "pentatron/tensor/parallel.h"
+
+namespace pentatron::ops {
+namespace {
+
+// What one step's element arithmetic needs, in the computing type.
+template <typename C>
+struct AdamConstants {
+  C lr, beta1, beta2, eps, weight_decay, grad_scale, correction1, correction2;
+};
+template <typename C>
+struct SgdConstants {
+  C lr, momentum, weight_decay, grad_scale;
+};
+
+template <typename C>
+PENTATRON_INLINE void adam_body(C* __restrict p, const C* __restrict grad, C* __restrict m,
+                                C* __restrict v, AdamConstants<C> k, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C g = grad[i] * k.grad_scale;
+    m[i] = k.beta1 * m[i] + (C(1) - k.beta1) * g;
+    v[i] = k.beta2 * v[i] + (C(1) - k.beta2) * g * g;
+    const C update = (m[i] / k.correction1) / (std::sqrt(v[i] / k.correction2) + k.eps);
+    p[i] = p[i] - k.lr * (k.weight_decay * p[i] + update);
+  }
+}
+PENTATRON_CLONES void adam_row(float* p, const float* g, float* m, float* v, AdamConstants<float> k,
+                               std::int64_t n) {
+  adam_body(p, g, m, v, k, n);
+}
+PENTATRON_CLONES void adam_row(double* p, const double* g, double* m, double* v,
+                               AdamConstants<double> k, std::int64_t n) {
+  adam_body(p, g, m, v, k, n);
+}
+
+// m null: no momentum.
+template <typename C>
+PENTATRON_INLINE void sgd_body(C* __restrict p, const C* __restrict grad, C* __restrict m,
+                               SgdConstants<C> k, std::int64_t n) {
+  if (m == nullptr) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      p[i] = p[i] - k.lr * (grad[i] * k.grad_scale + k.weight_decay * p[i]);
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    m[i] = k.momentum * m[i] + (grad[i] * k.grad_scale + k.weight_decay * p[i]);
+    p[i] = p[i] - k.lr * m[i];
+  }
+}
+PENTATRON_CLONES void sgd_row(float* p, const float* g, float* m, SgdConstants<float> k,
+                              std::int64_t n) {
+  sgd_body(p, g, m, k, n);
+}
+PENTATRON_CLONES void sgd_row(double* p, const double* g, double* m, SgdConstants<double> k,
+                              std::int64_t n) {
+  sgd_body(p, g, m, k, n);
+}
+
+PENTATRON_CLONES double squares_row(const float* x, std::int64_t n) {
+  return rows::lane_sum<double>(
+      n, [=](std::int64_t i) __attribute__((always_inline)) {
+        return static_cast<double>(x[i]) * static_cast<double>(x[i]);
+      });
+}
+double squares_row(const double* x, std::int64_t n) { return rows::sum_squares(x, 0.0, n); }
+
+double scalar_or(const Tensor& t, double otherwise) {
+  return t.defined() ? t.item<double>() : otherwise;
+}
+
+void check_flat(const Tensor& t, const Tensor& param, std::string_view what) {
+  PENTATRON_CHECK(t.defined() && t.is_contiguous() && t.numel() == param.numel(), kInternal,
+                  "optimizer step: {} {} does not match the parameter slice {}", what,
+                  tensor::describe(t), tensor::describe(param));
+}
+
+// Calls body(param, gradient row as C, offset, length) over the slice in cache-sized pieces.
+template <typename C, typename F>
+void over_slices(const Tensor& param, const Tensor& grad, F body) {
+  dispatch_float(grad.scalar_type(), param.scalar_type(), [&](auto storage, auto) {
+    using G = decltype(storage);
+    const G* gradient = grad.const_data_ptr<G>();
+    tensor::parallel_for(0, param.numel(), 1 << 14, [&](std::int64_t from, std::int64_t to) {
+      std::vector<C> buffer;
+      for (std::int64_t at = from; at < to; at += kFlatRow) {
+        const std::int64_t n = std::min(kFlatRow, to - at);
+        if constexpr (std::is_same_v<G, C>) {
+          body(gradient + at, at, n);
+        } else {
+          buffer.resize(kFlatRow);
+          for (std::int64_t i = 0; i < n; ++i) buffer[i] = static_cast<C>(gradient[at + i]);
+          body(buffer.data(), at, n);
+        }
+      }
+    });
+  });
+}
+
+template <typename C>
+void adamw_of(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
+              const Tensor& exp_avg_sq, const AdamScalars& scalars, const AdamOptions& options) {
+  const double step = scalars.step.item<double>();
+  PENTATRON_CHECK(step >= 1.0, kInternal, "adamw: the first step is 1, got {}", step);
+  const AdamConstants<C> k{.lr = static_cast<C>(scalars.lr.item<double>()),
+                           .beta1 = static_cast<C>(options.beta1),
+                           .beta2 = static_cast<C>(options.beta2),
+                           .eps = static_cast<C>(options.eps),
+                           .weight_decay = static_cast<C>(options.weight_decay),
+                           .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0)),
+                           .correction1 = static_cast<C>(1.0 - std::pow(options.beta1, step)),
+                           .correction2 = static_cast<C>(1.0 - std::pow(options.beta2, step))};
+  C* p = param.data_ptr<C>();
+  C* m = exp_avg.data_ptr<C>();
+  C* v = exp_avg_sq.data_ptr<C>();
+  over_slices<C>(param, grad, [&](const C* g, std::int64_t at, std::int64_t n) {
+    adam_row(p + at, g, m + at, v + at, k, n);
+  });
+}
+
+template <typename C>
+void sgd_of(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
+            const AdamScalars& scalars, double momentum, double weight_decay) {
+  const SgdConstants<C> k{.lr = static_cast<C>(scalars.lr.item<double>()),
+                          .momentum = static_cast<C>(momentum),
+                          .weight_decay = static_cast<C>(weight_decay),
+                          .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0))};
+  C* p = param.data_ptr<C>();
+  C* m = momentum == 0.0 ? nullptr : momentum_buffer.data_ptr<C>();
+  over_slices<C>(param, grad, [&](const C* g, std::int64_t at, std::int64_t n) {
+    sgd_row(p + at, g, m == nullptr ? nullptr : m + at, k, n);
+  });
+}
+
+bool is_fp64(const Tensor& param) {
+  PENTATRON_CHECK(param.scalar_type() == DType::Float || param.scalar_type() == DType::Double,
+                  kUnsupported, "optimizer steps are for fp32 and fp64 parameters, got {}",
+                  tensor::describe(param));
+  return param.scalar_type() == DType::Double;
+}
+
+// Partial sums stand at fixed places: a block is 4,096 elements wherever threads cut.
+template <typename T>
+double blocked_squares(const Tensor& t) {
+  constexpr std::int64_t kBlock = 4096;
+  const std::int64_t blocks = (t.numel() + kBlock - 1) / kBlock;
+  std::vector<double> partial(static_cast<std::size_t>(blocks));
+  const T* data = t.const_data_ptr<T>();
+  tensor::parallel_for(0, blocks, 16, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t b = from; b < to; ++b) {
+      const std::int64_t begin = b * kBlock;
+      partial[b] = squares_row(data + begin, std::min(kBlock, t.numel() - begin));
+    }
+  });
+  double total = 0.0;
+  for (const double part : partial) total += part;
+  return total;
+}
+
+}  // namespace
+
+void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
+                const AdamScalars& scalars, const AdamOptions& options) {
+  check_flat(param, param, "parameter");
+  check_flat(grad, param, "gradient");
+  check_flat(exp_avg, param, "first moment");
+  check_flat(exp_avg_sq, param, "second moment");
+  if (param.numel() == 0) return;
+  if (is_fp64(param)) {
+    adamw_of<double>(param, grad, exp_avg, exp_avg_sq, scalars, options);
+  } else {
+    adamw_of<float>(param, grad, exp_avg, exp_avg_sq, scalars, options);
+  }
+}
+
+void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const AdamScalars& scalars,
+              double momentum, double weight_decay) {
+  check_flat(param, param, "parameter");
+  check_flat(grad, param, "gradient");
+  if (momentum != 0.0) check_flat(momentum_buffer, param, "momentum buffer");
+  if (param.numel() == 0) return;
+  if (is_fp64(param)) {
+    sgd_of<double>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
+  } else {
+    sgd_of<float>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
+  }
+}
+
+double sum_of_squares(const Tensor& t) {
+  const Tensor flat = t.contiguous();
+  if (flat.scalar_type() == DType::Double) return blocked_squares<double>(flat);
+  return blocked_squares<float>(flat.to(DType::Float));
+}
+
+}  // namespace pentatron::ops

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/ops/attention_kernel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/philox.h"
+#include "pentatron/ops/dispatch.h"
+#include "pentatron/ops/rows.h"
+#include "pentatron/tensor/blas.h"
+#include "pentatron/tensor/parallel.h"
+
+namespace pentatron::ops {
+namespace {
+
+using tensor::Transpose;
+
+// Rows of queries and keys at a time: scores of one block stay in the second-level cache.
+constexpr std::int64_t kQueryBlock = 128;
+constexpr std::int64_t kKeyBlock = 256;
+
+// One head's matrix inside [tokens, heads, d]: rows stand `stride` apart.
+template <typename C>
+struct HeadRows {
+  C* data;
+  std::int64_t stride;
+  C* row(std::int64_t t) const { return data + t * stride; }
+};
+// The stride of a dimension of one row may be anything, which BLAS does not take.
+std::int64_t row_stride(const Tensor& x_tnd) {
+  return x_tnd.size(0) > 1 ? x_tnd.stride(0) : x_tnd.size(2);
+}
+template <typename C>
+HeadRows<const C> read_head(const Tensor& x_tnd, std::int64_t head) {
+  return {x_tnd.const_data_ptr<C>() + head * x_tnd.stride(1), row_stride(x_tnd)};
+}
+template <typename C>
+HeadRows<C> write_head(const Tensor& x_tnd, std::int64_t head) {
+  return {x_tnd.data_ptr<C>() + head * x_tnd.stride(1), row_stride(x_tnd)};
+}
+
+// A block of queries against a block of keys, in rows of the segment.
+struct Block {
+  std::int64_t q_begin, q_len;  // segment-relative
+  std::int64_t k_begin, k_len;
+};
+
+// How many keys of the block the query `row` (of the block) may see; the visible ones come first.
+std::int64_t visible_keys(const AttentionSegment& s, const Block& b, std::int64_t row,
+                          bool causal) {
+  if (!causal) return b.k_len;
+  const std::int64_t limit = b.q_begin + row + (s.k_len - s.q_len) + 1;
+  return std::clamp<std::int64_t>(limit - b.k_begin, 0, b.k_len);
+}
+
+// One past the last key that any query of [.., q_end) sees.
+std::int64_t key_end(const AttentionSegment& s, std::int64_t q_end, bool causal) {
+  return causal ? std::min(s.k_len, q_end + (s.k_len - s.q_len)) : s.k_len;
+}
+
+// Factors 0 or 1/(1-p) of one row of probabilities.
+template <typename C>
+class DropoutRow final {
+ public:
+  explicit DropoutRow(const AttentionPlan& plan)
+      : plan_(plan),
+        active_(plan.options.dropout.p > 0.0),
+        threshold_(tensor::dropout_threshold(plan.options.dropout.p)),
+        factor_(static_cast<C>(1.0 / (1.0 - plan.options.dropout.p))),
+        key_{{static_cast<std::uint32_t>(plan.options.dropout.site.key),
+              static_cast<std::uint32_t>(plan.options.dropout.site.key >> 32)}},
+        factors_(active_ ? kKeyBlock : 0) {}
+
+  [[nodiscard]] bool active() const { return active_; }
+  // For the query at row `q` of the micro-batch, local head `head` and keys at rows [k, k + n).
+  const C* operator()(std::int64_t q, std::int64_t head, std::int64_t k, std::int64_t n) {
+    const std::int64_t sample = plan_.sample_ids[q];
+    const auto global_head = static_cast<std::uint32_t>(plan_.options.dropout.head_begin + head);
+    std::int64_t group = -1;
+    PhiloxDraws draws{};
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t key_index = plan_.token_index[k + i];
+      if (key_index / 8 != group) {
+        group = key_index / 8;
+        const PhiloxWords counter = {
+            {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(plan_.token_index[q]),
+             static_cast<std::uint32_t>(sample),
+             (static_cast<std::uint32_t>(sample >> 32) << 20) ^ global_head}};
+        draws = philox_draws(philox4x32_10(counter, key_));
+      }
+      factors_[i] = draws.v[key_index % 8] >= threshold_ ? factor_ : C(0);
+    }
+    return factors_.data();
+  }
+
+ private:
+  const AttentionPlan& plan_;
+  bool active_;
+  std::uint32_t threshold_;
+  C factor_;
+  PhiloxKey key_;
+  std::vector<C> factors_;
+};
+
+// One (segment, head, block of queries) at a time; the scratch belongs to a worker.
+template <typename C>
+class ForwardWorker final {
+ public:
+  ForwardWorker(const AttentionPlan& plan, std::int64_t d)
+      : plan_(plan),
+        d_(d),
+        drop_(plan),
+        scores_(kQueryBlock * kKeyBlock),
+        sums_(kQueryBlock * d),
+        maximum_(kQueryBlock),
+        normalizer_(kQueryBlock) {}
+
+  void run(const AttentionSegment& s, std::int64_t head, std::int64_t q_begin, HeadRows<const C> q,
+           HeadRows<const C> k, HeadRows<const C> v, HeadRows<C> out, C* lse) {
+    const std::int64_t q_len = std::min(kQueryBlock, s.q_len - q_begin);
+    std::fill(maximum_.begin(), maximum_.end(), -std::numeric_limits<C>::infinity());
+    std::fill(normalizer_.begin(), normalizer_.end(), C(0));
+    std::fill(sums_.begin(), sums_.begin() + q_len * d_, C(0));
+    const bool causal = plan_.options.causal;
+    const std::int64_t end = key_end(s, q_begin + q_len, causal);
+    for (std::int64_t k_begin = 0; k_begin < end; k_begin += kKeyBlock) {
+      const Block b{q_begin, q_len, k_begin, std::min(kKeyBlock, end - k_begin)};
+      gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_,
+           static_cast<C>(plan_.options.scale), q.row(s.q_begin + q_begin), q.stride,
+           k.row(s.k_begin + k_begin), k.stride, C(0), scores_.data(), kKeyBlock);
+      for (std::int64_t r = 0; r < q_len; ++r) {
+        soften(s, b, r, head);
+      }
+      gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, C(1), scores_.data(), kKeyBlock,
+           v.row(s.k_begin + k_begin), v.stride, C(1), sums_.data(), d_);
+    }
+    for (std::int64_t r = 0; r < q_len; ++r) {
+      const std::int64_t t = s.q_begin + q_begin + r;
+      rows::scale(sums_.data() + r * d_, C(1) / normalizer_[r], d_);
+      std::copy_n(sums_.data() + r * d_, d_, out.row(t));
+      lse[t] = maximum_[r] + std::log(normalizer_[r]);
+    }
+  }
+
+ private:
+  // Scores of row r become exp(score - running maximum); what was summed before is brought to that
+  // maximum.
+  void soften(const AttentionSegment& s, const Block& b, std::int64_t r, std::int64_t head) {
+    C* row = scores_.data() + r * kKeyBlock;
+    const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
+    std::fill(row + n, row + b.k_len, C(0));
+    if (n == 0) return;
+    const C highest = std::max(maximum_[r], rows::max(row, n));
+    const C correction = b.k_begin == 0 ? C(0) : std::exp(maximum_[r] - highest);
+    normalizer_[r] = normalizer_[r] * correction + rows::exp_shifted(row, highest, row, n);
+    if (b.k_begin > 0 && correction != C(1)) rows::scale(sums_.data() + r * d_, correction, d_);
+    maximum_[r] = highest;
+    if (drop_.active()) {
+      rows::multiply(row, drop_(s.q_begin + b.q_begin + r, head, s.k_begin + b.k_begin, n), n);
+    }
+  }
+
+  const AttentionPlan& plan_;
+  std::int64_t d_;
+  DropoutRow<C> drop_;
+  std::vector<C> scores_, sums_, maximum_, normalizer_;
+};
+
+template <typename C>
+void forward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt) {
+  const std::int64_t heads = q_tnd.size(1), d = q_tnd.size(2);
+  const std::int64_t heads_per_kv = heads / k_tgd.size(1);
+  struct Task {
+    const AttentionSegment* segment;
+    std::int64_t head, q_begin;
+  };
+  std::vector<Task> tasks;
+  for (const AttentionSegment& s : plan.segments) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      for (std::int64_t at = 0; at < s.q_len; at += kQueryBlock) tasks.push_back({&s, head, at});
+    }
+  }
+  tensor::parallel_tasks(static_cast<std::int64_t>(tasks.size()), [&](tensor::TaskSource& source) {
+    ForwardWorker<C> worker(plan, d);
+    for (std::int64_t i = 0; source.next(i);) {
+      const Task& task = tasks[i];
+      worker.run(*task.segment, task.head, task.q_begin, read_head<C>(q_tnd, task.head),
+                 read_head<C>(k_tgd, task.head / heads_per_kv),
+                 read_head<C>(v_tgd, task.head / heads_per_kv), write_head<C>(out_tnd, task.head),
+                 lse_nt.data_ptr<C>() + task.head * lse_nt.size(1));
+    }
+  });
+}
+
+template <typename C>
+struct BackwardHeads {
+  HeadRows<const C> q, k, v, out, dout;
+  HeadRows<C> dq, dk, dv;
+  const C* lse;
+  std::int64_t head;
+};
+
+// One (segment, kv head) at a time: the query heads of a kv head add into the same dk and dv in a
+// fixed order.
+template <typename C>
+class BackwardWorker final {
+ public:
+  BackwardWorker(const AttentionPlan& plan, std::int64_t d)
+      : plan_(plan),
+        d_(d),
+        drop_(plan),
+        p_(kQueryBlock * kKeyBlock),
+        dp_(kQueryBlock * kKeyBlock),
+        dropped_(drop_.active() ? kQueryBlock * kKeyBlock : 0),
+        delta_(kQueryBlock) {}
+
+  void run(const AttentionSegment& s, const BackwardHeads<C>& h) {
+    for (std::int64_t q_begin = 0; q_begin < s.q_len; q_begin += kQueryBlock) {
+      const std::int64_t q_len = std::min(kQueryBlock, s.q_len - q_begin);
+      for (std::int64_t r = 0; r < q_len; ++r) {
+        const std::int64_t t = s.q_begin + q_begin + r;
+        delta_[r] = rows::dot(h.dout.row(t), h.out.row(t), d_);
+      }
+      const std::int64_t end = key_end(s, q_begin + q_len, plan_.options.causal);
+      for (std::int64_t k_begin = 0; k_begin < end; k_begin += kKeyBlock) {
+        run_block(s, {q_begin, q_len, k_begin, std::min(kKeyBlock, end - k_begin)}, h);
+      }
+    }
+  }
+
+ private:
+  void run_block(const AttentionSegment& s, const Block& b, const BackwardHeads<C>& h) {
+    const std::int64_t t = s.q_begin + b.q_begin, u = s.k_begin + b.k_begin;
+    const C scale = static_cast<C>(plan_.options.scale);
+    gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_, scale, h.q.row(t), h.q.stride,
+         h.k.row(u), h.k.stride, C(0), p_.data(), kKeyBlock);
+    gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_, C(1), h.dout.row(t), h.dout.stride,
+         h.v.row(u), h.v.stride, C(0), dp_.data(), kKeyBlock);
+    for (std::int64_t r = 0; r < b.q_len; ++r) {
+      row_gradient(s, b, r, h);
+    }
+    const C* weights = drop_.active() ? dropped_.data() : p_.data();
+    gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, C(1), weights, kKeyBlock,
+         h.dout.row(t), h.dout.stride, C(1), h.dv.row(u), h.dv.stride);
+    gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, scale, dp_.data(), kKeyBlock,
+         h.k.row(u), h.k.stride, C(1), h.dq.row(t), h.dq.stride);
+    gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, scale, dp_.data(), kKeyBlock,
+         h.q.row(t), h.q.stride, C(1), h.dk.row(u), h.dk.stride);
+  }
+
+  // p: scores to probabilities; dp: to the gradient of the scores.
+  void row_gradient(const AttentionSegment& s, const Block& b, std::int64_t r,
+                    const BackwardHeads<C>& h) {
+    C* p = p_.data() + r * kKeyBlock;
+    C* dp = dp_.data() + r * kKeyBlock;
+    const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
+    const std::int64_t t = s.q_begin + b.q_begin + r;
+    rows::exp_shifted(p, h.lse[t], p, n);
+    std::fill(p + n, p + b.k_len, C(0));
+    if (drop_.active()) {
+      const C* factors = drop_(t, h.head, s.k_begin + b.k_begin, n);
+      rows::multiply(dp, factors, n);
+      C* dropped = dropped_.data() + r * kKeyBlock;
+      std::copy_n(p, b.k_len, dropped);
+      rows::multiply(dropped, factors, n);
+    }
+    rows::softmax_backward(p, delta_[r], dp, n);
+    std::fill(dp + n, dp + b.k_len, C(0));
+  }
+
+  const AttentionPlan& plan_;
+  std::int64_t d_;
+  DropoutRow<C> drop_;
+  std::vector<C> p_, dp_, dropped_, delta_;
+};
+
+template <typename C>
+void backward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                 const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
+                 const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
+                 const Tensor& dv_tgd) {
+  const std::int64_t kv_heads = k_tgd.size(1), heads_per_kv = q_tnd.size(1) / kv_heads;
+  const auto count = static_cast<std::int64_t>(plan.segments.size()) * kv_heads;
+  tensor::parallel_tasks(count, [&](tensor::TaskSource& source) {
+    BackwardWorker<C> worker(plan, q_tnd.size(2));
+    for (std::int64_t task = 0; source.next(task);) {
+      const std::int64_t kv = task % kv_heads;
+      for (std::int64_t head = kv * heads_per_kv; head < (kv + 1) * heads_per_kv; ++head) {
+        worker.run(plan.segments[task / kv_heads],
+                   {.q = read_head<C>(q_tnd, head),
+                    .k = read_head<C>(k_tgd, kv),
+                    .v = read_head<C>(v_tgd, kv),
+                    .out = read_head<C>(out_tnd, head),
+                    .dout = read_head<C>(dout_tnd, head),
+                    .dq = write_head<C>(dq_tnd, head),
+                    .dk = write_head<C>(dk_tgd, kv),
+                    .dv = write_head<C>(dv_tgd, kv),
+                    .lse = lse_nt.const_data_ptr<C>() + head * lse_nt.size(1),
+                    .head = head});
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                       const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt) {
+  if (q_tnd.scalar_type() == DType::Double) {
+    forward_of<double>(plan, q_tnd, k_tgd, v_tgd, out_tnd, lse_nt);
+  } else {
+    forward_of<float>(plan, q_tnd, k_tgd, v_tgd, out_tnd, lse_nt);
+  }
+}
+
+void attention_backward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                        const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
+                        const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
+                        const Tensor& dv_tgd) {
+  if (q_tnd.scalar_type() == DType::Double) {
+    backward_of<double>(plan, q_tnd, k_tgd, v_tgd, out_tnd, lse_nt, dout_tnd, dq_tnd, dk_tgd,
+                        dv_tgd);
+  } else {
+    backward_of<float>(plan, q_tnd, k_tgd, v_tgd, out_tnd, lse_nt, dout_tnd, dq_tnd, dk_tgd,
+                       dv_tgd);
+  }
+}
+
+}  // namespace pentatron::ops

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ops_test does not ask of attention: memory, threads, cached keys, odd strides, refusals.
+#include "pentatron/ops/attention.h"
+
+#include "pentatron/base/error.h"
+#include "pentatron/ops/backward.h"
+#include "pentatron/ops/testing.h"
+#include "pentatron/tensor/memory.h"
+#include "pentatron/tensor/parallel.h"
+
+namespace pentatron::ops {
+namespace {
+
+using testing::expect_close;
+using testing::normal;
+
+std::int64_t attention_peak(std::int64_t tokens) {
+  constexpr std::int64_t kHeads = 4, kDim = 16;
+  const Tensor q = testing::leaf(normal({tokens, kHeads, kDim}, 1, DType::Float));
+  const Tensor k = testing::leaf(normal({tokens, 2, kDim}, 2, DType::Float));
+  const Tensor v = testing::leaf(normal({tokens, 2, kDim}, 3, DType::Float));
+  const Tensor g = normal({tokens, kHeads, kDim}, 4, DType::Float);
+  BatchMeta meta;
+  meta.num_tokens = tokens;
+  meta.cu_seqlens = {0, tokens};
+  const tensor::MemoryMeter meter;
+  run_backward(attention(q, k, v, meta, {.scale = 0.25}), g);
+  return meter.peak_bytes();
+}
+
+TEST(Memory, AttentionIsLinearInTokens) {
+  (void)attention_peak(128);
+  const std::int64_t at_4096 = attention_peak(4096), at_8192 = attention_peak(8192);
+  EXPECT_GT(at_4096, 4096 * 4 * 16 * 4);
+  EXPECT_LT(static_cast<double>(at_8192), 2.1 * static_cast<double>(at_4096));
+}
+
+TEST(AttentionWithCache, EqualsTheRowsOfAttention) {
+  for (const DType dtype : {DType::Double, DType::Float}) {
+    const double tolerance = dtype == DType::Double ? 1e-13 : 1e-6;
+    const Tensor q = normal({300, 4, 6}, 1, dtype), k = normal({300, 2, 6}, 2, dtype);
+    const Tensor v = normal({300, 2, 6}, 3, dtype);
+    BatchMeta meta;
+    meta.num_tokens = 300;
+    meta.cu_seqlens = {0, 300};
+    const AttentionOptions options{.scale = 0.5};
+    const Tensor whole = attention(q, k, v, meta, options);
+    for (const auto& [begin, end] :
+         {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
+      const Tensor part = attention_with_cache(q.narrow(0, begin, end - begin), k.narrow(0, 0, end),
+                                               v.narrow(0, 0, end), options);
+      expect_close(part, whole.narrow(0, begin, end - begin), tolerance, "cached rows");
+    }
+    EXPECT_THROW((void)attention_with_cache(q, k.narrow(0, 0, 5), v.narrow(0, 0, 5), options),
+                 Error);
+  }
+}
+
+TEST(Attention, ThreadsDoNotChangeABit) {
+  const Tensor q = normal({333, 4, 8}, 1, DType::Float), k = normal({333, 2, 8}, 2, DType::Float);
+  const Tensor v = normal({333, 2, 8}, 3, DType::Float), g = normal({333, 4, 8}, 4, DType::Float);
+  BatchMeta meta;
+  meta.num_tokens = 333;
+  meta.cu_seqlens = {0, 200, 333};
+  std::vector<Tensor> first;
+  const int before = tensor::num_threads();
+  for (const int threads : {1, 2, 3}) {
+    tensor::set_num_threads(threads);
+    const Tensor x = testing::leaf(q), y = testing::leaf(k), z = testing::leaf(v);
+    const Tensor out = attention(x, y, z, meta, {.scale = 0.3});
+    run_backward(out, g);
+    const std::vector<Tensor> results{out.detach(), x.grad(), y.grad(), z.grad()};
+    if (first.empty()) first = results;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      EXPECT_TRUE(testing::bit_equal(results[i], first[i])) << threads << " threads, result " << i;
+    }
+  }
+  tensor::set_num_threads(before);
+}
+
+TEST(Attention, RefusesWhatDoesNotFit) {
+  BatchMeta meta;
+  meta.cu_seqlens = {0, 4};
+  const Tensor q = normal({4, 3, 2}, 1), k = normal({4, 2, 2}, 2), one = normal({4, 1, 2}, 2);
+  EXPECT_THROW((void)attention(q, k, k, meta, {}), Error);
+  meta.cu_seqlens = {0, 3};
+  EXPECT_THROW((void)attention(q, one, one, meta, {}), Error);
+  meta.cu_seqlens = {0, 4};
+  EXPECT_THROW((void)attention(q, one, one, meta, {.dropout = {.p = 0.1}}), Error);
+  meta.host_sample_ids = meta.host_token_index = {0, 1, 2, 3};
+  EXPECT_THROW((void)attention(q, one, one, meta, {.dropout = {.p = 1.0}}), Error);
+}
+
+TEST(Attention, TakesStridedAndExpandedTensors) {
+  constexpr std::int64_t kTokens = 21;
+  BatchMeta meta;
+  meta.num_tokens = kTokens;
+  meta.cu_seqlens = {0, 1, kTokens};
+  const AttentionOptions options{.scale = 0.4};
+  // q, k, v as parts of one fused tensor; gradients that the library made by expand().
+  const Tensor fused = testing::leaf(normal({kTokens, 6, 5}, 1));
+  const auto run = [&](const Tensor& source, const Tensor& g, bool copy) {
+    const auto part = [&](std::int64_t begin, std::int64_t heads) {
+      const Tensor view = source.narrow(1, begin, heads);
+      return copy ? view.contiguous() : view;
+    };
+    run_backward(attention(part(0, 4), part(4, 1), part(5, 1), meta, options), g);
+  };
+  for (const Shape& shape : {Shape{1, 4, 5}, Shape{kTokens, 1, 5}, Shape{1, 1, 1}}) {
+    const Tensor g = normal(shape, 2).expand({kTokens, 4, 5});
+    const Tensor a = testing::leaf(fused.detach()), b = testing::leaf(fused.detach());
+    run(a, g, false);
+    run(b, g.contiguous(), true);
+    expect_close(a.grad(), b.grad(), 1e-14, "gradient of the fused tensor");
+  }
+  const Tensor one = normal({4, 5}, 3).unsqueeze(0), same = normal({1, 1, 5}, 4).expand({1, 4, 5});
+  BatchMeta single;
+  single.num_tokens = 1;
+  single.cu_seqlens = {0, 1};
+  expect_close(attention(one, one, same, single, options), same, 1e-14, "one token");
+}
+
+}  // namespace
+}  // namespace pentatron::ops

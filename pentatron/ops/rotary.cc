@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/ops/rotary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/ops/backward.h"
+#include "pentatron/ops/dispatch.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/parallel.h"
+#include "pentatron/tensor/saved.h"
+
+namespace pentatron::ops {
+namespace {
+
+template <typename T, typename C>
+void rotate_rows(const Tensor& x_tnd, const Tensor& cos_pr, const Tensor& sin_pr,
+                 const Tensor& positions_t, double direction, const Tensor& y_tnd) {
+  const std::int64_t heads = x_tnd.size(1), d = x_tnd.size(2), half = cos_pr.size(1);
+  const std::int64_t token_stride = x_tnd.stride(0), head_stride = x_tnd.stride(1);
+  const T* x = x_tnd.const_data_ptr<T>();
+  T* y = y_tnd.data_ptr<T>();
+  const C* cos = cos_pr.const_data_ptr<C>();
+  const C* sin = sin_pr.const_data_ptr<C>();
+  const auto* positions = positions_t.const_data_ptr<std::int64_t>();
+  tensor::parallel_for(
+      0, x_tnd.size(0), row_grain(heads * d), [&](std::int64_t from, std::int64_t to) {
+        RowReader<T, C> read;
+        RowWriter<T, C> write;
+        for (std::int64_t t = from; t < to; ++t) {
+          const C* c = cos + positions[t] * half;
+          const C* s = sin + positions[t] * half;
+          for (std::int64_t n = 0; n < heads; ++n) {
+            const C* in = read(x + t * token_stride + n * head_stride, d);
+            T* place = y + (t * heads + n) * d;
+            C* out = write.begin(place, d);
+            rows::rotate(in, in + half, c, s, static_cast<C>(direction), out, out + half, half);
+            std::copy(in + 2 * half, in + d, out + 2 * half);
+            write.end(place, d);
+          }
+        }
+      });
+}
+
+Tensor rotated(const Tensor& x_tnd, const Tensor& cos_pr, const Tensor& sin_pr,
+               const Tensor& positions_t, double direction) {
+  const tensor::NoGrad no_grad;
+  const Tensor x = x_tnd.stride(-1) == 1 ? x_tnd : x_tnd.contiguous();
+  Tensor y = tensor::empty(x.sizes(), x.scalar_type());
+  const DType computed = compute_dtype(x.scalar_type());
+  const Tensor cos = cos_pr.to(computed).contiguous(), sin = sin_pr.to(computed).contiguous();
+  dispatch_float(x.scalar_type(), [&](auto storage, auto compute) {
+    rotate_rows<decltype(storage), decltype(compute)>(x, cos, sin, positions_t, direction, y);
+  });
+  return y;
+}
+
+// A rotation's gradient is the rotation back.
+class RotaryBackward final : public Backward {
+ public:
+  RotaryBackward(const RotaryTable& table, const Tensor& positions_t)
+      : cos_(table.cos), sin_(table.sin), positions_(positions_t) {}
+  std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
+    if (!output_grads[0].defined()) return {Tensor()};
+    return {rotated(output_grads[0], cos_.get(), sin_.get(), positions_.get(), -1.0)};
+  }
+  void release() override {
+    cos_.release();
+    sin_.release();
+    positions_.release();
+  }
+  std::string_view name() const override { return "Rotary"; }
+
+ private:
+  Saved cos_;
+  Saved sin_;
+  Saved positions_;
+};
+
+void check_arguments(const Tensor& x_tnd, const RotaryTable& table, const Tensor& positions_t) {
+  PENTATRON_CHECK(x_tnd.dim() == 3 && table.cos.dim() == 2 &&
+                      table.cos.sizes() == table.sin.sizes() &&
+                      2 * table.cos.size(1) <= x_tnd.size(2),
+                  kInternal, "rotary: {} does not fit the table {}", tensor::describe(x_tnd),
+                  tensor::describe(table.cos));
+  PENTATRON_CHECK(positions_t.scalar_type() == DType::Long && positions_t.is_contiguous() &&
+                      positions_t.dim() == 1 && positions_t.size(0) == x_tnd.size(0),
+                  kInternal, "rotary: positions {} for {}", tensor::describe(positions_t),
+                  tensor::describe(x_tnd));
+  const auto* positions = positions_t.const_data_ptr<std::int64_t>();
+  for (std::int64_t t = 0; t < positions_t.size(0); ++t) {
+    PENTATRON_CHECK(positions[t] >= 0 && positions[t] < table.cos.size(0), kData,
+                    "position {} is outside the rotary table of {} (--max-position-embeddings, "
+                    "--seq-length)",
+                    positions[t], table.cos.size(0));
+  }
+}
+
+}  // namespace
+
+RotaryTable make_rotary_table(std::int64_t max_position, std::int64_t rotary_dim, double base,
+                              DType dtype, Device device) {
+  PENTATRON_CHECK(
+      max_position >= 0 && rotary_dim >= 2 && rotary_dim % 2 == 0 && base > 0.0, kConfig,
+      "rotary table: positions {}, dimension {} (must be even), base {} (--rotary-base, "
+      "--rotary-percent)",
+      max_position, rotary_dim, base);
+  const std::int64_t half = rotary_dim / 2;
+  Tensor cos = tensor::empty({max_position, half}, DType::Double);
+  Tensor sin = tensor::empty({max_position, half}, DType::Double);
+  auto* c = cos.data_ptr<double>();
+  auto* s = sin.data_ptr<double>();
+  for (std::int64_t i = 0; i < half; ++i) {
+    const double frequency =
+        std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
+    for (std::int64_t p = 0; p < max_position; ++p) {
+      const double angle = static_cast<double>(p) * frequency;
+      c[p * half + i] = std::cos(angle);
+      s[p * half + i] = std::sin(angle);
+    }
+  }
+  return {.cos = cos.to(device, dtype), .sin = sin.to(device, dtype)};
+}
+
+Tensor rotary(const Tensor& x_tnd, const RotaryTable& table, const Tensor& positions_t) {
+  check_arguments(x_tnd, table, positions_t);
+  Tensor y_tnd = rotated(x_tnd, table.cos, table.sin, positions_t, 1.0);
+  if (!needs_backward({x_tnd})) return y_tnd;
+  return attach(std::move(y_tnd), {x_tnd}, std::make_unique<RotaryBackward>(table, positions_t));
+}
+
+}  // namespace pentatron::ops

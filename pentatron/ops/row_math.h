@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+// What the row kernels share: function multiversioning and an exponential that the vectoriser
+// understands.
+
+// One body, compiled for AVX2 and for the baseline, chosen when the program starts. Fused
+// multiply-add stays off, so both give the same bits. Sanitisers and resolvers do not mix.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
+#define PENTATRON_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define PENTATRON_CLONES
+#endif
+#define PENTATRON_INLINE inline __attribute__((always_inline))
+
+namespace pentatron::ops::rows {
+
+constexpr int kLanes = 16;
+
+// exp(x) to about 2 units in the last place: x = n ln 2 + r with |r| <= ln(2)/2, Taylor polynomial
+// of degree 7 for exp(r) (its remainder is below 6e-9), times 2^n through the exponent bits.
+// Saturates at exp(88) above; is 0 below -87. NaN stays NaN.
+PENTATRON_INLINE float exp_of(float x) {
+  constexpr float kLog2E = 1.44269504f;
+  constexpr float kLn2High = 0.693359375f;  // 10 bits: n * kLn2High is exact
+  constexpr float kLn2Low = -2.12194440e-4f;
+  constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const float clamped = x > 88.0f ? 88.0f : (x < -87.0f ? -87.0f : x);
+  const float shifted = clamped * kLog2E + kRoundMagic;
+  const float n = shifted - kRoundMagic;
+  const float r = (clamped - n * kLn2High) - n * kLn2Low;
+  float p = 1.0f / 5040.0f;
+  p = p * r + 1.0f / 720.0f;
+  p = p * r + 1.0f / 120.0f;
+  p = p * r + 1.0f / 24.0f;
+  p = p * r + 1.0f / 6.0f;
+  p = p * r + 0.5f;
+  p = (p * r) * r + r + 1.0f;
+  const std::uint32_t exponent =
+      (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRoundMagic) + 127u)
+      << 23;
+  const float value = p * std::bit_cast<float>(exponent);
+  return x < -87.0f ? 0.0f : value;
+}
+PENTATRON_INLINE double exp_of(double x) { return std::exp(x); }
+
+// 1 / (1 + exp(-x)).
+template <typename C>
+PENTATRON_INLINE C sigmoid_of(C x) {
+  return C(1) / (C(1) + exp_of(-x));
+}
+
+template <typename C>
+PENTATRON_INLINE C add_lanes(const C* lanes) {
+  C total = 0;
+  for (int i = 0; i < kLanes; ++i) total += lanes[i];
+  return total;
+}
+
+// Sum of term(i) over 16 lanes.
+template <typename C, typename F>
+PENTATRON_INLINE C lane_sum(std::int64_t n, F term) {
+  C lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+  }
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += term(i);
+  return add_lanes(lanes);
+}
+
+}  // namespace pentatron::ops::rows

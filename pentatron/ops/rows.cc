@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/ops/rows.h"
+
+#include <limits>
+
+#include "pentatron/ops/row_math.h"
+
+// Bodies first, as templates; the two compiled faces of each (fp32, fp64) below.
+#define PENTATRON_LAMBDA __attribute__((always_inline))
+
+namespace pentatron::ops::rows {
+namespace {
+
+constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
+constexpr double kGeluCubic = 0.044715;
+
+template <typename C>
+PENTATRON_INLINE C sum_body(const C* x, std::int64_t n) {
+  return lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA { return x[i]; });
+}
+
+template <typename C>
+PENTATRON_INLINE C sum_squares_body(const C* x, C center, std::int64_t n) {
+  return lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA {
+    const C d = x[i] - center;
+    return d * d;
+  });
+}
+
+template <typename C>
+PENTATRON_INLINE C dot_body(const C* x, const C* y, std::int64_t n) {
+  return lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA { return x[i] * y[i]; });
+}
+
+template <typename C>
+PENTATRON_INLINE C max_body(const C* x, std::int64_t n) {
+  C lanes[kLanes];
+  for (C& lane : lanes) lane = std::numeric_limits<C>::lowest();
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+    }
+  }
+  for (; i < n; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+  C largest = lanes[0];
+  for (const C lane : lanes) largest = lane > largest ? lane : largest;
+  return largest;
+}
+
+template <typename C>
+PENTATRON_INLINE C exp_shifted_body(const C* x, C shift, C* y, std::int64_t n) {
+  C lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    C values[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) values[lane] = exp_of(x[i + lane] - shift);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      y[i + lane] = values[lane];
+      lanes[lane] += values[lane];
+    }
+  }
+  for (int lane = 0; i < n; ++i, ++lane) {
+    y[i] = exp_of(x[i] - shift);
+    lanes[lane] += y[i];
+  }
+  return add_lanes(lanes);
+}
+
+template <typename C>
+PENTATRON_INLINE C sum_exp_shifted_body(const C* x, C shift, std::int64_t n) {
+  return lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA { return exp_of(x[i] - shift); });
+}
+
+template <typename C>
+PENTATRON_INLINE void scale_body(C* x, C factor, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+template <typename C>
+PENTATRON_INLINE void multiply_body(C* x, const C* factors, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] *= factors[i];
+}
+
+template <typename C>
+PENTATRON_INLINE void add_body(const C* x, C* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+template <typename C>
+PENTATRON_INLINE void softmax_backward_body(const C* p, C delta, C* dp, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dp[i] = p[i] * (dp[i] - delta);
+}
+
+template <typename C>
+PENTATRON_INLINE void normalize_body(const C* x, C mean, C rstd, const C* weight, const C* bias,
+                                     C* y, std::int64_t n) {
+  if (bias == nullptr) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i];
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+}
+
+template <typename C>
+PENTATRON_INLINE void norm_sums_body(const C* x, const C* dy, const C* weight, C mean, C rstd,
+                                     C* sum_g, C* sum_gh, std::int64_t n) {
+  *sum_g = lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA { return dy[i] * weight[i]; });
+  *sum_gh = lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA {
+    return dy[i] * weight[i] * ((x[i] - mean) * rstd);
+  });
+}
+
+template <typename C>
+PENTATRON_INLINE void norm_input_grad_body(const C* x, const C* dy, const C* weight, C mean, C rstd,
+                                           C mean_g, C mean_gh, C* dx, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    dx[i] = rstd * (dy[i] * weight[i] - mean_g - (x[i] - mean) * rstd * mean_gh);
+  }
+}
+
+template <typename C>
+PENTATRON_INLINE void norm_weight_grad_body(const C* x, const C* dy, C mean, C rstd, C* dweight,
+                                            C* dbias, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dweight[i] += dy[i] * ((x[i] - mean) * rstd);
+  if (dbias == nullptr) return;
+  for (std::int64_t i = 0; i < n; ++i) dbias[i] += dy[i];
+}
+
+template <typename C>
+PENTATRON_INLINE void gelu_body(const C* x, C* y, std::int64_t n) {
+  // 0.5 (1 + tanh(u)) = sigmoid(2 u), which has no cancellation for negative u.
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C v = x[i];
+    const C twice_u = C(2 * kGeluScale) * (v + C(kGeluCubic) * v * v * v);
+    y[i] = v * sigmoid_of(twice_u);
+  }
+}
+
+template <typename C>
+PENTATRON_INLINE void gelu_backward_body(const C* x, const C* dy, C* dx, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C v = x[i];
+    const C twice_u = C(2 * kGeluScale) * (v + C(kGeluCubic) * v * v * v);
+    const C slope = C(2 * kGeluScale) * (C(1) + C(3 * kGeluCubic) * v * v);
+    const C s = sigmoid_of(twice_u);
+    dx[i] = dy[i] * (s + v * s * (C(1) - s) * slope);
+  }
+}
+
+template <typename C>
+PENTATRON_INLINE void swiglu_body(const C* gate, const C* up, C* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = gate[i] * sigmoid_of(gate[i]) * up[i];
+}
+
+template <typename C>
+PENTATRON_INLINE void swiglu_backward_body(const C* gate, const C* up, const C* dy, C* dgate,
+                                           C* dup, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C g = gate[i], u = up[i], d = dy[i];
+    const C s = sigmoid_of(g);
+    dgate[i] = d * u * (s * (C(1) + g * (C(1) - s)));
+    dup[i] = d * (g * s);
+  }
+}
+
+template <typename C>
+PENTATRON_INLINE void rotate_body(const C* x1, const C* x2, const C* cos, const C* sin, C direction,
+                                  C* y1, C* y2, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C a = x1[i], b = x2[i], c = cos[i], s = sin[i] * direction;
+    y1[i] = a * c - b * s;
+    y2[i] = b * c + a * s;
+  }
+}
+
+template <typename C>
+PENTATRON_INLINE void keep_body(const C* x, const std::uint8_t* mask, C factor, C* y,
+                                std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = mask[i] != 0 ? x[i] * factor : C(0);
+}
+
+template <typename C>
+PENTATRON_INLINE void widen_body(const std::uint16_t* x, C* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = C(std::bit_cast<float>(static_cast<std::uint32_t>(x[i]) << 16));
+  }
+}
+
+template <typename C>
+PENTATRON_INLINE void narrow_body(const C* x, std::uint16_t* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(x[i]));
+    const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    y[i] = static_cast<std::uint16_t>(is_nan ? 0x7fc0u : rounded);
+  }
+}
+
+}  // namespace
+
+PENTATRON_CLONES float sum(const float* x, std::int64_t n) { return sum_body(x, n); }
+PENTATRON_CLONES double sum(const double* x, std::int64_t n) { return sum_body(x, n); }
+
+PENTATRON_CLONES float sum_squares(const float* x, float center, std::int64_t n) {
+  return sum_squares_body(x, center, n);
+}
+PENTATRON_CLONES double sum_squares(const double* x, double center, std::int64_t n) {
+  return sum_squares_body(x, center, n);
+}
+
+PENTATRON_CLONES float dot(const float* x, const float* y, std::int64_t n) {
+  return dot_body(x, y, n);
+}
+PENTATRON_CLONES double dot(const double* x, const double* y, std::int64_t n) {
+  return dot_body(x, y, n);
+}
+
+PENTATRON_CLONES float max(const float* x, std::int64_t n) { return max_body(x, n); }
+PENTATRON_CLONES double max(const double* x, std::int64_t n) { return max_body(x, n); }
+
+PENTATRON_CLONES float exp_shifted(const float* x, float shift, float* y, std::int64_t n) {
+  return exp_shifted_body(x, shift, y, n);
+}
+PENTATRON_CLONES double exp_shifted(const double* x, double shift, double* y, std::int64_t n) {
+  return exp_shifted_body(x, shift, y, n);
+}
+
+PENTATRON_CLONES float sum_exp_shifted(const float* x, float shift, std::int64_t n) {
+  return sum_exp_shifted_body(x, shift, n);
+}
+PENTATRON_CLONES double sum_exp_shifted(const double* x, double shift, std::int64_t n) {
+  return sum_exp_shifted_body(x, shift, n);
+}
+
+PENTATRON_CLONES void scale(float* x, float factor, std::int64_t n) { scale_body(x, factor, n); }
+PENTATRON_CLONES void scale(double* x, double factor, std::int64_t n) { scale_body(x, factor, n); }
+
+PENTATRON_CLONES void multiply(float* x, const float* factors, std::int64_t n) {
+  multiply_body(x, factors, n);
+}
+PENTATRON_CLONES void multiply(double* x, const double* factors, std::int64_t n) {
+  multiply_body(x, factors, n);
+}
+
+PENTATRON_CLONES void add(const float* x, float* y, std::int64_t n) { add_body(x, y, n); }
+PENTATRON_CLONES void add(const double* x, double* y, std::int64_t n) { add_body(x, y, n); }
+
+PENTATRON_CLONES void softmax_backward(const float* p, float delta, float* dp, std::int64_t n) {
+  softmax_backward_body(p, delta, dp, n);
+}
+PENTATRON_CLONES void softmax_backward(const double* p, double delta, double* dp, std::int64_t n) {
+  softmax_backward_body(p, delta, dp, n);
+}
+
+PENTATRON_CLONES void normalize(const float* x, float mean, float rstd, const float* weight,
+                                const float* bias, float* y, std::int64_t n) {
+  normalize_body(x, mean, rstd, weight, bias, y, n);
+}
+PENTATRON_CLONES void normalize(const double* x, double mean, double rstd, const double* weight,
+                                const double* bias, double* y, std::int64_t n) {
+  normalize_body(x, mean, rstd, weight, bias, y, n);
+}
+
+PENTATRON_CLONES void norm_sums(const float* x, const float* dy, const float* weight, float mean,
+                                float rstd, float* sum_g, float* sum_gh, std::int64_t n) {
+  norm_sums_body(x, dy, weight, mean, rstd, sum_g, sum_gh, n);
+}
+PENTATRON_CLONES void norm_sums(const double* x, const double* dy, const double* weight,
+                                double mean, double rstd, double* sum_g, double* sum_gh,
+                                std::int64_t n) {
+  norm_sums_body(x, dy, weight, mean, rstd, sum_g, sum_gh, n);
+}
+
+PENTATRON_CLONES void norm_input_grad(const float* x, const float* dy, const float* weight,
+                                      float mean, float rstd, float mean_g, float mean_gh,
+                                      float* dx, std::int64_t n) {
+  norm_input_grad_body(x, dy, weight, mean, rstd, mean_g, mean_gh, dx, n);
+}
+PENTATRON_CLONES void norm_input_grad(const double* x, const double* dy, const double* weight,
+                                      double mean, double rstd, double mean_g, double mean_gh,
+                                      double* dx, std::int64_t n) {
+  norm_input_grad_body(x, dy, weight, mean, rstd, mean_g, mean_gh, dx, n);
+}
+
+PENTATRON_CLONES void norm_weight_grad(const float* x, const float* dy, float mean, float rstd,
+                                       float* dweight, float* dbias, std::int64_t n) {
+  norm_weight_grad_body(x, dy, mean, rstd, dweight, dbias, n);
+}
+PENTATRON_CLONES void norm_weight_grad(const double* x, const double* dy, double mean, double rstd,
+                                       double* dweight, double* dbias, std::int64_t n) {
+  norm_weight_grad_body(x, dy, mean, rstd, dweight, dbias, n);
+}
+
+PENTATRON_CLONES void gelu(const float* x, float* y, std::int64_t n) { gelu_body(x, y, n); }
+PENTATRON_CLONES void gelu(const double* x, double* y, std::int64_t n) { gelu_body(x, y, n); }
+
+PENTATRON_CLONES void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t n) {
+  gelu_backward_body(x, dy, dx, n);
+}
+PENTATRON_CLONES void gelu_backward(const double* x, const double* dy, double* dx, std::int64_t n) {
+  gelu_backward_body(x, dy, dx, n);
+}
+
+PENTATRON_CLONES void swiglu(const float* gate, const float* up, float* y, std::int64_t n) {
+  swiglu_body(gate, up, y, n);
+}
+PENTATRON_CLONES void swiglu(const double* gate, const double* up, double* y, std::int64_t n) {
+  swiglu_body(gate, up, y, n);
+}
+
+PENTATRON_CLONES void swiglu_backward(const float* gate, const float* up, const float* dy,
+                                      float* dgate, float* dup, std::int64_t n) {
+  swiglu_backward_body(gate, up, dy, dgate, dup, n);
+}
+PENTATRON_CLONES void swiglu_backward(const double* gate, const double* up, const double* dy,
+                                      double* dgate, double* dup, std::int64_t n) {
+  swiglu_backward_body(gate, up, dy, dgate, dup, n);
+}
+
+PENTATRON_CLONES void rotate(const float* x1, const float* x2, const float* cos, const float* sin,
+                             float direction, float* y1, float* y2, std::int64_t n) {
+  rotate_body(x1, x2, cos, sin, direction, y1, y2, n);
+}
+PENTATRON_CLONES void rotate(const double* x1, const double* x2, const double* cos,
+                             const double* sin, double direction, double* y1, double* y2,
+                             std::int64_t n) {
+  rotate_body(x1, x2, cos, sin, direction, y1, y2, n);
+}
+
+PENTATRON_CLONES void keep(const float* x, const std::uint8_t* mask, float factor, float* y,
+                           std::int64_t n) {
+  keep_body(x, mask, factor, y, n);
+}
+PENTATRON_CLONES void keep(const double* x, const std::uint8_t* mask, double factor, double* y,
+                           std::int64_t n) {
+  keep_body(x, mask, factor, y, n);
+}
+
+PENTATRON_CLONES void widen(const std::uint16_t* x, float* y, std::int64_t n) {
+  widen_body(x, y, n);
+}
+PENTATRON_CLONES void widen(const std::uint16_t* x, double* y, std::int64_t n) {
+  widen_body(x, y, n);
+}
+
+PENTATRON_CLONES void narrow(const float* x, std::uint16_t* y, std::int64_t n) {
+  narrow_body(x, y, n);
+}
+PENTATRON_CLONES void narrow(const double* x, std::uint16_t* y, std::int64_t n) {
+  narrow_body(x, y, n);
+}
+
+}  // namespace pentatron::ops::rows

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/optimizer/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/fault.h"
+#include "pentatron/ops/adamw.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::optimizer {
+namespace {
+
+// The piece of a part that this rank updates, with views of everything that belongs to it.
+struct Piece {
+  const nn::ShardPart* part = nullptr;
+  std::int64_t box_begin = 0;
+  Tensor parameter;  // in the flat parameter buffer
+  Tensor main;       // the same view where the dtypes agree
+  Tensor grad;
+  Tensor exp_avg;     // Adam's first moment, or SGD's momentum
+  Tensor exp_avg_sq;  // Adam only
+};
+
+// Element range of the flat buffer whose state this rank owns.
+using Range = std::pair<std::int64_t, std::int64_t>;
+
+// Test-only switches, read once.
+struct Faults {
+  bool count_replicas = planted_fault("norm_counts_replicas");
+  bool clip_wrong = planted_fault("clip_factor_wrong");
+  bool decay_on_bias = planted_fault("decay_on_bias");
+  bool step_off_by_one = planted_fault("adam_step_off_by_one");
+  bool skip_gather = planted_fault("skip_param_gather");
+};
+
+// Added to the norm before the division, as in the usual clipping by norm.
+constexpr double kClipEpsilon = 1e-6;
+
+// Scalars that kernels read by pointer; ops/adamw.h fixes their dtype.
+constexpr DType kScalarDType = DType::Double;
+
+}  // namespace
+
+struct Optimizer::State {
+  distributed::FlatBuffer& buffer;
+  comm::ParallelContext& context;
+  config::OptimizerConfig config;
+  PrecisionPolicy policy;
+  bool sharded;
+  comm::Group& dp;
+  Faults faults{};
+  bool adam = true;
+  bool own_main = false;  // main parameters are a copy in another dtype
+  Tensor main{};          // 1-D over this rank's ranges, one after another
+  Tensor exp_avg{};
+  Tensor exp_avg_sq{};
+  std::vector<Piece> pieces{};
+  std::int64_t num_updates = 0;
+  Tensor lr{};
+  Tensor step{};
+  Tensor grad_scale{};
+
+  void allocate() {
+    PENTATRON_CHECK(config.optimizer == "adam" || config.optimizer == "sgd", kConfig,
+                    "--optimizer is '{}', expected adam or sgd", config.optimizer);
+    PENTATRON_CHECK(buffer.parameters().defined(), kInternal,
+                    "the optimizer needs parameters in a flat buffer (parameters_too)");
+    PENTATRON_CHECK(!sharded || buffer.reduction_size() == dp.size(), kInternal,
+                    "the flat buffer is cut for {} data-parallel ranks, the group has {}",
+                    buffer.reduction_size(), dp.size());
+    PENTATRON_CHECK(
+        tensor::item_bytes(policy.main_parameter) >= 4 && tensor::item_bytes(policy.state) >= 4,
+        kUnsupported,
+        "main parameters in {} and moments in {} are not built yet (stochastic rounding); use "
+        "--bf16",
+        tensor::dtype_name(policy.main_parameter), tensor::dtype_name(policy.state));
+    adam = config.optimizer == "adam";
+    own_main = policy.main_parameter != policy.parameter;
+    const std::vector<Range> ranges = own_ranges();
+    std::int64_t length = 0;
+    for (const Range& range : ranges) length += range.second - range.first;
+    const Device device = buffer.grads().device();
+    if (own_main) main = tensor::zeros({length}, policy.main_parameter, device);
+    if (adam || config.sgd_momentum != 0) exp_avg = tensor::zeros({length}, policy.state, device);
+    if (adam) exp_avg_sq = tensor::zeros({length}, policy.state, device);
+    std::int64_t begin = 0;
+    for (const Range& range : ranges) {
+      add_pieces(range, begin);
+      begin += range.second - range.first;
+    }
+    lr = tensor::scalar(0, kScalarDType, device);
+    step = tensor::scalar(0, kScalarDType, device);
+    grad_scale = tensor::scalar(1, kScalarDType, device);
+  }
+
+  [[nodiscard]] std::vector<Range> own_ranges() const {
+    if (!sharded) return {{0, buffer.num_elements()}};
+    std::vector<Range> ranges;
+    for (std::size_t b = 0; b < buffer.buckets().size(); ++b) {
+      ranges.push_back(buffer.shard_range(b, dp.rank()));
+    }
+    return ranges;
+  }
+
+  // Pieces of a range whose state begins at `state_begin` of the state tensors.
+  void add_pieces(const Range& range, std::int64_t state_begin) {
+    for (const distributed::FlatSegment& s :
+         distributed::segments_in(buffer, range.first, range.second)) {
+      const std::int64_t at = state_begin + s.flat_begin - range.first;
+      const auto state_view = [&](const Tensor& t) {
+        return t.defined() ? t.narrow(0, at, s.length) : Tensor();
+      };
+      Piece piece;
+      piece.part = s.part;
+      piece.box_begin = s.box_begin;
+      piece.parameter = buffer.parameters().narrow(0, s.flat_begin, s.length);
+      piece.main = own_main ? state_view(main) : piece.parameter;
+      piece.grad = buffer.grads().narrow(0, s.flat_begin, s.length);
+      piece.exp_avg = state_view(exp_avg);
+      piece.exp_avg_sq = state_view(exp_avg_sq);
+      pieces.push_back(std::move(piece));
+    }
+  }
+
+  // Global L2 norm over pieces that count, in fp64, summed in the order of the buffer and then over
+  // the group in the backend's fixed order.
+  double global_norm(Tensor Piece::*values) {
+    double sum = 0;
+    for (const Piece& piece : pieces) {
+      if (piece.part->replica == 0 || faults.count_replicas) {
+        sum += ops::sum_of_squares(piece.*values);
+      }
+    }
+    // Sharded: every data-parallel rank has another share. Otherwise all have the same, and only
+    // the model is cut.
+    comm::Group& group =
+        sharded ? context.world() : context.group(std::vector<std::string>{"tp", "pp"});
+    return std::sqrt(comm::all_reduce_value(group, sum));
+  }
+
+  [[nodiscard]] double clip_factor(double norm) const {
+    if (config.clip_grad <= 0) return 1.0;
+    const double factor =
+        config.clip_grad / ((faults.clip_wrong ? norm * norm : norm) + kClipEpsilon);
+    return std::min(factor, 1.0);
+  }
+
+  void update(double weight_decay) {
+    const ops::AdamScalars scalars{lr, step, grad_scale};
+    for (Piece& piece : pieces) {
+      const double decay = piece.part->decay || faults.decay_on_bias ? weight_decay : 0.0;
+      if (adam) {
+        ops::adamw_step(piece.main, piece.grad, piece.exp_avg, piece.exp_avg_sq, scalars,
+                        {config.adam_beta1, config.adam_beta2, config.adam_eps, decay});
+      } else {
+        ops::sgd_step(piece.main, piece.grad, piece.exp_avg, scalars, config.sgd_momentum, decay);
+      }
+    }
+  }
+
+  // Parameters := rounded main parameters, everywhere.
+  void publish() {
+    if (own_main) {
+      for (Piece& piece : pieces) piece.parameter.copy_(piece.main);
+    }
+    if (!sharded || dp.size() == 1 || faults.skip_gather) return;
+    std::vector<comm::WorkPtr> works;
+    for (std::size_t b = 0; b < buffer.buckets().size(); ++b) {
+      const distributed::FlatBucket& bucket = buffer.buckets()[b];
+      const Range own = buffer.shard_range(b, dp.rank());
+      const Tensor whole = buffer.parameters().narrow(0, bucket.begin, bucket.end - bucket.begin);
+      // A copy: not every backend allows the input to lie inside the output.
+      const Tensor shard = buffer.parameters().narrow(0, own.first, own.second - own.first).clone();
+      works.push_back(dp.all_gather(whole, shard));
+    }
+    for (comm::WorkPtr& work : works) work->wait();
+  }
+};
+
+Optimizer::Optimizer(distributed::FlatBuffer& buffer, comm::ParallelContext& context,
+                     const config::OptimizerConfig& config, const PrecisionPolicy& policy,
+                     bool sharded)
+    : state_(new State{.buffer = buffer,
+                       .context = context,
+                       .config = config,
+                       .policy = policy,
+                       .sharded = sharded,
+                       .dp = context.group(std::vector<std::string>{"dp", "cp"})}) {
+  const tensor::NoGrad no_grad;
+  state_->allocate();
+  reset_from_parameters();
+}
+
+Optimizer::~Optimizer() = default;
+
+OptimizerStepResult Optimizer::step(double lr, double weight_decay) {
+  const tensor::NoGrad no_grad;
+  State& state = *state_;
+  OptimizerStepResult result;
+  result.grad_norm = state.global_norm(&Piece::grad);
+  if (!std::isfinite(result.grad_norm)) {
+    result.skipped = true;
+    return result;
+  }
+  result.clip_factor = state.clip_factor(result.grad_norm);
+  ++state.num_updates;
+  state.lr.fill_(lr);
+  state.step.fill_(static_cast<double>(state.num_updates + (state.faults.step_off_by_one ? 1 : 0)));
+  state.grad_scale.fill_(result.clip_factor);
+  state.update(weight_decay);
+  state.publish();
+  return result;
+}
+
+std::int64_t Optimizer::num_updates() const { return state_->num_updates; }
+
+void Optimizer::set_num_updates(std::int64_t count) {
+  PENTATRON_CHECK(count >= 0, kInternal, "{} is no number of updates", count);
+  state_->num_updates = count;
+}
+
+std::vector<StateSlice> Optimizer::state_slices(bool owner_only) {
+  std::vector<StateSlice> slices;
+  if (owner_only && !state_->sharded && state_->dp.rank() > 0) return slices;
+  for (Piece& piece : state_->pieces) {
+    if (owner_only && piece.part->replica != 0) continue;
+    const auto add = [&](const char* kind, const Tensor& values) {
+      if (values.defined()) slices.push_back({piece.part, kind, piece.box_begin, values});
+    };
+    add("main_param", piece.main);
+    add(state_->adam ? "exp_avg" : "momentum", piece.exp_avg);
+    add("exp_avg_sq", piece.exp_avg_sq);
+  }
+  return slices;
+}
+
+void Optimizer::refresh_parameters() {
+  const tensor::NoGrad no_grad;
+  state_->publish();
+}
+
+void Optimizer::reset_from_parameters() {
+  const tensor::NoGrad no_grad;
+  if (state_->own_main) {
+    for (Piece& piece : state_->pieces) piece.main.copy_(piece.parameter);
+  }
+  if (state_->exp_avg.defined()) state_->exp_avg.zero_();
+  if (state_->exp_avg_sq.defined()) state_->exp_avg_sq.zero_();
+  state_->num_updates = 0;
+}
+
+double Optimizer::parameter_norm() {
+  const tensor::NoGrad no_grad;
+  return state_->global_norm(&Piece::main);
+}
+
+std::int64_t Optimizer::state_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Tensor& t : {state_->main, state_->exp_avg, state_->exp_avg_sq}) {
+    if (t.defined()) bytes += t.numel() * tensor::item_bytes(t.scalar_type());
+  }
+  return bytes;
+}
+
+}  // namespace pentatron::optimizer

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pentatron/nn/module.h"
+#include "pentatron/nn/parameter_plan.h"
+#include "pentatron/parallel_layers/leaf_context.h"
+
+namespace pentatron::parallel_layers {
+
+// y = x W^T + b with W's output rows split over the tensor-parallel ranks, in named parts (q, k, v;
+// gate, up; or one), each split by itself. Input [local rows, in]; output [tokens, local out], the
+// parts side by side. The bias is there when planned.
+class ColumnLinear final : public nn::Module {
+ public:
+  // `name`: local name without ".weight".
+  ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name);
+
+  [[nodiscard]] Tensor forward(const Tensor& x_ti, nn::StepContext& step);
+  // forward, then one contiguous tensor per part, in order.
+  [[nodiscard]] std::vector<Tensor> forward_parts(const Tensor& x_ti, nn::StepContext& step);
+
+  // Output channels of part `index` on this rank, and the global number of the first.
+  [[nodiscard]] std::int64_t part_width(std::size_t index) const;
+  [[nodiscard]] std::int64_t part_begin(std::size_t index) const;
+
+ private:
+  LeafContext context_;
+  nn::Parameter* weight_;
+  nn::Parameter* bias_;  // null: none
+  int layer_;
+};
+
+}  // namespace pentatron::parallel_layers

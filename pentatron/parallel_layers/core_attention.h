@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "pentatron/nn/module.h"
+#include "pentatron/parallel_layers/column_linear.h"
+
+namespace pentatron::parallel_layers {
+
+// softmax(q k^T / sqrt(d)) v over this rank's heads and all tokens: [tokens, local heads * d] x3 ->
+// [tokens, local heads * d]. Causal inside the batch's segments. With a cache in the step (prefill,
+// decode) keys and values are appended to it and all of them are seen.
+class CoreAttention final : public nn::Module {
+ public:
+  struct Options {
+    std::int64_t head_dim = 0;
+    double dropout = 0.0;
+    std::string site;              // global name of the dropout site
+    std::int64_t cache_layer = 0;  // number of the layer among those of this rank
+  };
+  // `qkv` tells which heads stand on this rank; its parts are q, k, v.
+  CoreAttention(const LeafContext& context, const ColumnLinear& qkv, Options options);
+
+  // q [tokens, local q heads, d]; k, v [tokens, local kv heads, d].
+  [[nodiscard]] Tensor forward(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
+                               nn::StepContext& step);
+
+ private:
+  LeafContext context_;
+  Options options_;
+  std::int64_t head_begin_;
+};
+
+}  // namespace pentatron::parallel_layers

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/base/fault.h"
+#include "pentatron/ops/linear.h"
+#include "pentatron/parallel_layers/column_linear.h"
+#include "pentatron/parallel_layers/make_parameter.h"
+#include "pentatron/parallel_layers/regions.h"
+#include "pentatron/parallel_layers/row_linear.h"
+
+namespace pentatron::parallel_layers {
+
+ColumnLinear::ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan,
+                           const std::string& name)
+    : context_(context),
+      weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
+      bias_(nullptr),
+      layer_(plan.at(name + ".weight").layer) {
+  auto bias = make_parameter_if_planned(context, plan, name + ".bias");
+  if (bias != nullptr) bias_ = &add_parameter(std::move(bias));
+}
+
+Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
+  return ops::linear(enter_split(context_, x_ti), *weight_, bias_, {step.weight_grads, layer_});
+}
+
+std::vector<Tensor> ColumnLinear::forward_parts(const Tensor& x_ti, nn::StepContext& step) {
+  std::vector<std::int64_t> widths;
+  for (const nn::ShardPart& part : weight_->spec().parts) widths.push_back(part.local_rows);
+  return split_columns(forward(x_ti, step), widths);
+}
+
+std::int64_t ColumnLinear::part_width(std::size_t index) const {
+  return weight_->spec().parts.at(index).local_rows;
+}
+
+std::int64_t ColumnLinear::part_begin(std::size_t index) const {
+  return weight_->spec().parts.at(index).box.offset.at(0);
+}
+
+RowLinear::RowLinear(const LeafContext& context, const nn::ParameterPlan& plan,
+                     const std::string& name)
+    : context_(context),
+      weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
+      bias_(nullptr),
+      layer_(plan.at(name + ".weight").layer) {
+  auto bias = make_parameter_if_planned(context, plan, name + ".bias");
+  if (bias != nullptr) bias_ = &add_parameter(std::move(bias));
+}
+
+Tensor RowLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
+  const bool too_early = planted_fault("row_bias_before_reduce");
+  const Tensor partial =
+      ops::linear(x_ti, *weight_, too_early ? bias_ : nullptr, {step.weight_grads, layer_});
+  const Tensor y = leave_split(context_, partial);
+  return bias_ == nullptr || too_early ? y : ops::add_bias(y, *bias_);
+}
+
+}  // namespace pentatron::parallel_layers

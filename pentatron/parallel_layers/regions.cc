@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/parallel_layers/regions.h"
+
+#include <functional>
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/fault.h"
+#include "pentatron/comm/group.h"
+#include "pentatron/ops/backward.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::parallel_layers {
+namespace {
+
+using Map = std::function<Tensor(const Tensor&)>;
+
+// Backward of a region: one map of one gradient.
+class RegionBackward final : public ops::Backward {
+ public:
+  RegionBackward(std::string_view name, Map map) : name_(name), map_(std::move(map)) {}
+  std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
+    PENTATRON_CHECK(output_grads.at(0).defined(), kInternal,
+                    "{}: no gradient came, the other ranks would wait for this one", name_);
+    return {map_(output_grads[0])};
+  }
+  void release() override {}
+  std::string_view name() const override { return name_; }
+
+ private:
+  std::string_view name_;
+  Map map_;
+};
+
+class SplitColumnsBackward final : public ops::Backward {
+ public:
+  SplitColumnsBackward(std::int64_t rows, std::vector<std::int64_t> widths, DType dtype,
+                       Device device)
+      : rows_(rows), widths_(std::move(widths)), dtype_(dtype), device_(device) {}
+  std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
+    for (std::size_t i = 0; i < widths_.size(); ++i) {
+      if (!output_grads[i].defined()) {
+        output_grads[i] = tensor::zeros({rows_, widths_[i]}, dtype_, device_);
+      }
+    }
+    return {tensor::cat(output_grads, 1)};
+  }
+  void release() override {}
+  std::string_view name() const override { return "split_columns"; }
+
+ private:
+  std::int64_t rows_;
+  std::vector<std::int64_t> widths_;
+  DType dtype_;
+  Device device_;
+};
+
+Tensor through(const Tensor& x, std::string_view name, const Map& forward, Map backward) {
+  Tensor out;
+  {
+    tensor::NoGrad no_grad;
+    out = forward(x.variable_data());
+  }
+  return ops::attach(std::move(out), {x},
+                     std::make_unique<RegionBackward>(name, std::move(backward)));
+}
+
+// The maps. A gradient may be shared with other branches of the graph and an activation with other
+// users: neither is changed in place.
+Map identity() {
+  return [](const Tensor& t) { return t; };
+}
+Map summed(comm::Group& group) {
+  return [&group](const Tensor& t) {
+    Tensor sum = t.clone(at::MemoryFormat::Contiguous);
+    comm::all_reduce(group, sum);
+    return sum;
+  };
+}
+Map gathered(comm::Group& group) {
+  return [&group](const Tensor& t) { return comm::all_gather(group, t.contiguous()); };
+}
+Map scattered_sum(comm::Group& group) {
+  return [&group](const Tensor& t) { return comm::reduce_scatter(group, t.contiguous()); };
+}
+
+bool alone(const LeafContext& context) { return context.layout().size == 1; }
+
+}  // namespace
+
+Tensor copy_to_tensor(const LeafContext& context, const Tensor& x) {
+  if (alone(context)) return x;
+  comm::Group& group = context.tensor_group();
+  return through(x, "copy_to_tensor", identity(),
+                 planted_fault("tp_missing_gradient_reduce") ? identity() : summed(group));
+}
+
+Tensor reduce_from_tensor(const LeafContext& context, const Tensor& x) {
+  if (alone(context)) return x;
+  if (planted_fault("tp_missing_reduce")) return x;
+  return through(x, "reduce_from_tensor", summed(context.tensor_group()), identity());
+}
+
+Tensor gather_sequence(const LeafContext& context, const Tensor& x_rows) {
+  if (alone(context)) return x_rows;
+  comm::Group& group = context.tensor_group();
+  return through(x_rows, "gather_sequence", gathered(group), scattered_sum(group));
+}
+
+Tensor reduce_scatter_sequence(const LeafContext& context, const Tensor& x) {
+  if (alone(context)) return x;
+  comm::Group& group = context.tensor_group();
+  static_cast<void>(context.local_rows(x.size(0)));  // rows that cannot be shared: one clear error
+  return through(x, "reduce_scatter_sequence", scattered_sum(group), gathered(group));
+}
+
+Tensor scatter_sequence(const LeafContext& context, const Tensor& x) {
+  if (alone(context)) return x;
+  return through(
+      x, "scatter_sequence", [&](const Tensor& t) { return context.take_local_rows(t).clone(); },
+      gathered(context.tensor_group()));
+}
+
+Tensor enter_split(const LeafContext& context, const Tensor& x) {
+  return context.layout().sequence_parallel ? gather_sequence(context, x)
+                                            : copy_to_tensor(context, x);
+}
+
+Tensor leave_split(const LeafContext& context, const Tensor& x) {
+  return context.layout().sequence_parallel ? reduce_scatter_sequence(context, x)
+                                            : reduce_from_tensor(context, x);
+}
+
+std::vector<Tensor> split_columns(const Tensor& x, const std::vector<std::int64_t>& widths) {
+  if (widths.size() == 1) return {x};
+  std::vector<Tensor> outputs;
+  {
+    tensor::NoGrad no_grad;
+    const Tensor source = x.detach();
+    std::int64_t begin = 0;
+    for (const std::int64_t width : widths) {
+      outputs.push_back(source.narrow(1, begin, width).clone(at::MemoryFormat::Contiguous));
+      begin += width;
+    }
+    PENTATRON_CHECK(begin == x.size(1), kInternal, "{} columns cannot be split into {}", x.size(1),
+                    begin);
+  }
+  ops::attach(
+      outputs, {x},
+      std::make_unique<SplitColumnsBackward>(x.size(0), widths, x.scalar_type(), x.device()));
+  return outputs;
+}
+
+}  // namespace pentatron::parallel_layers

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "pentatron/nn/module.h"
+#include "pentatron/nn/parameter_plan.h"
+#include "pentatron/parallel_layers/leaf_context.h"
+
+namespace pentatron::parallel_layers {
+
+// The output layer with the vocabulary-parallel loss: logits = x W^T with W's vocabulary rows split
+// over the tensor-parallel ranks, and cross entropy whose maximum, sum of exponentials and target
+// logit are reduced over them. Padding rows never enter.
+class VocabHead final : public nn::Module {
+ public:
+  // With a weight of its own, name + ".weight" in the plan.
+  VocabHead(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name);
+  // With the embedding's weight, which must outlive the head; `layer`: where its postponed weight
+  // gradients are queued.
+  VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int layer);
+
+  // Sum over tokens of loss_mask * cross entropy: a scalar in the loss dtype, equal on all
+  // tensor-parallel ranks. The softmax's gradient replaces the logits in place: the loss needs
+  // under 1.2 times the logits' bytes.
+  [[nodiscard]] Tensor loss(const Tensor& x_th, nn::StepContext& step);
+  // [tokens, this rank's true vocabulary rows] in the logits dtype.
+  [[nodiscard]] Tensor logits(const Tensor& x_th, nn::StepContext& step);
+
+ private:
+  LeafContext context_;
+  nn::Parameter* weight_;
+  int layer_;
+};
+
+}  // namespace pentatron::parallel_layers

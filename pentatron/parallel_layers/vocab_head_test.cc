@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/parallel_layers/vocab_head.h"
+
+#include <gtest/gtest.h>
+
+#include "pentatron/base/error.h"
+#include "pentatron/ops/backward.h"
+#include "pentatron/parallel_layers/test_support.h"
+#include "pentatron/tensor/memory.h"
+
+namespace pentatron::parallel_layers {
+namespace {
+
+using namespace test_support;  // NOLINT: test vocabulary
+
+constexpr std::int64_t kVocab = 13;
+constexpr std::int64_t kHidden = 6;
+
+nn::ParameterPlan plan_for(const LeafContext& context, std::int64_t vocab, std::int64_t padded,
+                           std::int64_t hidden) {
+  nn::ParameterPlan plan;
+  plan.add(
+      {"w.weight",
+       lay_out({{"w.weight", vocab, hidden, Cut::kVocabRows, {nn::InitKind::kNormal, 0.7}, padded}},
+               context.layout()),
+       3});
+  return plan;
+}
+
+// Loss, logits, input and weight gradient; with `postpone` the weight gradient waits in a queue.
+void run_head(const LeafContext& context, const PrecisionPolicy& policy, bool postpone,
+              Gathered& out) {
+  VocabHead head(context, plan_for(context, kVocab, 32, kHidden), "w");
+  initialise(head, 4);
+  bind_gradients(head, policy);
+  const BatchMeta meta = make_batch({{5, 3}, {8}}, kVocab);
+  WeightGradQueue queue;
+  queue.set_postpone(postpone);
+  nn::StepContext step{.batch = meta, .policy = policy, .weight_grads = &queue};
+  const LeafContext::Rows rows = context.local_rows(16);
+  const nn::Box box{{rows.begin, 0}, {rows.size, kHidden}};
+  const Tensor x = slice(random_tensor({16, kHidden}, "x"), box)
+                       .to(policy.compute)
+                       .clone()
+                       .set_requires_grad(true);
+  nn::Parameter& weight = *head.parameters()[0];
+  const nn::ShardPart& part = weight.spec().parts[0];
+  const Tensor logits = head.logits(x, step);
+  EXPECT_FALSE(logits.requires_grad());
+  out.put("logits", {16, kVocab}, {{0, part.box.offset[0]}, {16, part.box.size[0]}}, logits);
+  const Tensor loss = head.loss(x, step);
+  EXPECT_EQ(loss.dim(), 0);
+  out.put("loss", {1}, {{0}, {1}}, loss.reshape({1}));
+  ops::run_backward(loss, tensor::scalar(0.25, policy.loss));
+  EXPECT_EQ(queue.pending(), postpone ? 1U : 0U);
+  EXPECT_EQ(weight.grad_written(), !postpone);
+  queue.drain();
+  out.put("dx", {16, kHidden}, box, x.grad());
+  out.gradients(head);
+}
+
+TEST(VocabHead, EqualsOneProcessAlsoWithRanksOfPaddingOnly) {
+  const PrecisionPolicy policy = precision_policy("fp64");
+  Gathered one;
+  run_layout({1, false, 4}, policy, [&](const LeafContext& c) { run_head(c, policy, false, one); });
+  for (const std::int64_t size : {1, 2, 4}) {
+    for (const bool sequence_parallel : {false, true}) {
+      Gathered many;
+      run_layout({size, sequence_parallel, 4}, policy,
+                 [&](const LeafContext& c) { run_head(c, policy, size != 2, many); });
+      EXPECT_TRUE(many.complete());
+      const auto [off, name] = worst_difference(many.tensors(), one.tensors());
+      EXPECT_LE(off, 1e-12) << name << " on " << size << " ranks";
+    }
+  }
+}
+
+TEST(VocabHead, EqualsThePlainFormula) {
+  const PrecisionPolicy policy = precision_policy("fp64");
+  Gathered one;
+  run_layout({1, false, 1}, policy, [&](const LeafContext& c) {
+    run_head(c, policy, false, one);
+    VocabHead head(c, plan_for(c, kVocab, 32, kHidden), "w");
+    initialise(head, 4);
+    const BatchMeta meta = make_batch({{5, 3}, {8}}, kVocab);
+    const Tensor x = random_tensor({16, kHidden}, "x").set_requires_grad(true);
+    const Tensor w =
+        head.parameters()[0]->data().narrow(0, 0, kVocab).clone().set_requires_grad(true);
+    const Tensor log_p = x.mm(w.t()).log_softmax(1);
+    const Tensor loss = log_p.gather(1, meta.labels.view({16, 1}))
+                            .view({16})
+                            .mul(meta.loss_mask.to(DType::Double))
+                            .sum()
+                            .neg();
+    loss.mul(0.25).backward();
+    EXPECT_LE(difference(one.at("loss"), loss.detach().reshape({1})), 1e-12);
+    EXPECT_LE(difference(one.at("dx"), x.grad()), 1e-12);
+    EXPECT_LE(difference(one.at("w.weight"), w.grad()), 1e-12);
+  });
+}
+
+TEST(VocabHead, MaskedTokensGiveNoGradient) {
+  const PrecisionPolicy policy = precision_policy("fp64");
+  run_layout({1, false, 1}, policy, [&](const LeafContext& c) {
+    VocabHead head(c, plan_for(c, kVocab, 16, kHidden), "w");
+    initialise(head, 4);
+    bind_gradients(head, policy);
+    BatchMeta meta = make_batch({{6}}, kVocab);
+    meta.loss_mask = tensor::from_vector(std::vector<float>{0, 1, 0, 0, 1, 0});
+    nn::StepContext step{.batch = meta, .policy = policy};
+    const Tensor x = random_tensor({6, kHidden}, "x").set_requires_grad(true);
+    ops::run_backward(head.loss(x, step), tensor::scalar(1.0, DType::Double));
+    for (const std::int64_t row : {0, 2, 3, 5}) {
+      EXPECT_EQ(x.grad().select(0, row).abs().max().item<double>(), 0.0);
+    }
+    EXPECT_GT(x.grad().select(0, 1).abs().max().item<double>(), 0.0);
+  });
+}
+
+// Peak of the loss's forward and backward over the logits' bytes.
+double peak_share(const PrecisionPolicy& policy) {
+  double share = 0.0;
+  run_layout({1, false, 1}, policy, [&](const LeafContext& c) {
+    const std::int64_t tokens = 1024;
+    const std::int64_t vocab = 2048;
+    VocabHead head(c, plan_for(c, vocab, vocab, 16), "w");
+    bind_gradients(head, policy);
+    const BatchMeta meta = make_batch({{tokens}}, vocab);
+    nn::StepContext step{.batch = meta, .policy = policy};
+    const Tensor x =
+        random_tensor({tokens, 16}, "x").to(policy.compute).clone().set_requires_grad(true);
+    tensor::MemoryMeter meter;
+    ops::run_backward(head.loss(x, step), tensor::scalar(1.0, policy.loss));
+    const double logits_bytes =
+        static_cast<double>(tokens * vocab * tensor::item_bytes(policy.logits));
+    share = static_cast<double>(meter.peak_bytes()) / logits_bytes;
+  });
+  return share;
+}
+
+TEST(VocabHead, PeakMemoryStaysUnderOneAndAFifthOfTheLogits) {
+  EXPECT_GT(peak_share(precision_policy("fp32")), 0.99);  // the meter sees the logits
+  EXPECT_LT(peak_share(precision_policy("fp32")), 1.2);
+  EXPECT_LT(peak_share(precision_policy("bf16")), 1.2);
+}
+
+TEST(VocabHead, Bf16IsCloseToFp64) {
+  Gathered exact;
+  Gathered rounded;
+  const PrecisionPolicy fp64 = precision_policy("fp64");
+  const PrecisionPolicy bf16 = precision_policy("bf16");
+  run_layout({1, false, 1}, fp64, [&](const LeafContext& c) { run_head(c, fp64, false, exact); });
+  run_layout({1, false, 1}, bf16, [&](const LeafContext& c) { run_head(c, bf16, false, rounded); });
+  EXPECT_LE(worst_difference(rounded.tensors(), exact.tensors()).first, 4e-2);
+}
+
+}  // namespace
+}  // namespace pentatron::parallel_layers

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/pipeline_parallel/executor.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "pentatron/base/error.h"
+#include "pentatron/ops/backward.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::pipeline_parallel {
+namespace {
+
+// Sends of one direction. A send ends when the peer has received it; its tensors live here until
+// then.
+class SendQueue {
+ public:
+  void post(comm::Group& group, int peer, int micro_batch, std::vector<Tensor> tensors) {
+    Entry entry{micro_batch, std::move(tensors), {}};
+    for (Tensor& t : entry.tensors) entry.works.push_back(group.send(t, peer));
+    entries_.push_back(std::move(entry));
+  }
+  // Ends every send up to this micro-batch's: its answer has come, so the peer has them.
+  void received_through(int micro_batch) {
+    const bool known = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+      return entry.micro_batch == micro_batch;
+    });
+    if (!known) return;
+    bool reached = false;
+    while (!reached) {
+      reached = entries_.front().micro_batch == micro_batch;
+      finish_oldest();
+    }
+  }
+  void shrink_to(std::size_t count) {
+    while (entries_.size() > count) finish_oldest();
+  }
+
+ private:
+  struct Entry {
+    int micro_batch;
+    std::vector<Tensor> tensors;
+    std::vector<comm::WorkPtr> works;
+  };
+
+  void finish_oldest() {
+    for (comm::WorkPtr& work : entries_.front().works) work->wait();
+    entries_.pop_front();
+  }
+
+  std::deque<Entry> entries_;
+};
+
+// Gradients on the way to the previous stage that may be unanswered before the next one is posted.
+// The previous stage receives them in order and needs nothing newer from this stage for that, so
+// waiting here cannot close a circle.
+constexpr std::size_t kMaxPendingSends = 2;
+
+// Postpones weight gradients while a list with kBackwardWeight runs.
+class PostponeScope {
+ public:
+  PostponeScope(WeightGradQueue* queue, bool postpone) : queue_(queue) {
+    if (queue_ == nullptr) return;
+    before_ = queue_->postpone();
+    if (postpone) queue_->set_postpone(true);
+  }
+  ~PostponeScope() {
+    if (queue_ != nullptr) queue_->set_postpone(before_);
+  }
+  PostponeScope(const PostponeScope&) = delete;
+  PostponeScope& operator=(const PostponeScope&) = delete;
+
+ private:
+  WeightGradQueue* queue_;
+  bool before_ = false;
+};
+
+// What a stage holds of a micro-batch between its actions; each member goes as soon as it was used.
+struct MicroBatchState {
+  nn::Bundle input;                      // leaves of this stage's graph
+  std::vector<Tensor> to_send;           // activations between forward and send
+  std::vector<ops::GradientEdge> edges;  // of the differentiable outputs, in order
+  std::vector<Tensor> output_grads;      // received, in order of edges
+  std::vector<Tensor> input_grads;       // between backward and send
+  std::size_t postponed = 0;             // entries in the weight-gradient queue
+};
+
+// Activations stand where the batch stands.
+Device device_of(const BatchMeta& batch) {
+  return batch.tokens.defined() ? batch.tokens.device() : Device("cpu");
+}
+
+class Runner {
+ public:
+  Runner(const ActionList& actions, nn::Stage& stage, comm::Group& pipeline,
+         const std::vector<BatchMeta>& micro_batches, const Tensor& loss_seed,
+         const ExecutorOptions& options)
+      : actions_(actions),
+        stage_(stage),
+        pipeline_(pipeline),
+        batches_(micro_batches),
+        loss_seed_(loss_seed),
+        options_(options),
+        states_(micro_batches.size()) {
+    for (const Action& action : actions) {
+      PENTATRON_CHECK(action.chunk == 0, kUnsupported,
+                      "virtual pipeline stages are not built yet; do not set "
+                      "--num-virtual-stages-per-pipeline-rank");
+      PENTATRON_CHECK(action.micro_batch >= 0 &&
+                          static_cast<std::size_t>(action.micro_batch) < micro_batches.size(),
+                      kInternal, "the schedule names micro-batch {} of {}", action.micro_batch,
+                      micro_batches.size());
+      if (action.kind == ActionKind::kBackward) ++backwards_left_;
+      splits_weight_ = splits_weight_ || action.kind == ActionKind::kBackwardWeight;
+    }
+    trains_ = backwards_left_ > 0;
+    PENTATRON_CHECK(!trains_ || !is_last() || loss_seed.defined(), kInternal,
+                    "a schedule with backward needs the seed of the loss");
+    queue_ = options.weight_grads;
+    if (splits_weight_ && queue_ == nullptr) queue_ = &own_queue_;
+  }
+
+  StepLosses run() {
+    std::optional<tensor::NoGrad> no_grad;
+    std::optional<tensor::EnableGrad> with_grad;
+    if (trains_) {
+      with_grad.emplace();
+    } else {
+      no_grad.emplace();
+    }
+    const PostponeScope postpone(queue_, splits_weight_);
+    for (const Action& action : actions_) step(action);
+    // A caller's queue that postpones without weight actions in the list: nothing may be lost at
+    // the end of the step.
+    if (trains_ && queue_ != nullptr) queue_->drain();
+    sent_forward_.shrink_to(0);
+    sent_backward_.shrink_to(0);
+    return std::move(losses_);
+  }
+
+ private:
+  [[nodiscard]] bool is_first() const { return pipeline_.rank() == 0; }
+  [[nodiscard]] bool is_last() const { return pipeline_.rank() + 1 == pipeline_.size(); }
+
+  void step(const Action& action) {
+    const auto index = static_cast<std::size_t>(action.micro_batch);
+    MicroBatchState& state = states_[index];
+    switch (action.kind) {
+      case ActionKind::kRecvForward:
+        return recv_forward(state, batches_[index]);
+      case ActionKind::kForward:
+        return forward(state, batches_[index]);
+      case ActionKind::kSendForward:
+        // Forward only: no answer tells when a send has ended, so the oldest are ended here (the
+        // next stage receives in order and waits for nothing of ours).
+        if (!trains_) sent_forward_.shrink_to(kMaxPendingSends - 1);
+        sent_forward_.post(pipeline_, pipeline_.rank() + 1, action.micro_batch,
+                           std::exchange(state.to_send, {}));
+        return;
+      case ActionKind::kRecvBackward:
+        recv_backward(state, batches_[index]);
+        sent_forward_.received_through(action.micro_batch);
+        return;
+      case ActionKind::kBackward:
+        return backward(state, batches_[index]);
+      case ActionKind::kSendBackward:
+        sent_backward_.shrink_to(kMaxPendingSends - 1);
+        sent_backward_.post(pipeline_, pipeline_.rank() - 1, action.micro_batch,
+                            std::exchange(state.input_grads, {}));
+        return;
+      case ActionKind::kBackwardWeight:
+        queue_->drain(std::exchange(state.postponed, 0));
+        return;
+    }
+  }
+
+  void recv_forward(MicroBatchState& state, const BatchMeta& batch) {
+    std::vector<comm::WorkPtr> works;
+    for (const nn::BundleItemSpec& spec : stage_.input_spec(batch)) {
+      Tensor t = tensor::empty(spec.shape, spec.dtype, device_of(batch));
+      works.push_back(pipeline_.recv(t, pipeline_.rank() - 1));
+      state.input.push_back({spec.name, std::move(t), spec.differentiable});
+    }
+    for (comm::WorkPtr& work : works) work->wait();
+    for (nn::BundleItem& item : state.input) {
+      item.tensor = item.tensor.detach();
+      if (trains_ && item.differentiable) item.tensor.requires_grad_(true);
+    }
+  }
+
+  void forward(MicroBatchState& state, const BatchMeta& batch) {
+    nn::StepContext context{.batch = batch,
+                            .policy = options_.policy,
+                            .seed = options_.seed,
+                            .phase = options_.phase,
+                            .weight_grads = queue_,
+                            .layer_events = options_.layer_events};
+    nn::Bundle output = stage_.forward(state.input, context);
+    if (is_last()) {
+      take_loss(state, output);
+    } else {
+      take_activations(state, output, stage_.output_spec(batch));
+    }
+    // Without backward nobody reads the input again.
+    if (!trains_) state.input.clear();
+  }
+
+  void take_loss(MicroBatchState& state, const nn::Bundle& output) {
+    PENTATRON_CHECK(output.size() == 1 && output[0].tensor.numel() == 1, kInternal,
+                    "the last stage must return its loss alone, not {} items", output.size());
+    const Tensor& loss = output[0].tensor;
+    if (trains_) state.edges.emplace_back(loss);
+    // A copy: the graph's own tensor goes with the graph.
+    Tensor value = loss.detach().clone();
+    losses_.loss_sum = losses_.loss_sum.defined() ? losses_.loss_sum.add(value) : value;
+    losses_.per_micro_batch.push_back(std::move(value));
+  }
+
+  void take_activations(MicroBatchState& state, const nn::Bundle& output,
+                        const nn::BundleSpec& spec) {
+    PENTATRON_CHECK(output.size() == spec.size(), kInternal,
+                    "stage {} returned {} items, its output spec has {}", pipeline_.rank(),
+                    output.size(), spec.size());
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      const Tensor& t = output[i].tensor;
+      PENTATRON_CHECK(output[i].name == spec[i].name && t.sizes() == IntList(spec[i].shape) &&
+                          t.scalar_type() == spec[i].dtype,
+                      kInternal, "stage {} returned {} {}, its output spec says {} {}{}",
+                      pipeline_.rank(), output[i].name, tensor::describe(t), spec[i].name,
+                      tensor::dtype_name(spec[i].dtype), spec[i].shape);
+      if (trains_ && spec[i].differentiable) state.edges.emplace_back(t);
+      state.to_send.push_back(t.detach().contiguous());
+    }
+  }
+
+  void recv_backward(MicroBatchState& state, const BatchMeta& batch) {
+    std::vector<comm::WorkPtr> works;
+    for (const nn::BundleItemSpec& spec : stage_.output_spec(batch)) {
+      if (!spec.differentiable) continue;
+      Tensor t = tensor::empty(spec.shape, spec.dtype, device_of(batch));
+      works.push_back(pipeline_.recv(t, pipeline_.rank() + 1));
+      state.output_grads.push_back(std::move(t));
+    }
+    for (comm::WorkPtr& work : works) work->wait();
+  }
+
+  void backward(MicroBatchState& state, const BatchMeta& batch) {
+    if (--backwards_left_ == 0 && options_.on_last_micro_batch) options_.on_last_micro_batch();
+    const std::size_t pending = queue_ != nullptr ? queue_->pending() : 0;
+    if (is_last()) state.output_grads = {loss_seed_};
+    PENTATRON_CHECK(state.edges.size() == state.output_grads.size(), kInternal,
+                    "stage {}: {} gradients for {} outputs", pipeline_.rank(),
+                    state.output_grads.size(), state.edges.size());
+    std::vector<ops::GradientEdge*> edges;
+    std::vector<Tensor> grads;
+    for (std::size_t i = 0; i < state.edges.size(); ++i) {
+      if (!state.edges[i].defined()) continue;
+      edges.push_back(&state.edges[i]);
+      grads.push_back(std::move(state.output_grads[i]));
+    }
+    state.output_grads.clear();
+    if (!edges.empty()) ops::run_backward(edges, grads);
+    state.edges.clear();
+    if (!is_first()) take_input_grads(state);
+    state.input.clear();
+    if (queue_ != nullptr) state.postponed = queue_->pending() - pending;
+  }
+
+  void take_input_grads(MicroBatchState& state) {
+    for (nn::BundleItem& item : state.input) {
+      if (!item.differentiable) continue;
+      Tensor grad = item.tensor.grad();
+      // No gradient flows there: the previous stage still waits for one.
+      if (!grad.defined()) {
+        grad = tensor::zeros(item.tensor.sizes(), item.tensor.scalar_type(), item.tensor.device());
+      }
+      state.input_grads.push_back(grad.detach().contiguous());
+    }
+  }
+
+  const ActionList& actions_;
+  nn::Stage& stage_;
+  comm::Group& pipeline_;
+  const std::vector<BatchMeta>& batches_;
+  const Tensor& loss_seed_;
+  const ExecutorOptions& options_;
+  std::vector<MicroBatchState> states_;
+  std::size_t backwards_left_ = 0;
+  bool trains_ = false;
+  bool splits_weight_ = false;
+  WeightGradQueue own_queue_;
+  WeightGradQueue* queue_ = nullptr;
+  SendQueue sent_forward_;
+  SendQueue sent_backward_;
+  StepLosses losses_;
+};
+
+}  // namespace
+
+StepLosses run_schedule(const ActionList& actions, nn::Stage& stage, comm::Group& pipeline,
+                        const std::vector<BatchMeta>& micro_batches, const Tensor& loss_seed,
+                        const ExecutorOptions& options) {
+  return Runner(actions, stage, pipeline, micro_batches, loss_seed, options).run();
+}
+
+}  // namespace pentatron::pipeline_parallel

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tensor/memory.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+
+#include "pentatron/base/error.h"
+
+namespace pentatron::tensor {
+namespace {
+
+// Counters of the whole process: the library has one CPU allocator for all threads.
+struct Counters {
+  std::atomic<std::int64_t> current{0};
+  std::atomic<std::int64_t> peak{0};
+  std::atomic<std::int64_t> largest{0};
+};
+
+void raise_to(std::atomic<std::int64_t>& value, std::int64_t candidate) {
+  std::int64_t seen = value.load(std::memory_order_relaxed);
+  while (seen < candidate && !value.compare_exchange_weak(seen, candidate)) {
+  }
+}
+
+// Sits in front of the library's CPU allocator from the first meter on and counts what the C
+// library really handed out, so the deleter needs no table of sizes.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {
+    inner_deleter() = inner->raw_deleter();
+  }
+
+  static Counters& counters() {
+    static Counters counters;
+    return counters;
+  }
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    c10::DataPtr data = inner_->allocate(bytes);
+    if (data.get() == nullptr) return data;
+    const auto held = static_cast<std::int64_t>(malloc_usable_size(data.get()));
+    Counters& c = counters();
+    raise_to(c.peak, c.current.fetch_add(held) + held);
+    raise_to(c.largest, held);
+    const bool swapped = data.compare_exchange_deleter(inner_deleter(), &release);
+    PENTATRON_CHECK(swapped, kInternal, "the CPU allocator uses an unexpected deleter");
+    return data;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* dest, const void* src, std::size_t count) const override {
+    default_copy_data(dest, src, count);
+  }
+
+ private:
+  static c10::DeleterFnPtr& inner_deleter() {
+    static c10::DeleterFnPtr deleter = nullptr;
+    return deleter;
+  }
+  static void release(void* pointer) {
+    if (pointer != nullptr) {
+      counters().current.fetch_sub(static_cast<std::int64_t>(malloc_usable_size(pointer)));
+    }
+    inner_deleter()(pointer);
+  }
+
+  c10::Allocator* inner_;
+};
+
+std::atomic<bool>& meter_alive() {
+  static std::atomic<bool> alive{false};
+  return alive;
+}
+
+void install_once() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    // Lives until the process ends, as the tensors that it served may.
+    static auto* allocator = new CountingAllocator(c10::GetCPUAllocator());
+    c10::SetCPUAllocator(allocator, /*priority=*/1);
+  });
+}
+
+}  // namespace
+
+MemoryMeter::MemoryMeter() {
+  PENTATRON_CHECK(!meter_alive().exchange(true), kInternal, "two memory meters live at once");
+  install_once();
+  CountingAllocator::counters().current.store(0);
+  CountingAllocator::counters().largest.store(0);
+  reset_peak();
+}
+
+MemoryMeter::~MemoryMeter() { meter_alive().store(false); }
+
+void MemoryMeter::reset_peak() {
+  Counters& c = CountingAllocator::counters();
+  c.peak.store(c.current.load());
+}
+
+std::int64_t MemoryMeter::current_bytes() const { return CountingAllocator::counters().current; }
+std::int64_t MemoryMeter::peak_bytes() const { return CountingAllocator::counters().peak; }
+std::int64_t MemoryMeter::largest_allocation() const {
+  return CountingAllocator::counters().largest;
+}
+
+std::int64_t resident_bytes() {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/statm", "r"),
+                                                             &std::fclose);
+  long long total = 0, resident = 0;
+  PENTATRON_CHECK(file != nullptr && std::fscanf(file.get(), "%lld %lld", &total, &resident) == 2,
+                  kIo, "cannot read /proc/self/statm");
+  return static_cast<std::int64_t>(resident) * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace pentatron::tensor

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tensor/ops.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/GradMode.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "pentatron/base/error.h"
+#include "pentatron/tensor/parallel.h"
+
+namespace pentatron::tensor {
+namespace {
+
+at::TensorOptions options_of(DType dtype, Device device) {
+  return at::TensorOptions().dtype(dtype).device(device);
+}
+
+template <typename T>
+Tensor copy_vector(const std::vector<T>& values, DType dtype) {
+  Tensor out =
+      at::empty({static_cast<std::int64_t>(values.size())}, options_of(dtype, Device("cpu")));
+  if (!values.empty()) std::memcpy(out.data_ptr(), values.data(), values.size() * sizeof(T));
+  return out;
+}
+
+// x * 0 is 0 for finite x and NaN otherwise, so one sum over lanes decides without a branch an
+// element.
+template <typename T>
+bool finite_range(const T* data, std::int64_t count) {
+  constexpr int kLanes = 16;
+  T lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += data[i + lane] * T(0);
+  }
+  for (; i < count; ++i) lanes[0] += data[i] * T(0);
+  T total = 0;
+  for (const T lane : lanes) total += lane;
+  return total == T(0);
+}
+
+template <typename T>
+bool all_finite_of(const Tensor& t) {
+  const T* data = t.const_data_ptr<T>();
+  std::atomic<bool> finite{true};
+  parallel_for(0, t.numel(), 1 << 16, [&](std::int64_t from, std::int64_t to) {
+    if (!finite_range(data + from, to - from)) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load();
+}
+
+}  // namespace
+
+Tensor empty(IntList shape, DType dtype, Device device) {
+  return at::empty(shape, options_of(dtype, device));
+}
+Tensor zeros(IntList shape, DType dtype, Device device) {
+  return at::zeros(shape, options_of(dtype, device));
+}
+Tensor ones(IntList shape, DType dtype, Device device) {
+  return at::ones(shape, options_of(dtype, device));
+}
+Tensor full(IntList shape, double value, DType dtype, Device device) {
+  return at::full(shape, value, options_of(dtype, device));
+}
+Tensor arange(std::int64_t end, DType dtype, Device device) {
+  return at::arange(end, options_of(dtype, device));
+}
+Tensor scalar(double value, DType dtype, Device device) {
+  return at::full({}, value, options_of(dtype, device));
+}
+
+Tensor from_vector(const std::vector<std::int64_t>& values) {
+  return copy_vector(values, DType::Long);
+}
+Tensor from_vector(const std::vector<std::int32_t>& values) {
+  return copy_vector(values, DType::Int);
+}
+Tensor from_vector(const std::vector<float>& values) { return copy_vector(values, DType::Float); }
+Tensor from_vector(const std::vector<double>& values) { return copy_vector(values, DType::Double); }
+
+Tensor from_blob(void* data, IntList shape, DType dtype) {
+  return at::from_blob(data, shape, options_of(dtype, Device("cpu")));
+}
+
+Tensor cat(const std::vector<Tensor>& parts, std::int64_t dim) { return at::cat(parts, dim); }
+Tensor stack(const std::vector<Tensor>& parts, std::int64_t dim) { return at::stack(parts, dim); }
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  return at::where(condition, a, b);
+}
+
+bool all_finite(const Tensor& t) {
+  if (!t.is_floating_point() || t.numel() == 0) return true;
+  if (t.device().is_cpu() && t.is_contiguous()) {
+    if (t.scalar_type() == DType::Float) return all_finite_of<float>(t);
+    if (t.scalar_type() == DType::Double) return all_finite_of<double>(t);
+  }
+  return t.isfinite().all().item<bool>();
+}
+
+NoGrad::NoGrad() : previous_(c10::GradMode::is_enabled()) { c10::GradMode::set_enabled(false); }
+NoGrad::~NoGrad() { c10::GradMode::set_enabled(previous_); }
+EnableGrad::EnableGrad() : previous_(c10::GradMode::is_enabled()) {
+  c10::GradMode::set_enabled(true);
+}
+EnableGrad::~EnableGrad() { c10::GradMode::set_enabled(previous_); }
+bool grad_enabled() { return c10::GradMode::is_enabled(); }
+
+void set_up_rank_thread(int threads) {
+  PENTATRON_CHECK(threads >= 1, kConfig, "threads of a rank must be at least 1, got {}", threads);
+  set_num_threads(threads);
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  c10::GradMode::set_enabled(true);
+}
+
+void set_up_process(bool deterministic) {
+  at::globalContext().setDeterministicAlgorithms(deterministic, false);
+  // The library otherwise fills every fresh tensor with NaN in deterministic mode.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
+}  // namespace pentatron::tensor

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tensor/random.h"
+
+#include <cmath>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/philox.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/parallel.h"
+
+namespace pentatron {
+
+RngSite make_site(std::uint64_t seed, std::string_view global_site_name) {
+  const PhiloxWords words = philox_words(seed, fnv1a64(global_site_name), 0);
+  return {.key = (static_cast<std::uint64_t>(words.v[1]) << 32) | words.v[0]};
+}
+
+namespace tensor {
+namespace {
+
+constexpr std::int64_t kDrawsPerCall = 8;
+
+// One row: channels [begin, begin + count) of the global numbering.
+void keep_row(PhiloxKey key, std::uint32_t threshold, std::int64_t sample, std::int64_t token,
+              std::int64_t begin, std::int64_t count, std::uint8_t* keep) {
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t channel = begin + done;
+    const PhiloxWords counter = {
+        {static_cast<std::uint32_t>(channel / kDrawsPerCall), static_cast<std::uint32_t>(token),
+         static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32)}};
+    const PhiloxDraws draws = philox_draws(philox4x32_10(counter, key));
+    for (std::int64_t lane = channel % kDrawsPerCall; lane < kDrawsPerCall && done < count;
+         ++lane) {
+      keep[done++] = draws.v[lane] >= threshold ? 1 : 0;
+    }
+  }
+}
+
+template <typename T>
+void fill_normal(T* out, std::uint64_t seed, std::uint64_t stream, double std, const Shape& sizes,
+                 const Shape& logical, const Shape& offsets) {
+  const std::size_t rank = sizes.size();
+  const std::int64_t row = rank == 0 ? 1 : sizes[rank - 1];
+  const std::int64_t rows = row == 0 ? 0 : num_elements(sizes) / row;
+  parallel_for(0, rows, std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(row, 1)),
+               [&](std::int64_t from, std::int64_t to) {
+                 for (std::int64_t r = from; r < to; ++r) {
+                   // The global index of the row's first element, from the last outer dimension
+                   // inwards.
+                   std::int64_t rest = r, base = rank == 0 ? 0 : offsets[rank - 1];
+                   std::int64_t stride = rank == 0 ? 1 : logical[rank - 1];
+                   for (std::size_t d = rank == 0 ? 0 : rank - 1; d-- > 0;) {
+                     base += (rest % sizes[d] + offsets[d]) * stride;
+                     rest /= sizes[d];
+                     stride *= logical[d];
+                   }
+                   for (std::int64_t i = 0; i < row; ++i) {
+                     const auto index = static_cast<std::uint64_t>(base + i);
+                     out[r * row + i] = static_cast<T>(std * philox_normal(seed, stream, index));
+                   }
+                 }
+               });
+}
+
+}  // namespace
+
+std::uint32_t dropout_threshold(double p) {
+  PENTATRON_CHECK(p >= 0.0 && p < 1.0, kConfig,
+                  "a dropout probability must be in [0, 1), got {} (--hidden-dropout, "
+                  "--attention-dropout)",
+                  p);
+  return static_cast<std::uint32_t>(std::lround(p * 65536.0));
+}
+
+Tensor dropout_keep_mask(RngSite site, double p, const Tensor& sample_ids_t,
+                         const Tensor& token_index_t, std::int64_t channel_begin,
+                         std::int64_t num_channels) {
+  const std::uint32_t threshold = dropout_threshold(p);
+  PENTATRON_CHECK(sample_ids_t.scalar_type() == DType::Long && sample_ids_t.is_contiguous() &&
+                      token_index_t.scalar_type() == DType::Long && token_index_t.is_contiguous() &&
+                      sample_ids_t.dim() == 1 && sample_ids_t.sizes() == token_index_t.sizes(),
+                  kInternal, "dropout wants int64 [tokens] ids and indices, got {} and {}",
+                  describe(sample_ids_t), describe(token_index_t));
+  PENTATRON_CHECK(channel_begin >= 0 && num_channels >= 0, kInternal,
+                  "dropout over channels [{}, +{})", channel_begin, num_channels);
+  const std::int64_t rows = sample_ids_t.size(0);
+  Tensor keep = empty({rows, num_channels}, DType::Byte);
+  const auto* samples = sample_ids_t.const_data_ptr<std::int64_t>();
+  const auto* tokens = token_index_t.const_data_ptr<std::int64_t>();
+  auto* mask = keep.data_ptr<std::uint8_t>();
+  const PhiloxKey key = {
+      {static_cast<std::uint32_t>(site.key), static_cast<std::uint32_t>(site.key >> 32)}};
+  parallel_for(0, rows, 8, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t r = from; r < to; ++r) {
+      keep_row(key, threshold, samples[r], tokens[r], channel_begin, num_channels,
+               mask + r * num_channels);
+    }
+  });
+  return keep;
+}
+
+void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double std,
+                       const Shape& logical_shape, const Shape& offsets) {
+  const Shape sizes = shape_of(out);
+  PENTATRON_CHECK(
+      sizes.size() == logical_shape.size() && sizes.size() == offsets.size() && out.is_contiguous(),
+      kInternal,
+      "initial values of '{}': box and logical shape differ in rank or the "
+      "tensor is not contiguous",
+      part_name);
+  (void)num_elements(logical_shape);
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    PENTATRON_CHECK(offsets[d] >= 0 && offsets[d] + sizes[d] <= logical_shape[d], kInternal,
+                    "initial values of '{}': box [{}, +{}) leaves dimension {} of size {}",
+                    part_name, offsets[d], sizes[d], d, logical_shape[d]);
+  }
+  const NoGrad no_grad;
+  const std::uint64_t stream = fnv1a64(part_name);
+  switch (out.scalar_type()) {
+    case DType::Double:
+      fill_normal(out.data_ptr<double>(), seed, stream, std, sizes, logical_shape, offsets);
+      break;
+    case DType::Float:
+      fill_normal(out.data_ptr<float>(), seed, stream, std, sizes, logical_shape, offsets);
+      break;
+    default: {
+      // Rounded once, from fp64.
+      Tensor wide = empty(sizes, DType::Double);
+      fill_normal(wide.data_ptr<double>(), seed, stream, std, sizes, logical_shape, offsets);
+      out.copy_(wide);
+    }
+  }
+}
+
+}  // namespace tensor
+}  // namespace pentatron

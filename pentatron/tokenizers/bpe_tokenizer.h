@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <mutex>
+
+#include "pentatron/tokenizers/bpe_merger.h"
+#include "pentatron/tokenizers/bpe_vocabulary.h"
+#include "pentatron/tokenizers/tokenizer.h"
+
+namespace pentatron::tokenizers {
+
+// GPT-2's tokenizer (Megatron's GPT2BPETokenizer): pre-tokenizer, then byte-level BPE in each word.
+// Any bytes can be encoded and come back from decode() unchanged; bytes that are not valid UTF-8
+// count as symbols that are neither letter, number nor space. "<|endoftext|>" in the text is
+// ordinary text unless SpecialTokens::kParse is asked for. Beginning, end of sequence and end of
+// document are the same id; there is no padding id.
+class BpeTokenizer final : public Tokenizer {
+ public:
+  static constexpr std::size_t kDefaultCacheSlots = 1 << 14;
+
+  // `cache_slots` (at least 1, 56 bytes each) remember short words; they never change the ids.
+  explicit BpeTokenizer(BpeVocabulary vocabulary, std::size_t cache_slots = kDefaultCacheSlots);
+  // Throws kIo or kData as BpeVocabulary::load.
+  BpeTokenizer(const std::filesystem::path& vocab_file, const std::filesystem::path& merge_file);
+
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override;
+  [[nodiscard]] std::int64_t vocab_size() const override { return vocabulary_.size(); }
+  [[nodiscard]] std::int32_t eod() const override { return vocabulary_.eod(); }
+  [[nodiscard]] std::int32_t pad() const override { return -1; }
+  [[nodiscard]] std::optional<std::int32_t> bos() const override { return vocabulary_.eod(); }
+  [[nodiscard]] std::optional<std::int32_t> eos() const override { return vocabulary_.eod(); }
+  [[nodiscard]] TokenizerDescription description() const override;
+  [[nodiscard]] std::string identity_hash() const override { return vocabulary_.identity_hash(); }
+
+  [[nodiscard]] const BpeVocabulary& vocabulary() const { return vocabulary_; }
+
+  // encode_append that adds the work it did to `work`.
+  void encode_counted(std::string_view text, std::vector<std::int32_t>& ids, SpecialTokens special,
+                      BpeWork& work) const;
+
+ protected:
+  void do_encode(std::string_view text, std::vector<std::int32_t>& ids,
+                 SpecialTokens special) const override;
+
+ private:
+  static constexpr std::size_t kCachedBytes = 22;
+  static constexpr std::size_t kCachedTokens = 8;
+  static constexpr std::size_t kCacheLocks = 64;
+
+  // One remembered word of the direct-mapped cache (56 bytes); text_size 0 means free.
+  struct CacheSlot {
+    std::array<char, kCachedBytes> text;
+    std::uint8_t text_size;
+    std::uint8_t num_tokens;
+    std::array<std::int32_t, kCachedTokens> tokens;
+  };
+
+  void encode_plain(std::string_view text, std::vector<std::int32_t>& ids, BpeWork& work) const;
+  [[nodiscard]] bool recall(std::string_view word, std::size_t slot,
+                            std::vector<std::int32_t>& ids) const;
+  void remember(std::string_view word, std::size_t slot,
+                std::span<const std::int32_t> tokens) const;
+
+  BpeVocabulary vocabulary_;
+  BpeMerger merger_;
+  std::string vocab_file_;
+  std::string merge_file_;
+  mutable std::vector<CacheSlot> cache_;
+  mutable std::array<std::mutex, kCacheLocks> cache_locks_;
+};
+
+}  // namespace pentatron::tokenizers

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <string>
+
+#include "pentatron/tokenizers/tokenizer.h"
+
+namespace pentatron::tokenizers {
+
+// What decides a tokenizer; names are those of the options.
+struct TokenizerOptions {
+  std::string tokenizer_type;
+  std::string vocab_file;
+  std::string merge_file;
+  std::int64_t vocab_size = 0;              // 0: the tokenizer's own
+  std::int64_t null_tokenizer_eod_id = -1;  // -1: vocab_size - 1
+  std::int64_t null_tokenizer_pad_id = -1;  // -1: none
+};
+
+// Builds the tokenizer of tokenizer_type (GPT2BPETokenizer, NullTokenizer). Throws kConfig for an
+// unknown type, a missing file option or a vocab_size that the files do not have, kUnsupported for
+// Megatron's other types, kIo and kData for the files.
+[[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options);
+
+// The same from config::DataConfig. This room does not see config, so the fields are taken by name.
+template <typename DataConfig>
+requires requires(const DataConfig& data) {
+  { data.tokenizer_type } -> std::convertible_to<std::string>;
+  { data.merge_file } -> std::convertible_to<std::string>;
+  data.tokenizer_model;
+}
+[[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& data,
+                                                        std::int64_t vocab_size) {
+  return make_tokenizer(TokenizerOptions{.tokenizer_type = data.tokenizer_type,
+                                         .vocab_file = data.vocab_file,
+                                         .merge_file = data.merge_file,
+                                         .vocab_size = vocab_size,
+                                         .null_tokenizer_eod_id = data.null_tokenizer_eod_id,
+                                         .null_tokenizer_pad_id = data.null_tokenizer_pad_id});
+}
+
+}  // namespace pentatron::tokenizers

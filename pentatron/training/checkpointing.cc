@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/checkpointing.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
+#include "pentatron/checkpoint/reader.h"
+#include "pentatron/checkpoint/store.h"
+#include "pentatron/checkpoint/writer.h"
+#include "pentatron/config/config_json.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::training {
+namespace {
+
+std::string layout_text(const Engine& engine, comm::ParallelContext& context) {
+  nlohmann::json json;
+  for (const comm::Axis& axis : context.grid().axes()) json["axes"][axis.name] = axis.size;
+  json["sequence_parallel"] = engine.config().parallel.sequence_parallel;
+  json["use_distributed_optimizer"] = engine.config().parallel.use_distributed_optimizer;
+  json["backend"] = context.backend().name();
+  json["cpu_threads_per_rank"] = engine.config().parallel.cpu_threads_per_rank;
+  json["precision"] = engine.config().training.precision;
+  return json.dump();
+}
+
+bool same_folder(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return false;
+  return std::filesystem::weakly_canonical(a) == std::filesystem::weakly_canonical(b);
+}
+
+void check_matches(const Engine& engine, const TrainState& saved, const TrainState& asked,
+                   const std::string& folder) {
+  const config::CheckpointConfig& options = engine.config().checkpoint;
+  const std::string model = json_differences(saved.model, asked.model);
+  PENTATRON_CHECK(model.empty(), kCheckpoint,
+                  "{} holds another model: {}. Give the options it was trained with.", folder,
+                  model);
+  if (options.finetune) return;
+  PENTATRON_CHECK(
+      saved.data_identity == asked.data_identity, kCheckpoint,
+      "{} was trained on other data or another order of it (files, --split, --seq-length, --seed, "
+      "--reset-*, --eod-mask-loss or the number of epochs differ). Resume with the same, or start "
+      "a "
+      "new run from these weights with --finetune.",
+      folder);
+  const std::string schedule = json_differences(saved.schedule, asked.schedule);
+  const config::OptimizerConfig& optimizer = engine.config().optimizer;
+  PENTATRON_CHECK(schedule.empty() || optimizer.override_opt_param_scheduler, kCheckpoint,
+                  "{} was trained with another schedule: {}. Give the same options, or "
+                  "--override-opt_param-scheduler to go on with the new ones.",
+                  folder, schedule);
+}
+
+// Fills the live optimizer state (or the parameters) from the checkpoint. True when optimizer state
+// was there.
+bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_optimizer) {
+  const auto slices = engine.optimizer().state_slices(/*owner_only=*/false);
+  bool complete = true;
+  for (const optimizer::StateSlice& slice : slices) {
+    const bool weights = slice.kind == "main_param";
+    if (!weights && !with_optimizer) continue;
+    const std::string name = (weights ? std::string("param") : slice.kind) + "/" + slice.part->name;
+    if (!weights && !reader.has(name)) {
+      complete = false;
+      continue;
+    }
+    reader.read(name, slice.part->logical_shape, slice.part->box, slice.box_begin, slice.values);
+  }
+  engine.optimizer().refresh_parameters();
+  return complete;
+}
+
+}  // namespace
+
+void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration) {
+  comm::ParallelContext& context = engine.context();
+  const config::CheckpointConfig& options = engine.config().checkpoint;
+  const bool speaker = context.rank() == context.grid().world_size() - 1;
+  if (speaker) {
+    log::print_line(fmt::format("saving checkpoint at iteration {:7d} to {} in safetensors format",
+                                state.iteration, options.save));
+  }
+  checkpoint::SaveRequest request{.root = options.save,
+                                  .iteration = state.iteration,
+                                  .slices = {},
+                                  .config = config::to_json(engine.config()),
+                                  .layout = layout_text(engine, context),
+                                  .train_state = to_json_text(state),
+                                  .keep_checkpoints = options.keep_checkpoints,
+                                  .save_retain_interval = options.save_retain_interval,
+                                  .protect_iteration = protect_iteration};
+  for (const optimizer::StateSlice& slice : engine.optimizer().state_slices(/*owner_only=*/true)) {
+    const bool weights = slice.kind == "main_param";
+    if (!weights && options.no_save_optim) continue;
+    request.slices.push_back({.kind = weights ? "param" : slice.kind,
+                              .part = slice.part,
+                              .box_begin = slice.box_begin,
+                              .values = slice.values});
+  }
+  const checkpoint::SaveResult result = checkpoint::save_checkpoint(request, context.world());
+  if (speaker) {
+    log::print_line(
+        fmt::format("  successfully saved checkpoint from iteration {:7d} to {} [ t {}/{}, "
+                    "gtp_remat 1/1, p {}/{} ]",
+                    state.iteration, options.save, context.coordinate("tp") + 1, context.size("tp"),
+                    context.coordinate("pp") + 1, context.size("pp")));
+    log::info("saved {:.1f} MB in {:.2f} s", static_cast<double>(result.bytes) / 1e6,
+              result.seconds);
+  }
+}
+
+LoadResult load_engine(Engine& engine, const TrainState& asked) {
+  LoadResult result;
+  result.state = asked;
+  const config::CheckpointConfig& options = engine.config().checkpoint;
+  if (options.load.empty()) return result;
+  const bool speaker = engine.context().rank() == engine.context().grid().world_size() - 1;
+  const checkpoint::Found found = checkpoint::find_checkpoint(options.load, options.ckpt_step);
+  if (found.result == checkpoint::FindResult::kNothingThere) {
+    PENTATRON_CHECK(
+        same_folder(options.load, options.save), kCheckpoint,
+        "--load {}: no checkpoint there. Name the folder given to --save of the run to load.",
+        options.load);
+    PENTATRON_CHECK(!options.exit_on_missing_checkpoint, kCheckpoint,
+                    "--load {}: no checkpoint there, and --exit-on-missing-checkpoint is set.",
+                    options.load);
+    if (speaker) {
+      log::info("--load and --save name {}, where no checkpoint is yet: starting from scratch",
+                options.load);
+    }
+    return result;
+  }
+  if (!found.note.empty() && speaker) log::warn("{}", found.note);
+  if (speaker) {
+    log::print_line(fmt::format(" loading distributed checkpoint from {} at iteration {}",
+                                options.load, found.iteration));
+  }
+  checkpoint::CheckpointReader reader(found.folder);
+  const TrainState saved = parse_train_state(reader.manifest().train_state);
+  check_matches(engine, saved, asked, found.folder.string());
+  const bool with_optimizer = !options.no_load_optim && !options.finetune;
+  const bool complete = read_state(engine, reader, with_optimizer);
+  PENTATRON_CHECK(
+      complete, kCheckpoint,
+      "{} holds no optimizer state (saved with --no-save-optim?). Load the weights alone with "
+      "--no-load-optim or --finetune.",
+      found.folder.string());
+  result.loaded = true;
+  if (!options.finetune) {
+    result.state = saved;
+    result.state.schedule = asked.schedule;
+  }
+  if (with_optimizer) engine.optimizer().set_num_updates(saved.num_updates);
+  if (!with_optimizer) result.state.num_updates = 0;
+  if (speaker) {
+    log::print_line(fmt::format(
+        "  successfully loaded checkpoint from {} [ t {}/{}, gtp_remat 1/1, p {}/{} ] at iteration "
+        "{}",
+        options.load, engine.context().coordinate("tp") + 1, engine.context().size("tp"),
+        engine.context().coordinate("pp") + 1, engine.context().size("pp"), found.iteration));
+  }
+  return result;
+}
+
+}  // namespace pentatron::training

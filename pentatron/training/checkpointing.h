@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "pentatron/training/engine.h"
+#include "pentatron/training/train_state.h"
+
+namespace pentatron::training {
+
+// Saves the engine's state under config.checkpoint.save. Collective over the world; prints
+// Megatron's two lines on the last rank.
+void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration);
+
+struct LoadResult {
+  bool loaded = false;
+  TrainState state;  // of the checkpoint; zero counters with --finetune or from scratch
+};
+
+// Applies the rules of --load (design promise 4): equal to --save with nothing there: from scratch,
+// saying so; like a checkpoint but none valid, or nothing at another place: kCheckpoint. Refuses
+// another model, other data (unless --finetune) and other schedules (unless
+// --override-opt_param-scheduler or --use-checkpoint-opt_param-scheduler). `asked` holds this run's
+// identities.
+[[nodiscard]] LoadResult load_engine(Engine& engine, const TrainState& asked);
+
+}  // namespace pentatron::training

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pentatron/config/config.h"
+#include "pentatron/datasets/data_loader.h"
+#include "pentatron/datasets/gpt_dataset.h"
+#include "pentatron/tensor/batch_meta.h"
+#include "pentatron/tensor/precision.h"
+#include "pentatron/tokenizers/tokenizer.h"
+
+namespace pentatron::training {
+
+// A loader's micro-batch as the model reads it.
+[[nodiscard]] BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& policy);
+
+// Corpus and its three parts, as --data-path, --split and the batch options ask.
+class TrainingData final {
+ public:
+  // Collective in effect: the last data-parallel ranks find the index caches that rank 0 built when
+  // `builder_first` is honoured by the caller.
+  TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer);
+
+  [[nodiscard]] const datasets::GptDataset* part(datasets::DataSplit split) const;
+  // Hash of all that decides the order and content of training samples: corpus index and size,
+  // shuffled indices, masks, tokenizer; never paths.
+  [[nodiscard]] const std::string& identity() const { return identity_; }
+  [[nodiscard]] const datasets::SampleCounts& counts() const { return counts_; }
+
+ private:
+  datasets::SampleCounts counts_;
+  datasets::GptDatasets datasets_;
+  std::string identity_;
+};
+
+// The data-parallel rank's micro-batches, step after step.
+class BatchStream final {
+ public:
+  BatchStream(const datasets::SampleSource& source, const config::RunConfig& config,
+              std::int64_t dp_rank, std::int64_t consumed_samples, const PrecisionPolicy& policy);
+  ~BatchStream();
+  [[nodiscard]] std::vector<BatchMeta> next();
+
+ private:
+  std::unique_ptr<datasets::DataLoader> loader_;
+  std::int64_t micro_batches_per_step_;
+  PrecisionPolicy policy_;
+};
+
+}  // namespace pentatron::training

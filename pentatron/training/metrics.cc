@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/metrics.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+
+namespace pentatron::training {
+namespace {
+
+using Json = nlohmann::json;
+
+// Calls visit(line, parsed) for each whole line; a torn last line (the process was killed while
+// writing) is left out.
+template <typename Visit>
+void for_each_line(const std::filesystem::path& path, Visit&& visit) {
+  const std::string text = read_text_file(path);
+  std::size_t begin = 0;
+  std::int64_t number = 0;
+  while (begin < text.size()) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) return;
+    ++number;
+    const std::string line = text.substr(begin, end - begin);
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    PENTATRON_CHECK(
+        json.is_object() && json.contains("iteration") && json["iteration"].is_number_integer(),
+        kData, "{}:{}: expected a JSON object with an iteration; is this a metrics file?",
+        path.string(), number);
+    visit(line, json);
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_iteration)
+    : path_(path) {
+  if (path_.empty()) return;
+  if (path_.has_parent_path()) create_folders(path_.parent_path());
+  if (std::filesystem::exists(path_)) {
+    std::string kept;
+    for_each_line(path_, [&](const std::string& line, const Json& json) {
+      if (json["iteration"].get<std::int64_t>() <= resume_iteration) kept += line + "\n";
+    });
+    // A run from scratch keeps what an earlier run wrote beside it rather than mixing the two.
+    if (resume_iteration == 0 && !kept.empty()) kept.clear();
+    if (resume_iteration == 0 && std::filesystem::file_size(path_) > 0) {
+      std::filesystem::path old = path_;
+      old += ".old";
+      rename_durably(path_, old);
+    }
+    write_file_atomically(path_, kept);
+  }
+  out_.open(path_, std::ios::app);
+  PENTATRON_CHECK(out_.good(), kIo, "--metrics-file {} cannot be opened for writing",
+                  path_.string());
+}
+
+void MetricsFile::write(const std::string& kind, std::int64_t iteration, const Values& values) {
+  if (path_.empty()) return;
+  Json json;
+  json["kind"] = kind;
+  json["iteration"] = iteration;
+  for (const auto& [name, value] : values) {
+    if (std::isfinite(value)) {
+      json[name] = value;
+    } else {
+      json[name] = std::isnan(value) ? "nan" : (value > 0 ? "inf" : "-inf");
+    }
+  }
+  out_ << json.dump() << "\n" << std::flush;
+  PENTATRON_CHECK(out_.good(), kIo, "writing --metrics-file {} failed: is the disk full?",
+                  path_.string());
+}
+
+std::vector<MetricsPoint> read_metrics(const std::filesystem::path& path, const std::string& kind,
+                                       const std::string& name) {
+  std::vector<MetricsPoint> points;
+  for_each_line(path, [&](const std::string&, const Json& json) {
+    if (json.value("kind", "") != kind || !json.contains(name) || !json[name].is_number()) return;
+    points.push_back({json["iteration"].get<std::int64_t>(), json[name].get<double>()});
+  });
+  return points;
+}
+
+}  // namespace pentatron::training

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/config/parser.h"
+#include "pentatron/training/trainer.h"
+
+namespace pentatron::training {
+
+// A whole `pretrain_gpt` of this process: prints the arguments, makes the backend that
+// --distributed-backend and the launcher ask for (one rank, processes over gloo, threads of this
+// process, or one fake rank) and trains. Signals are caught when --exit-signal-handler asks for it.
+[[nodiscard]] TrainerReport run_pretrain(const config::ParsedOptions& options);
+
+}  // namespace pentatron::training

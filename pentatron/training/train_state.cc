@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/train_state.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "pentatron/base/error.h"
+
+namespace pentatron::training {
+
+using Json = nlohmann::json;
+
+std::string to_json_text(const TrainState& state) {
+  Json json;
+  json["iteration"] = state.iteration;
+  json["consumed_train_samples"] = state.consumed_train_samples;
+  json["consumed_valid_samples"] = state.consumed_valid_samples;
+  json["num_updates"] = state.num_updates;
+  json["skipped_iterations"] = state.skipped_iterations;
+  json["nan_iterations"] = state.nan_iterations;
+  json["data_identity"] = state.data_identity;
+  json["model"] = state.model;
+  json["schedule"] = state.schedule;
+  return json.dump();
+}
+
+TrainState parse_train_state(const std::string& text) {
+  try {
+    const Json json = Json::parse(text);
+    TrainState state;
+    state.iteration = json.at("iteration").get<std::int64_t>();
+    state.consumed_train_samples = json.at("consumed_train_samples").get<std::int64_t>();
+    state.consumed_valid_samples = json.at("consumed_valid_samples").get<std::int64_t>();
+    state.num_updates = json.at("num_updates").get<std::int64_t>();
+    state.skipped_iterations = json.at("skipped_iterations").get<std::int64_t>();
+    state.nan_iterations = json.at("nan_iterations").get<std::int64_t>();
+    state.data_identity = json.at("data_identity").get<std::string>();
+    state.model = json.at("model").get<std::string>();
+    state.schedule = json.at("schedule").get<std::string>();
+    PENTATRON_CHECK(
+        state.iteration >= 0 && state.consumed_train_samples >= 0 && state.num_updates >= 0,
+        kCheckpoint, "negative counters in the training state of the checkpoint");
+    return state;
+  } catch (const Json::exception& error) {
+    PENTATRON_THROW(kCheckpoint, "the training state of the checkpoint cannot be read: {}",
+                    error.what());
+  }
+}
+
+std::string model_identity(const config::ModelConfig& model) {
+  // Dropout and seed are part of it: another value would change the run without a word.
+  Json json;
+  json["num_layers"] = model.num_layers;
+  json["hidden_size"] = model.hidden_size;
+  json["ffn_hidden_size"] = model.ffn_hidden_size;
+  json["num_attention_heads"] = model.num_attention_heads;
+  json["kv_channels"] = model.kv_channels;
+  json["num_query_groups"] = model.num_query_groups;
+  json["max_position_embeddings"] = model.max_position_embeddings;
+  json["vocab_size"] = model.vocab_size;
+  json["untie_embeddings_and_output_weights"] = model.untie_embeddings_and_output_weights;
+  json["normalization"] = model.normalization;
+  json["norm_epsilon"] = model.layernorm_epsilon;
+  json["position_embedding_type"] = model.position_embedding_type;
+  json["rotary_base"] = model.rotary_base;
+  json["rotary_percent"] = model.rotary_percent;
+  json["swiglu"] = model.swiglu;
+  json["add_bias_linear"] = model.add_bias_linear;
+  json["add_qkv_bias"] = model.add_qkv_bias;
+  json["hidden_dropout"] = model.hidden_dropout;
+  json["attention_dropout"] = model.attention_dropout;
+  json["seed"] = model.seed;
+  return json.dump();
+}
+
+std::string schedule_identity(const config::RunConfig& config) {
+  // Megatron's saved keys, steps in samples.
+  const std::int64_t batch = config.training.global_batch_size;
+  const config::OptimizerConfig& o = config.optimizer;
+  Json json;
+  json["optimizer"] = o.optimizer;
+  json["max_lr"] = o.lr;
+  json["min_lr"] = o.min_lr;
+  json["lr_decay_style"] = o.lr_decay_style;
+  json["lr_warmup_init"] = o.lr_warmup_init;
+  json["lr_warmup_steps"] =
+      o.lr_warmup_samples > 0 ? o.lr_warmup_samples : o.lr_warmup_iters * batch;
+  if (o.lr_warmup_fraction) json["lr_warmup_fraction"] = *o.lr_warmup_fraction;
+  json["lr_decay_steps"] = o.lr_decay_samples > 0 ? o.lr_decay_samples : o.lr_decay_iters * batch;
+  json["weight_decay"] = o.weight_decay;
+  json["clip_grad"] = o.clip_grad;
+  json["adam_beta1"] = o.adam_beta1;
+  json["adam_beta2"] = o.adam_beta2;
+  json["adam_eps"] = o.adam_eps;
+  json["sgd_momentum"] = o.sgd_momentum;
+  json["global_batch_size"] = batch;
+  return json.dump();
+}
+
+std::string json_differences(const std::string& saved, const std::string& asked) {
+  const Json a = Json::parse(saved);
+  const Json b = Json::parse(asked);
+  std::set<std::string> keys;
+  for (const auto& [key, value] : a.items()) keys.insert(key);
+  for (const auto& [key, value] : b.items()) keys.insert(key);
+  std::string text;
+  for (const std::string& key : keys) {
+    const Json in_saved = a.value(key, Json());
+    const Json in_asked = b.value(key, Json());
+    if (in_saved == in_asked) continue;
+    if (!text.empty()) text += "; ";
+    text += fmt::format("{} {} in the checkpoint, {} asked", key, in_saved.dump(), in_asked.dump());
+  }
+  return text;
+}
+
+}  // namespace pentatron::training

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/trainer.h"
+
+#include <cmath>
+#include <optional>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
+#include "pentatron/base/timer.h"
+#include "pentatron/comm/parallel_context.h"
+#include "pentatron/config/validate.h"
+#include "pentatron/optimizer/schedule.h"
+#include "pentatron/tensor/memory.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tokenizers/tokenizer_factory.h"
+#include "pentatron/training/checkpointing.h"
+#include "pentatron/training/data.h"
+#include "pentatron/training/engine.h"
+#include "pentatron/training/log_format.h"
+#include "pentatron/training/metrics.h"
+
+namespace pentatron::training {
+namespace {
+
+// One rank's run from data to exit.
+class Trainer {
+ public:
+  Trainer(const config::RunConfig& config, comm::Backend& backend, const TrainerHooks& hooks);
+  TrainerReport run();
+
+ private:
+  void build();
+  void load();
+  void train();
+  void run_iteration();
+  void log_iteration(bool reset);
+  void evaluate(const std::string& where, const char* kind, datasets::DataSplit split);
+  void save();
+  bool should_exit();
+  bool agree(bool mine) {
+    return comm::all_reduce_value(context_->world(), mine ? 1.0 : 0.0, comm::ReduceOp::kMax) > 0;
+  }
+  [[nodiscard]] double flops_of_step() const;
+  template <typename... Args>
+  void say(fmt::format_string<Args...> format, Args&&... args) {
+    if (speaker_) log::print_line(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  config::RunConfig config_;
+  comm::Backend& backend_;
+  const TrainerHooks& hooks_;
+  Timer since_start_;
+  bool speaker_ = false;
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
+  std::unique_ptr<comm::ParallelContext> context_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<TrainingData> data_;
+  std::unique_ptr<BatchStream> train_stream_;
+  std::unique_ptr<optimizer::LearningRateSchedule> schedule_;
+  std::unique_ptr<MetricsFile> metrics_;
+  TrainState state_;
+  std::int64_t loaded_iteration_ = -1;
+  std::int64_t saved_iteration_ = -1;
+  TrainerReport report_;
+
+  // Since the last log line that reset them.
+  struct Window {
+    double loss_sum = 0;
+    std::int64_t good = 0;
+    std::int64_t all = 0;
+    std::int64_t skipped = 0;
+    std::int64_t nan = 0;
+    double tokens = 0;
+    double excluded_seconds =
+        0;  // evaluations and saves, which Megatron's interval timer leaves out
+    Timer timer;
+    [[nodiscard]] double seconds() const { return timer.seconds() - excluded_seconds; }
+  };
+  Window window_;
+  std::int64_t first_iteration_ = 0;
+  double last_grad_norm_ = 0;
+};
+
+Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const TrainerHooks& hooks)
+    : config_(config), backend_(backend), hooks_(hooks) {
+  config_.parallel.rank = backend.rank();
+  speaker_ = backend.rank() == backend.world_size() - 1;
+}
+
+void Trainer::build() {
+  tokenizer_ = tokenizers::make_tokenizer(config_.data, config_.model.vocab_size);
+  config::resolve_vocab(config_, tokenizer_->vocab_size());
+  say(" > padded vocab (size: {}) with {} dummy tokens (new size: {})", config_.model.vocab_size,
+      config_.model.padded_vocab_size - config_.model.vocab_size, config_.model.padded_vocab_size);
+  const comm::RankGrid grid =
+      comm::make_rank_grid(config_.parallel, config_.model.num_query_groups);
+  context_ = std::make_unique<comm::ParallelContext>(backend_, grid);
+  log::set_thread_label(backend_.world_size() > 1 ? context_->label() : "");
+  // Rank 0 makes shared memory of the caches first; the others find them.
+  if (backend_.rank() == 0) data_ = std::make_unique<TrainingData>(config_, *tokenizer_);
+  context_->world().barrier();
+  if (backend_.rank() != 0) data_ = std::make_unique<TrainingData>(config_, *tokenizer_);
+  say("time to initialize megatron (seconds): {:.3f}",
+      hooks_.seconds_before_start + since_start_.seconds());
+  say("[after megatron is initialized] datetime: {}", current_datetime());
+  engine_ = std::make_unique<Engine>(config_, *context_);
+  if (context_->group({"dp", "cp"}).rank() == 0) {
+    log::print_line(fmt::format(
+        " > number of parameters on (tensor, gtp_weight_remat, pipeline) model parallel rank ({}, "
+        "0, {}): {}",
+        context_->coordinate("tp"), context_->coordinate("pp"), engine_->num_local_parameters()));
+  }
+  schedule_ =
+      std::make_unique<optimizer::LearningRateSchedule>(config_.optimizer, config_.training);
+  say("[after model, optimizer, and learning rate scheduler are built] datetime: {}",
+      current_datetime());
+  const datasets::SampleCounts& counts = data_->counts();
+  say(" > datasets target sizes (minimum size):");
+  say("    train:      {}", counts.train);
+  say("    validation: {}", counts.valid);
+  say("    test:       {}", counts.test);
+  say("[after dataloaders are built] datetime: {}", current_datetime());
+}
+
+void Trainer::load() {
+  state_.data_identity = data_->identity();
+  state_.model = model_identity(config_.model);
+  state_.schedule = schedule_identity(config_);
+  const LoadResult result = load_engine(*engine_, state_);
+  state_ = result.state;
+  if (result.loaded) loaded_iteration_ = state_.iteration;
+  saved_iteration_ = loaded_iteration_;
+  first_iteration_ = state_.iteration + 1;
+  if (speaker_)
+    metrics_ = std::make_unique<MetricsFile>(config_.training.metrics_file, state_.iteration);
+}
+
+double Trainer::flops_of_step() const {
+  const config::ModelConfig& m = config_.model;
+  const auto batch = static_cast<double>(config_.training.global_batch_size);
+  const auto length = static_cast<double>(m.seq_length);
+  return model_flops({.tokens = batch * length,
+                      .sum_squared_lengths = batch * length * length,
+                      .num_layers = m.num_layers,
+                      .hidden = m.hidden_size,
+                      .ffn_hidden = m.ffn_hidden_size,
+                      .query_projection = m.num_attention_heads * m.kv_channels,
+                      .kv_projection = m.num_query_groups * m.kv_channels,
+                      .padded_vocab = m.padded_vocab_size,
+                      .swiglu = m.swiglu});
+}
+
+void Trainer::log_iteration(bool reset) {
+  const double seconds =
+      window_.seconds() / static_cast<double>(std::max<std::int64_t>(1, window_.all));
+  IterationLine line;
+  line.timestamp = current_timestamp();
+  line.iteration = state_.iteration;
+  line.train_iters = config_.training.train_iters;
+  line.consumed_samples = state_.consumed_train_samples;
+  line.milliseconds_per_iteration = seconds * 1e3;
+  if (config_.training.log_throughput) {
+    line.tflops_per_gpu =
+        flops_of_step() / (seconds * 1e12 * static_cast<double>(backend_.world_size()));
+  }
+  line.learning_rate = schedule_->lr(state_.consumed_train_samples);
+  line.global_batch_size = config_.training.global_batch_size;
+  if (window_.good > 0) line.lm_loss = window_.loss_sum / static_cast<double>(window_.good);
+  line.grad_norm = last_grad_norm_;
+  if (config_.training.log_params_norm) line.params_norm = engine_->optimizer().parameter_norm();
+  line.skipped_iterations = window_.skipped;
+  line.nan_iterations = window_.nan;
+  if (speaker_) {
+    log::print_line(format_iteration_line(line));
+    const std::int64_t left = config_.training.train_iters - state_.iteration;
+    log::info("{:.0f} tokens/s, {} of {} iterations, about {} left",
+              window_.tokens / std::max(1e-9, window_.seconds()), state_.iteration,
+              config_.training.train_iters, format_duration(seconds * static_cast<double>(left)));
+  }
+  if (reset) window_ = Window{};
+}
+
+void Trainer::run_iteration() {
+  const std::vector<BatchMeta> batches = train_stream_->next();
+  const Timer timer;
+  const double lr = schedule_->lr(state_.consumed_train_samples);
+  const double weight_decay = schedule_->weight_decay(state_.consumed_train_samples);
+  const StepResult result = engine_->train_step(batches, lr, weight_decay);
+  ++state_.iteration;
+  state_.consumed_train_samples += config_.training.global_batch_size;
+  if (!result.skipped) ++state_.num_updates;
+  if (result.skipped) ++state_.skipped_iterations;
+  if (!result.finite) ++state_.nan_iterations;
+  PENTATRON_CHECK(
+      result.finite || !config_.training.check_for_nan_in_loss_and_grad, kData,
+      "iteration {}: the {} is {}; no update was made. Resume from the last checkpoint with a "
+      "lower --lr, "
+      "look at the data of samples {} to {}, or go on with --no-check-for-nan-in-loss-and-grad.",
+      state_.iteration, std::isfinite(result.loss) ? "gradient norm" : "loss",
+      std::isfinite(result.loss) ? result.grad_norm : result.loss,
+      state_.consumed_train_samples - config_.training.global_batch_size,
+      state_.consumed_train_samples - 1);
+  ++window_.all;
+  if (result.skipped) {
+    ++window_.skipped;
+  } else {
+    ++window_.good;
+    window_.loss_sum += result.loss;
+  }
+  if (!result.finite) ++window_.nan;
+  const double tokens =
+      static_cast<double>(config_.training.global_batch_size * config_.model.seq_length);
+  window_.tokens += tokens;
+  last_grad_norm_ = result.grad_norm;
+  report_.last_loss = result.loss;
+  if (metrics_) {
+    const double seconds = timer.seconds();
+    metrics_->write("train", state_.iteration,
+                    {{"consumed_samples", static_cast<double>(state_.consumed_train_samples)},
+                     {"lm_loss", result.loss},
+                     {"grad_norm", result.grad_norm},
+                     {"learning_rate", lr},
+                     {"weight_decay", weight_decay},
+                     {"valid_tokens", result.num_valid_tokens},
+                     {"seconds", seconds},
+                     {"tokens_per_second", tokens / std::max(1e-9, seconds)}});
+  }
+}
+
+void Trainer::evaluate(const std::string& where, const char* kind, datasets::DataSplit split) {
+  const datasets::GptDataset* part = data_->part(split);
+  if (part == nullptr || config_.training.eval_iters == 0) return;
+  const bool valid = split == datasets::DataSplit::kValid;
+  const Timer pause;
+  const std::int64_t consumed = valid ? state_.consumed_valid_samples : 0;
+  BatchStream stream(*part, config_, context_->group({"dp", "cp"}).rank(), consumed,
+                     engine_->policy());
+  double loss_sum = 0;
+  double count = 0;
+  for (std::int64_t i = 0; i < config_.training.eval_iters; ++i) {
+    const EvaluationResult result = engine_->evaluate(stream.next());
+    loss_sum += result.loss_sum;
+    count += result.num_valid_tokens;
+  }
+  if (valid) {
+    state_.consumed_valid_samples +=
+        config_.training.eval_iters * config_.training.global_batch_size;
+  }
+  const double loss = count > 0 ? loss_sum / count : 0.0;
+  if (speaker_) {
+    log::print_line(format_evaluation_block(where, loss));
+    metrics_->write(kind, state_.iteration, {{"lm_loss", loss}, {"valid_tokens", count}});
+  }
+  window_.excluded_seconds += pause.seconds();
+}
+
+void Trainer::save() {
+  if (config_.checkpoint.save.empty() || saved_iteration_ == state_.iteration) return;
+  const Timer pause;
+  save_engine(*engine_, state_, loaded_iteration_);
+  window_.excluded_seconds += pause.seconds();
+  saved_iteration_ = state_.iteration;
+}
+
+bool Trainer::should_exit() {
+  const config::TrainingConfig& t = config_.training;
+  if (t.exit_signal_handler && agree(hooks_.exit_signal_seen && hooks_.exit_signal_seen())) {
+    save();
+    say("[exiting program after receiving {}.] datetime: {}", t.exit_signal, current_datetime());
+    report_.exit_reason = "signal";
+    return true;
+  }
+  if (t.exit_duration_in_mins > 0) {
+    constexpr double kSecondsPerMinute = 60.0;
+    const double minutes =
+        (hooks_.seconds_before_start + since_start_.seconds()) / kSecondsPerMinute;
+    if (agree(minutes > t.exit_duration_in_mins)) {
+      save();
+      say("[exiting program after {} minutes] datetime: {}", minutes, current_datetime());
+      report_.exit_reason = "duration";
+      return true;
+    }
+  }
+  if (t.exit_interval > 0 && state_.iteration % t.exit_interval == 0) {
+    save();
+    say("[exiting program at iteration {}] datetime: {}", state_.iteration, current_datetime());
+    report_.exit_reason = "interval";
+    return true;
+  }
+  return false;
+}
+
+void Trainer::train() {
+  const config::TrainingConfig& t = config_.training;
+  if (state_.iteration >= t.train_iters) return;
+  train_stream_ = std::make_unique<BatchStream>(*data_->part(datasets::DataSplit::kTrain), config_,
+                                                context_->group({"dp", "cp"}).rank(),
+                                                state_.consumed_train_samples, engine_->policy());
+  window_ = Window{};
+  while (state_.iteration < t.train_iters) {
+    run_iteration();
+    const bool at_interval = state_.iteration % t.log_interval == 0;
+    if (at_interval || state_.iteration == first_iteration_) log_iteration(/*reset=*/at_interval);
+    const bool last = state_.iteration == t.train_iters;
+    if (t.eval_interval > 0 && state_.iteration % t.eval_interval == 0) {
+      evaluate(fmt::format("iteration {}", state_.iteration), "validation",
+               datasets::DataSplit::kValid);
+    }
+    const std::int64_t save_interval = config_.checkpoint.save_interval;
+    if (save_interval > 0 && state_.iteration % save_interval == 0) save();
+    if (!last && should_exit()) return;
+  }
+}
+
+TrainerReport Trainer::run() {
+  build();
+  load();
+  say("[before the start of training step] datetime: {}", current_datetime());
+  report_.exit_reason = "iterations";
+  if (!config_.training.skip_train) train();
+  if (report_.exit_reason == "iterations") {
+    say("[after training is done] datetime: {}", current_datetime());
+    if (!config_.training.skip_train) save();
+    const std::string at = fmt::format("iteration {} on ", state_.iteration);
+    evaluate(at + "validation set", "validation", datasets::DataSplit::kValid);
+    evaluate(at + "test set", "test", datasets::DataSplit::kTest);
+  }
+  report_.iteration = state_.iteration;
+  report_.consumed_samples = state_.consumed_train_samples;
+  return report_;
+}
+
+}  // namespace
+
+TrainerReport run_training(const config::RunConfig& config, comm::Backend& backend,
+                           const TrainerHooks& hooks) {
+  return Trainer(config, backend, hooks).run();
+}
+
+}  // namespace pentatron::training

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "pentatron/comm/backend.h"
+#include "pentatron/config/config.h"
+
+namespace pentatron::training {
+
+struct TrainerReport {
+  std::int64_t iteration = 0;
+  std::int64_t consumed_samples = 0;
+  double last_loss = 0;
+  std::string exit_reason;  // "iterations", "interval", "duration", "signal"
+};
+
+struct TrainerHooks {
+  // True once the exit signal has come to this process; polled once an iteration when
+  // --exit-signal-handler is set.
+  std::function<bool()> exit_signal_seen;
+  double seconds_before_start = 0;  // already spent on initialisation
+};
+
+// One rank's whole training run on the given backend: data, model, checkpoint, loop, evaluation,
+// exits. `config` has been through config::resolve with the launcher's world size; rank fields are
+// taken from the backend. Every rank of the world calls it with the same configuration.
+[[nodiscard]] TrainerReport run_training(const config::RunConfig& config, comm::Backend& backend,
+                                         const TrainerHooks& hooks);
+
+}  // namespace pentatron::training

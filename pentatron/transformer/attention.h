@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "pentatron/config/config.h"
+#include "pentatron/ops/rotary.h"
+#include "pentatron/parallel_layers/core_attention.h"
+#include "pentatron/parallel_layers/row_linear.h"
+
+namespace pentatron::transformer {
+
+using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
+
+// Multi-head (or grouped-query) causal self-attention with its projections: [tokens, hidden] ->
+// [tokens, hidden].
+class SelfAttention final : public nn::Module {
+ public:
+  // `rotary` null: no rotary embedding. `cache_layer`: place of this layer in the step's cache.
+  SelfAttention(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
+                const std::string& name, const config::ModelConfig& config, RotaryTablePtr rotary,
+                std::int64_t cache_layer);
+  [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
+
+ private:
+  std::int64_t head_dim_;
+  RotaryTablePtr rotary_;
+  parallel_layers::ColumnLinear& qkv_;
+  parallel_layers::CoreAttention& core_;
+  parallel_layers::RowLinear& projection_;
+};
+
+// Angles for every position of the model; null unless --position-embedding-type rope. Config error
+// for an odd number of rotated channels (--kv-channels, --rotary-percent).
+[[nodiscard]] RotaryTablePtr make_rotary(const config::ModelConfig& config,
+                                         const PrecisionPolicy& policy, Device device);
+
+}  // namespace pentatron::transformer

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/transformer/mlp.h"
+
+#include "pentatron/ops/activation.h"
+
+namespace pentatron::transformer {
+
+using parallel_layers::ColumnLinear;
+using parallel_layers::RowLinear;
+
+Mlp::Mlp(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
+         const std::string& name, const config::ModelConfig& config)
+    : swiglu_(config.swiglu),
+      fc1_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_fc1"))),
+      fc2_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_fc2"))) {}
+
+Tensor Mlp::forward(const Tensor& x_th, nn::StepContext& step) {
+  const Tensor hidden = fc1_.forward(x_th, step);
+  return fc2_.forward(swiglu_ ? ops::swiglu(hidden) : ops::gelu_tanh(hidden), step);
+}
+
+}  // namespace pentatron::transformer

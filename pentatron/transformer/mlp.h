@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "pentatron/config/config.h"
+#include "pentatron/parallel_layers/column_linear.h"
+#include "pentatron/parallel_layers/row_linear.h"
+
+namespace pentatron::transformer {
+
+// fc2(gelu(fc1 x)), or fc2(silu(gate x) * up x) with --swiglu: [tokens, hidden] -> [tokens,
+// hidden].
+class Mlp final : public nn::Module {
+ public:
+  Mlp(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
+      const std::string& name, const config::ModelConfig& config);
+  [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
+
+ private:
+  bool swiglu_;
+  parallel_layers::ColumnLinear& fc1_;
+  parallel_layers::RowLinear& fc2_;
+};
+
+}  // namespace pentatron::transformer

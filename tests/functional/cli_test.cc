@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/functional/tiny_run.h"
+
+// The program's face, and preprocess_data end to end.
+namespace pentatron::functional {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCommands[] = {
+    "pretrain_gpt", "launch", "preprocess_data", "inspect_dataset", "train_tokenizer", "generate",
+    "checkpoint",   "plot",   "options"};
+
+std::string without_last_newlines(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+// JSONL of documents of integers; more than one batch of lines for the workers.
+fs::path number_lines(int documents) {
+  const fs::path file = new_folder() / "numbers.jsonl";
+  std::string text;
+  for (int i = 0; i < documents; ++i) {
+    text += R"({"text": ")";
+    for (int k = 0; k < 5 + i % 23; ++k) text += std::to_string((i * 7 + k * 5) % 63) + " ";
+    text += "\", \"id\": " + std::to_string(i) + "}\n";
+  }
+  write_file(file, text);
+  return file;
+}
+
+std::vector<std::string> preprocess(const fs::path& input, const fs::path& prefix,
+                                    std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"preprocess_data", "--input",       input.string(),
+                                 "--output-prefix", prefix.string(), "--tokenizer-type",
+                                 "NullTokenizer",   "--vocab-size",  "63"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+}  // namespace
+
+TEST(Cli, HelpOfEveryCommand) {
+  const ProgramResult all = call({"--help"});
+  EXPECT_TRUE(all.ok()) << all.describe();
+  for (const char* command : kCommands) {
+    EXPECT_EQ(count(all.out, std::string("\n  ") + command + " "), 1U) << all.out;
+    const ProgramResult help = call({command, "--help"});
+    EXPECT_TRUE(help.ok()) << command << ": " << help.describe();
+    EXPECT_GT(help.out.size(), 100U) << command;
+    EXPECT_TRUE(help.err.empty()) << help.err;
+  }
+  EXPECT_GT(count(call({"pretrain_gpt", "--help", "optimizer"}).out, "--adam-beta2"), 0U);
+  EXPECT_GT(count(call({"pretrain_gpt", "--help", "--lr"}).out, "highest learning rate"), 0U);
+}
+
+TEST(Cli, Version) {
+  const ProgramResult version = call({"--version"});
+  EXPECT_TRUE(version.ok()) << version.describe();
+  EXPECT_TRUE(version.out.starts_with("pentatron ")) << version.out;
+  EXPECT_EQ(count(version.out, "\n"), 1U);
+}
+
+TEST(Cli, UnknownCommand) {
+  expect_refusal(call({"pretrain_gtp"}), 2, {"'pretrain_gtp'", "pretrain_gpt"});
+  const ProgramResult nothing = call({});
+  EXPECT_EQ(nothing.exit_code, 2) << nothing.describe();
+}
+
+TEST(Cli, UnknownOption) {
+  expect_refusal(call(base().with("--num-layer", 2).words("pretrain_gpt")), 2,
+                 {"unknown", "--num-layer", "did you mean --num-layers"});
+  expect_refusal(call({"generate", "--promt", "x"}), 2, {"--promt", "--prompt", "--load"});
+  expect_refusal(call({"checkpoint", "inspect"}), 2, {"FOLDER"});
+  expect_refusal(call({"checkpoint", "shred", new_folder().string()}), 2, {"shred", "verify"});
+  expect_refusal(call({"preprocess_data", "--workers"}), 2, {"--workers", "--input"});
+}
+
+TEST(Cli, CheckOptions) {
+  const ProgramResult good = call(base().with("--check-options").words("pretrain_gpt"));
+  EXPECT_TRUE(good.ok()) << good.describe();
+  EXPECT_EQ(count(good.out, "global batch 4 = micro batch 2 x data 1 x 2 accumulation steps"), 1U);
+  EXPECT_EQ(count(good.out, "] iteration "), 0U);
+  const ProgramResult bad = call(base()
+                                     .with("--check-options")
+                                     .with("--seq-length", 99)
+                                     .with("--num-attention-heads", 3)
+                                     .words("pretrain_gpt"));
+  EXPECT_EQ(bad.exit_code, 2) << bad.describe();
+  EXPECT_EQ(count(bad.out, "--seq-length 99"), 1U) << bad.out;
+  EXPECT_EQ(count(bad.out, "--num-attention-heads 3"), 1U) << bad.out;
+}
+
+TEST(Cli, OptionsAsMarkdown) {
+  const char* source = std::getenv("PENTATRON_SOURCE_DIR");
+  ASSERT_NE(source, nullptr);
+  const ProgramResult printed = call({"options", "--markdown"});
+  EXPECT_TRUE(printed.ok()) << printed.describe();
+  EXPECT_EQ(without_last_newlines(printed.out),
+            without_last_newlines(read_file(fs::path(source) / "docs" / "megatron_options.md")));
+}
+
+TEST(Cli, RefusedAndAlwaysSoOptions) {
+  const TinyRun always = train(base().with("--use-mcore-models").with("--manual-gc"));
+  EXPECT_EQ(count(always.program.err, "always so"), 1U) << always.program.err;
+  EXPECT_GE(count(always.program.err, "--use-mcore-models"), 1U) << always.program.err;
+  EXPECT_EQ(always.losses(), train(base()).losses());
+  const TinyRun planned = try_train(base().with("--num-experts", 4));
+  EXPECT_TRUE(planned.program.exit_code == 2 || planned.program.exit_code == 8)
+      << planned.program.describe();
+  EXPECT_GE(count(planned.program.err, "--num-experts"), 1U) << planned.program.err;
+}
+
+TEST(Cli, PlotDrawsTheCurve) {
+  const TinyRun run = train(base().with("--eval-iters", 1).with("--eval-interval", 1));
+  const fs::path picture = new_folder() / "loss.svg";
+  const ProgramResult drawn =
+      call({"plot", run.metrics_file.string(), "--output", picture.string()});
+  EXPECT_TRUE(drawn.ok()) << drawn.describe();
+  const std::string svg = read_file(picture);
+  EXPECT_EQ(count(svg, "<svg"), 1U);
+  EXPECT_EQ(count(svg, "</svg>"), 1U);
+}
+
+TEST(Preprocess, AnyNumberOfWorkersGivesTheSameBytes) {
+  const fs::path input = number_lines(6000);
+  const fs::path folder = new_folder();
+  const ProgramResult one = call(preprocess(input, folder / "one", {"--append-eod"}));
+  EXPECT_TRUE(one.ok()) << one.describe();
+  EXPECT_EQ(count(one.out, "6000 documents"), 1U) << one.out;
+  const ProgramResult three =
+      call(preprocess(input, folder / "three", {"--append-eod", "--workers", "3"}));
+  EXPECT_TRUE(three.ok()) << three.describe();
+  for (const std::string extension : {".bin", ".idx"}) {
+    const std::string bytes = read_file(folder / ("one_text_document" + extension));
+    EXPECT_FALSE(bytes.empty());
+    EXPECT_EQ(read_file(folder / ("three_text_document" + extension)), bytes) << extension;
+  }
+  const ProgramResult seen = call({"inspect_dataset", (folder / "one_text_document").string()});
+  EXPECT_EQ(count(seen.out, "documents: 6000 (0 empty)"), 1U) << seen.describe();
+  EXPECT_EQ(count(seen.out, "first tokens: 0 5 10 15 20 63 7 12"), 1U) << seen.out;
+}
+
+TEST(Preprocess, EndOfDocumentOnlyWhenAsked) {
+  const fs::path input = number_lines(10);
+  const fs::path folder = new_folder();
+  EXPECT_TRUE(call(preprocess(input, folder / "plain")).ok());
+  const ProgramResult seen = call({"inspect_dataset", (folder / "plain_text_document").string()});
+  EXPECT_EQ(count(seen.out, "first tokens: 0 5 10 15 20 7 12"), 1U) << seen.describe();
+}
+
+TEST(Preprocess, KeepsExistingOutputUnlessForced) {
+  const fs::path folder = new_folder();
+  const fs::path bin = folder / "out_text_document.bin";
+  EXPECT_TRUE(call(preprocess(number_lines(10), folder / "out")).ok());
+  const std::string before = read_file(bin);
+  const fs::path more = number_lines(20);
+  expect_refusal(call(preprocess(more, folder / "out")), 2, {bin.string(), "--force"});
+  EXPECT_EQ(read_file(bin), before);
+  EXPECT_TRUE(call(preprocess(more, folder / "out", {"--force"})).ok());
+  EXPECT_GT(read_file(bin).size(), before.size());
+}
+
+TEST(Preprocess, BadLinesStopOrAreCounted) {
+  const fs::path folder = new_folder();
+  const fs::path input = folder / "bad.jsonl";
+  write_file(input,
+             "{\"text\": \"1 2 3\"}\n{\"text\": \"4 5\n{\"other\": \"6\"}\n{\"text\": \"7 99\"}\n");
+  expect_refusal(call(preprocess(input, folder / "out")), 3, {input.string() + ":2:"});
+  EXPECT_FALSE(fs::exists(folder / "out_text_document.bin"));
+  EXPECT_FALSE(fs::exists(folder / "out_text_document.idx"));
+  const ProgramResult skipping = call(preprocess(input, folder / "out", {"--skip-bad-lines"}));
+  EXPECT_TRUE(skipping.ok()) << skipping.describe();
+  EXPECT_EQ(count(skipping.out, "1 documents, 3 tokens"), 1U) << skipping.out;
+  EXPECT_EQ(count(skipping.err, "3 of 4 lines were skipped as bad"), 1U) << skipping.err;
+}
+
+TEST(Preprocess, SeveralKeysGiveSeveralCorpora) {
+  const fs::path folder = new_folder();
+  write_file(folder / "two.jsonl",
+             "{\"a\": \"1 2 3\", \"b\": \"4\"}\n{\"a\": \"5\", \"b\": \"6 7\"}\n");
+  const ProgramResult made =
+      call(preprocess(folder / "two.jsonl", folder / "out", {"--json-keys", "a", "b"}));
+  EXPECT_TRUE(made.ok()) << made.describe();
+  const ProgramResult a = call({"inspect_dataset", (folder / "out_a_document").string()});
+  EXPECT_EQ(count(a.out, "first tokens: 1 2 3 5"), 1U) << a.describe();
+  const ProgramResult b = call({"inspect_dataset", (folder / "out_b_document").string()});
+  EXPECT_EQ(count(b.out, "first tokens: 4 6 7"), 1U) << b.describe();
+}
+
+TEST(Preprocess, TrainsOnWhatItWrote) {
+  const fs::path folder = new_folder();
+  EXPECT_TRUE(call(preprocess(number_lines(60), folder / "out", {"--append-eod"})).ok());
+  const TinyRun run = train(base().with("--data-path", (folder / "out_text_document").string()));
+  EXPECT_EQ(run.losses().size(), 3U);
+}
+
+}  // namespace pentatron::functional

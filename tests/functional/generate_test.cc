@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "tests/functional/tiny_run.h"
+
+// `pentatron generate` on a tiny checkpoint: of numbers (NullTokenizer) and of text (BPE).
+namespace pentatron::functional {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+// A Llama kind of model over tokens, steps 2 and 4 saved.
+fs::path numbers_model() {
+  static const fs::path folder = [] {
+    const fs::path made = new_folder();
+    const TinyRun run = train(saving(base()
+                                         .with("--position-embedding-type", "rope")
+                                         .with("--max-position-embeddings", 64)
+                                         .with("--num-attention-heads", 4)
+                                         .with("--group-query-attention")
+                                         .with("--num-query-groups", 2)
+                                         .with("--normalization", "RMSNorm")
+                                         .with("--train-iters", 4),
+                                     made, 2));
+    return made;
+  }();
+  return folder;
+}
+
+constexpr const char* kSentence = "the cat sat on the mat and the rat ran to the hat\n";
+
+// A model that has learnt one sentence by heart.
+fs::path text_model() {
+  static const fs::path folder = [] {
+    const fs::path made = new_folder();
+    std::string text;
+    std::string lines;
+    for (int i = 0; i < 60; ++i) {
+      text += kSentence;
+      lines += R"({"text": "the cat sat on the mat and the rat ran to the hat\n)";
+      lines += R"(the cat sat on the mat and the rat ran to the hat\n"})";
+      lines += "\n";
+    }
+    write_file(made / "text.txt", text);
+    write_file(made / "text.jsonl", lines);
+    EXPECT_TRUE(call({"train_tokenizer", "--input", (made / "text.txt").string(), "--vocab-size",
+                      "275", "--output", made.string()})
+                    .ok());
+    const std::string vocabulary = (made / "vocab.json").string();
+    const std::string merges = (made / "merges.txt").string();
+    EXPECT_TRUE(
+        call({"preprocess_data", "--input", (made / "text.jsonl").string(), "--output-prefix",
+              (made / "corpus").string(), "--tokenizer-type", "GPT2BPETokenizer", "--vocab-file",
+              vocabulary, "--merge-file", merges, "--append-eod"})
+            .ok());
+    const TinyRun run =
+        train(saving(base()
+                         .without("--vocab-size")
+                         .with("--tokenizer-type", "GPT2BPETokenizer")
+                         .with("--vocab-file", vocabulary)
+                         .with("--merge-file", merges)
+                         .with("--data-path", (made / "corpus_text_document").string())
+                         .with("--hidden-size", 32)
+                         .with("--seq-length", 32)
+                         .with("--max-position-embeddings", 64)
+                         .with("--init-method-std", "0.05")
+                         .with("--train-iters", 80),
+                     made / "checkpoints"));
+    EXPECT_LT(run.last_loss(), 0.5 * run.first_loss());
+    return made / "checkpoints";
+  }();
+  return folder;
+}
+
+ProgramResult generate(const fs::path& model, Words more) {
+  Words words{"generate", "--load", model.string(), "--threads", "1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return call(words);
+}
+
+// Token ids after the prompt "3 1 4".
+std::vector<int> tokens(Words more) {
+  Words words{"--prompt", "3 1 4", "--tokens", "--max-new-tokens", "20"};
+  words.insert(words.end(), more.begin(), more.end());
+  const ProgramResult result = generate(numbers_model(), words);
+  EXPECT_TRUE(result.ok()) << result.describe();
+  std::vector<int> ids;
+  std::istringstream text(result.out);
+  for (int id = 0; text >> id;) ids.push_back(id);
+  return ids;
+}
+
+std::string text_of(Words more) {
+  const ProgramResult result = generate(text_model(), std::move(more));
+  EXPECT_TRUE(result.ok()) << result.describe();
+  return result.out.substr(0, result.out.size() - 1);
+}
+
+}  // namespace
+
+TEST(Generate, SameWithAndWithoutCache) {
+  const std::vector<int> greedy = tokens({"--temperature", "0"});
+  EXPECT_GE(greedy.size(), 2U);
+  EXPECT_EQ(tokens({"--temperature", "0", "--no-kv-cache"}), greedy);
+  EXPECT_EQ(tokens({"--temperature", "0"}), greedy);
+  const Words drawn{"--temperature", "1.3", "--seed", "7"};
+  EXPECT_EQ(tokens({"--temperature", "1.3", "--seed", "7", "--no-kv-cache"}), tokens(drawn));
+}
+
+TEST(Generate, SamplingOptions) {
+  const std::vector<int> greedy = tokens({"--temperature", "0"});
+  EXPECT_EQ(tokens({"--top-k", "1"}), greedy);
+  EXPECT_EQ(tokens({"--top-p", "1e-9"}), greedy);
+  std::set<std::vector<int>> different;
+  for (const char* seed : {"1", "2", "3", "4"}) {
+    different.insert(tokens({"--temperature", "2", "--seed", seed}));
+  }
+  EXPECT_EQ(different.size(), 4U);
+  EXPECT_EQ(tokens({"--temperature", "2", "--seed", "1"}),
+            tokens({"--temperature", "2", "--seed", "1"}));
+  // Two likeliest tokens at every step: after one prompt, seeds give no third first token.
+  std::set<int> first;
+  for (int seed = 0; seed < 6; ++seed) {
+    const std::vector<int> ids =
+        tokens({"--temperature", "100", "--top-k", "2", "--seed", std::to_string(seed)});
+    if (!ids.empty()) first.insert(ids.front());
+  }
+  EXPECT_LE(first.size(), 2U);
+  const ProgramResult both =
+      generate(numbers_model(), {"--prompt", "3", "--top-k", "2", "--top-p", "0.5"});
+  expect_refusal(both, 2, {"--top-k 2", "--top-p 0.5"});
+  expect_refusal(generate(numbers_model(), {"--prompt", "3", "--temperature", "-1"}), 2,
+                 {"--temperature"});
+  expect_refusal(generate(numbers_model(), {"--prompt", "3", "--top-p", "1.5"}), 2,
+                 {"--top-p 1.5"});
+}
+
+TEST(Generate, LengthAndPrompt) {
+  EXPECT_LE(tokens({"--max-new-tokens", "5"}).size(), 5U);
+  for (const int id : tokens({"--temperature", "2"})) {
+    EXPECT_GE(id, 0);
+    EXPECT_LT(id, 63);  // 63 ends the text
+  }
+  expect_refusal(generate(numbers_model(), {"--prompt", "3", "--max-new-tokens", "64"}), 2,
+                 {"64", "--max-new-tokens"});
+  expect_refusal(generate(numbers_model(), {}), 2, {"--prompt", "--prompt-file"});
+  expect_refusal(generate(numbers_model(), {"--prompt", ""}), 2, {"prompt"});
+  expect_refusal(generate(numbers_model(), {"--prompt", "3 77"}), 3, {"77"});
+  const fs::path file = new_folder() / "prompt.txt";
+  write_file(file, "3 1 4");
+  const ProgramResult from_file = generate(
+      numbers_model(),
+      {"--prompt-file", file.string(), "--tokens", "--temperature", "0", "--max-new-tokens", "20"});
+  const ProgramResult direct =
+      generate(numbers_model(),
+               {"--prompt", "3 1 4", "--tokens", "--temperature", "0", "--max-new-tokens", "20"});
+  EXPECT_EQ(from_file.out, direct.out) << from_file.describe();
+}
+
+TEST(Generate, CheckpointStepAndPrecision) {
+  const std::vector<int> newest = tokens({"--temperature", "0"});
+  EXPECT_EQ(tokens({"--temperature", "0", "--ckpt-step", "4"}), newest);
+  const ProgramResult older =
+      generate(numbers_model(), {"--prompt", "3 1 4", "--ckpt-step", "2", "--max-new-tokens", "4"});
+  EXPECT_TRUE(older.ok()) << older.describe();
+  EXPECT_EQ(count(older.err, "from iteration 2"), 1U) << older.err;
+  expect_refusal(generate(numbers_model(), {"--prompt", "3", "--ckpt-step", "3"}), 7, {"3"});
+  EXPECT_EQ(tokens({"--temperature", "0", "--precision", "fp64"}), newest);
+}
+
+TEST(Generate, WritesWhatItLearnt) {
+  const std::string text =
+      text_of({"--prompt", "the cat sat", "--temperature", "0", "--max-new-tokens", "12"});
+  EXPECT_TRUE(text.starts_with("the cat sat on the mat")) << text;
+}
+
+TEST(Generate, StopsBeforeTheText) {
+  const Words common{"--prompt", "the cat sat", "--temperature", "0", "--max-new-tokens", "30"};
+  Words stopping = common;
+  stopping.insert(stopping.end(), {"--stop", "nowhere", " mat"});
+  const std::string whole = text_of(common);
+  const std::size_t at = whole.find(" mat");
+  ASSERT_NE(at, std::string::npos) << whole;
+  EXPECT_EQ(text_of(stopping), whole.substr(0, at));
+}
+
+}  // namespace pentatron::functional

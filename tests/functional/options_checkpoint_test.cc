@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/functional/tiny_run.h"
+
+// Each test fails when the program ignores the option that it is named after.
+namespace pentatron::functional {
+namespace {
+
+namespace fs = std::filesystem;
+using Iterations = std::vector<int>;
+
+// Two of four steps, saved.
+fs::path half_done() {
+  static const fs::path folder = [] {
+    const fs::path made = new_folder();
+    const TinyRun run =
+        train(saving(base().with("--train-iters", 4).with("--exit-interval", 2), made));
+    return made;
+  }();
+  return folder;
+}
+
+Options going_on() { return base().with("--train-iters", 4).with("--load", half_done().string()); }
+
+std::vector<int> steps_of(const TinyRun& run) {
+  const std::vector<double> numbers = run.series("train", "iteration");
+  return {numbers.begin(), numbers.end()};
+}
+
+std::vector<double> last_two(const std::vector<double>& values) {
+  return values.size() < 2 ? values : std::vector<double>(values.end() - 2, values.end());
+}
+
+}  // namespace
+
+TEST(Options, Save) {
+  const fs::path folder = new_folder() / "made" / "here";
+  const TinyRun run = train(saving(base(), folder));
+  EXPECT_EQ(saved_iterations(folder), (Iterations{3}));
+  EXPECT_EQ(read_file(folder / "latest_checkpointed_iteration.txt").substr(0, 1), "3");
+  EXPECT_EQ(count(run.program.out, "saving checkpoint at iteration       3 to " + folder.string()),
+            1U);
+  EXPECT_EQ(count(run.program.out, "  successfully saved checkpoint from iteration       3 to"),
+            1U);
+  const ProgramResult verified = call({"checkpoint", "verify", folder.string()});
+  EXPECT_TRUE(verified.ok()) << verified.describe();
+  const ProgramResult inspected = call({"checkpoint", "inspect", folder.string()});
+  EXPECT_TRUE(inspected.ok()) << inspected.describe();
+  EXPECT_GT(count(inspected.out, "embedding.word_embeddings.weight"), 0U) << inspected.out;
+}
+
+TEST(Options, Load) {
+  const TinyRun resumed = train(going_on());
+  const TinyRun whole = train(base().with("--train-iters", 4));
+  EXPECT_EQ(steps_of(resumed), (Iterations{3, 4}));
+  EXPECT_EQ(resumed.losses(), last_two(whole.losses()));
+  EXPECT_EQ(count(resumed.program.out, " loading distributed checkpoint from " +
+                                           half_done().string() + " at iteration 2"),
+            1U);
+}
+
+TEST(Options, SaveInterval) {
+  const fs::path folder = new_folder();
+  const TinyRun run = train(saving(base().with("--train-iters", 5), folder, 2));
+  EXPECT_EQ(saved_iterations(folder), (Iterations{2, 4, 5}));
+  const fs::path other = new_folder();
+  const TinyRun same = train(base()
+                                 .with("--train-iters", 5)
+                                 .with("--save", other.string())
+                                 .with("--persistent-save-interval", 3));
+  EXPECT_EQ(saved_iterations(other), (Iterations{3, 5}));
+}
+
+TEST(Options, SaveRetainInterval) {
+  const fs::path folder = new_folder();
+  const TinyRun run =
+      train(saving(base().with("--train-iters", 7).with("--save-retain-interval", 3), folder, 1));
+  EXPECT_EQ(saved_iterations(folder), (Iterations{3, 6, 7}));
+}
+
+TEST(Options, KeepCheckpoints) {
+  const fs::path folder = new_folder();
+  const TinyRun run =
+      train(saving(base().with("--train-iters", 5).with("--keep-checkpoints", 2), folder, 1));
+  EXPECT_EQ(saved_iterations(folder), (Iterations{4, 5}));
+  const fs::path all = new_folder();
+  const TinyRun kept = train(saving(base().with("--train-iters", 3), all, 1));
+  EXPECT_EQ(saved_iterations(all), (Iterations{1, 2, 3}));
+}
+
+TEST(Options, CkptStep) {
+  const fs::path folder = new_folder();
+  const Options four = base().with("--train-iters", 4);
+  const TinyRun first = train(saving(four, folder, 1));
+  const TinyRun again = train(four.with("--load", folder.string()).with("--ckpt-step", 1));
+  EXPECT_EQ(steps_of(again), (Iterations{2, 3, 4}));
+  EXPECT_EQ(last_two(again.losses()), last_two(first.losses()));
+  expect_refusal(try_train(four.with("--load", folder.string()).with("--ckpt-step", 9)).program, 7,
+                 {"9"});
+}
+
+TEST(Options, Finetune) {
+  const TinyRun tuned = train(going_on().with("--finetune"));
+  EXPECT_EQ(steps_of(tuned), (Iterations{1, 2, 3, 4}));
+  EXPECT_EQ(tuned.series("train", "consumed_samples"), (std::vector<double>{4, 8, 12, 16}));
+  // From the loaded weights, not from new ones.
+  EXPECT_NE(tuned.first_loss(), train(base()).first_loss());
+  // Other data are accepted.
+  const TinyRun other = train(going_on().with("--finetune").with("--data-path", corpus(1)));
+  EXPECT_EQ(steps_of(other).size(), 4U);
+}
+
+TEST(Options, NoLoadOptim) {
+  const TinyRun with = train(going_on());
+  const TinyRun without = train(going_on().with("--no-load-optim"));
+  EXPECT_EQ(steps_of(without), (Iterations{3, 4}));
+  EXPECT_EQ(without.first_loss(), with.first_loss());  // the same weights
+  EXPECT_NE(without.last_loss(), with.last_loss());    // updated without the old moments
+}
+
+TEST(Options, NoSaveOptim) {
+  const fs::path folder = new_folder();
+  const Options four = base().with("--train-iters", 4);
+  const TinyRun run =
+      train(saving(four.with("--exit-interval", 2).with("--no-save-optim"), folder));
+  for (const auto& [name, shape] : saved_shapes(folder, 2)) {
+    EXPECT_TRUE(name.starts_with("param/")) << name;
+  }
+  const Options again = four.with("--load", folder.string());
+  expect_refusal(try_train(again).program, 7, {"--no-load-optim"});
+  EXPECT_EQ(train(again.with("--no-load-optim")).losses(),
+            train(going_on().with("--no-load-optim")).losses());
+}
+
+TEST(Options, ExitOnMissingCheckpoint) {
+  const fs::path folder = new_folder();
+  const TinyRun refused = try_train(resuming(base(), folder).with("--exit-on-missing-checkpoint"));
+  expect_refusal(refused.program, 7, {folder.string(), "--exit-on-missing-checkpoint"});
+  EXPECT_TRUE(refused.losses().empty());
+  const TinyRun scratch = train(resuming(base(), folder));
+  EXPECT_EQ(scratch.losses(), train(base()).losses());
+}
+
+}  // namespace pentatron::functional

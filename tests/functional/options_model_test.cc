@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/functional/tiny_run.h"
+
+// Each test fails when the program ignores the option that it is named after.
+namespace pentatron::functional {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+using Shapes = std::map<std::string, Shape>;
+
+constexpr const char* kLayer = "param/decoder.layers.0.";
+
+Shapes shapes_of(const Options& options) {
+  const std::filesystem::path folder = new_folder();
+  const TinyRun run = train(saving(options.with("--train-iters", 1), folder));
+  return saved_shapes(folder, 1);
+}
+
+Shape shape(const Shapes& shapes, const std::string& name) {
+  const auto found = shapes.find(name);
+  return found == shapes.end() ? Shape{} : found->second;
+}
+
+Shape in_layer(const Shapes& shapes, const std::string& name) {
+  return shape(shapes, kLayer + name);
+}
+
+}  // namespace
+
+TEST(Options, ModelShape) {
+  const Shapes plain = shapes_of(base());
+  EXPECT_EQ(shape(plain, "param/embedding.word_embeddings.weight"), (Shape{64, 16}));
+  EXPECT_EQ(shape(plain, "param/embedding.position_embeddings.weight"), (Shape{16, 16}));
+  EXPECT_EQ(in_layer(plain, "self_attention.linear_qkv.q.weight"), (Shape{16, 16}));
+  EXPECT_EQ(in_layer(plain, "mlp.linear_fc1.weight"), (Shape{64, 16}));
+  EXPECT_EQ(in_layer(plain, "mlp.linear_fc2.bias"), (Shape{16}));
+  EXPECT_EQ(in_layer(plain, "input_layernorm.bias"), (Shape{16}));
+  EXPECT_TRUE(plain.contains("param/decoder.layers.1.mlp.linear_fc1.weight"));
+  EXPECT_FALSE(plain.contains("param/decoder.layers.2.mlp.linear_fc1.weight"));
+  EXPECT_FALSE(plain.contains("param/output_layer.weight"));
+
+  const Shapes deep = shapes_of(base().with("--num-layers", 3));
+  EXPECT_TRUE(deep.contains("param/decoder.layers.2.mlp.linear_fc1.weight"));
+  const Shapes wide = shapes_of(base().with("--hidden-size", 32));
+  EXPECT_EQ(shape(wide, "param/embedding.word_embeddings.weight"), (Shape{64, 32}));
+  EXPECT_EQ(in_layer(wide, "mlp.linear_fc1.weight"), (Shape{128, 32}));
+  const Shapes positions = shapes_of(base().with("--max-position-embeddings", 20));
+  EXPECT_EQ(shape(positions, "param/embedding.position_embeddings.weight"), (Shape{20, 16}));
+  const Shapes ffn = shapes_of(base().with("--ffn-hidden-size", 24));
+  EXPECT_EQ(in_layer(ffn, "mlp.linear_fc1.weight"), (Shape{24, 16}));
+  const Shapes channels = shapes_of(base().with("--kv-channels", 12));
+  EXPECT_EQ(in_layer(channels, "self_attention.linear_qkv.q.weight"), (Shape{24, 16}));
+  EXPECT_EQ(in_layer(channels, "self_attention.linear_proj.weight"), (Shape{16, 24}));
+
+  const Options four_heads = base().with("--num-attention-heads", 4);
+  EXPECT_NE(train(four_heads).first_loss(), train(base()).first_loss());
+  const Options grouped = four_heads.with("--group-query-attention");
+  EXPECT_EQ(in_layer(shapes_of(grouped), "self_attention.linear_qkv.k.weight"), (Shape{4, 16}));
+  const Shapes groups = shapes_of(grouped.with("--num-query-groups", 2));
+  EXPECT_EQ(in_layer(groups, "self_attention.linear_qkv.q.weight"), (Shape{16, 16}));
+  EXPECT_EQ(in_layer(groups, "self_attention.linear_qkv.v.weight"), (Shape{8, 16}));
+
+  const Shapes untied = shapes_of(base().with("--untie-embeddings-and-output-weights"));
+  EXPECT_EQ(shape(untied, "param/output_layer.weight"), (Shape{64, 16}));
+  const Shapes rms = shapes_of(base().with("--normalization", "RMSNorm"));
+  EXPECT_EQ(in_layer(rms, "input_layernorm.weight"), (Shape{16}));
+  EXPECT_FALSE(rms.contains("param/decoder.layers.0.input_layernorm.bias"));
+  const Shapes gated = shapes_of(base().with("--swiglu").with("--ffn-hidden-size", 24));
+  EXPECT_EQ(in_layer(gated, "mlp.linear_fc1.gate.weight"), (Shape{24, 16}));
+  EXPECT_EQ(in_layer(gated, "mlp.linear_fc1.up.weight"), (Shape{24, 16}));
+  const Options unbiased = base().with("--disable-bias-linear");
+  const Shapes without = shapes_of(unbiased);
+  EXPECT_FALSE(without.contains("param/decoder.layers.0.mlp.linear_fc2.bias"));
+  EXPECT_FALSE(without.contains("param/decoder.layers.0.self_attention.linear_qkv.q.bias"));
+  const Shapes qkv = shapes_of(unbiased.with("--add-qkv-bias"));
+  EXPECT_FALSE(qkv.contains("param/decoder.layers.0.mlp.linear_fc2.bias"));
+  EXPECT_EQ(in_layer(qkv, "self_attention.linear_qkv.q.bias"), (Shape{16}));
+}
+
+TEST(Options, SeqLength) {
+  EXPECT_EQ(train(base()).series("train", "valid_tokens").front(), 4 * 16);
+  EXPECT_EQ(train(base().with("--seq-length", 8)).series("train", "valid_tokens").front(), 4 * 8);
+}
+
+TEST(Options, NormEpsilon) {
+  EXPECT_NE(train(base().with("--norm-epsilon", "1e-1")).first_loss(), train(base()).first_loss());
+  EXPECT_EQ(train(base().with("--norm-epsilon", "1e-5")).first_loss(), train(base()).first_loss());
+}
+
+TEST(Options, PositionEmbeddingType) {
+  const double learned = train(base()).first_loss();
+  const Options rope = base().with("--position-embedding-type", "rope");
+  const Options none = base().with("--position-embedding-type", "none");
+  EXPECT_NE(train(rope).first_loss(), learned);
+  EXPECT_NE(train(none).first_loss(), learned);
+  EXPECT_NE(train(none).first_loss(), train(rope).first_loss());
+  EXPECT_FALSE(shapes_of(rope).contains("param/embedding.position_embeddings.weight"));
+  EXPECT_FALSE(shapes_of(none).contains("param/embedding.position_embeddings.weight"));
+}
+
+TEST(Options, RotaryBase) {
+  const Options rope = base().with("--position-embedding-type", "rope");
+  EXPECT_NE(train(rope.with("--rotary-base", 100)).first_loss(), train(rope).first_loss());
+  EXPECT_EQ(train(rope.with("--rotary-base", 10000)).first_loss(), train(rope).first_loss());
+}
+
+TEST(Options, RotaryPercent) {
+  const Options rope = base().with("--position-embedding-type", "rope");
+  EXPECT_NE(train(rope.with("--rotary-percent", "0.5")).first_loss(), train(rope).first_loss());
+}
+
+// Dropout changes training, the same way in every run, and leaves evaluation alone.
+namespace {
+void expect_dropout(const std::string& option) {
+  const Options with = base().with(option, "0.3");
+  const TinyRun dropped = train(with);
+  EXPECT_NE(dropped.first_loss(), train(base()).first_loss());
+  EXPECT_NE(dropped.first_loss(), train(base().with(option, "0.1")).first_loss());
+  EXPECT_EQ(dropped.losses(), train(with.with("--num-workers", 1)).losses());
+  const Options only_evaluate = base().with("--skip-train").with("--eval-iters", 1);
+  const std::vector<double> plain = train(only_evaluate).series("validation", "lm_loss");
+  ASSERT_EQ(plain.size(), 1U);
+  EXPECT_EQ(train(only_evaluate.with(option, "0.3")).series("validation", "lm_loss"), plain);
+}
+}  // namespace
+
+TEST(Options, HiddenDropout) { expect_dropout("--hidden-dropout"); }
+
+TEST(Options, AttentionDropout) { expect_dropout("--attention-dropout"); }
+
+TEST(Options, InitMethodStd) {
+  // Without any weight all tokens are equally likely.
+  const double uniform = train(base().with("--init-method-std", "0")).first_loss();
+  EXPECT_NEAR(uniform, std::log(64.0), 1e-5);
+  const double small = train(base().with("--init-method-std", "0.02")).first_loss();
+  EXPECT_NEAR(small, std::log(64.0), 0.05);
+  EXPECT_NE(small, uniform);
+  EXPECT_GT(std::abs(train(base()).first_loss() - std::log(64.0)), 0.1);
+}
+
+TEST(Options, Seed) {
+  EXPECT_NE(train(base().with("--seed", 1)).first_loss(), train(base()).first_loss());
+  EXPECT_EQ(train(base().with("--seed", 1234)).losses(), train(base()).losses());
+}
+
+TEST(Options, ResetPositionIds) {
+  EXPECT_NE(train(base().with("--reset-position-ids")).first_loss(), train(base()).first_loss());
+}
+
+TEST(Options, ResetAttentionMask) {
+  const double reset = train(base().with("--reset-attention-mask")).first_loss();
+  EXPECT_NE(reset, train(base()).first_loss());
+  EXPECT_NE(reset, train(base().with("--reset-position-ids")).first_loss());
+}
+
+TEST(Options, EodMaskLoss) {
+  const TinyRun masked = train(base().with("--eod-mask-loss"));
+  const std::vector<double> valid = masked.series("train", "valid_tokens");
+  ASSERT_EQ(valid.size(), 3U);
+  // Documents are 6 to 25 tokens long: four samples of 16 tokens hold some ends, never all ends.
+  for (const double tokens : valid) {
+    EXPECT_LT(tokens, 4 * 16);
+    EXPECT_GT(tokens, 4 * 10);
+  }
+  EXPECT_NE(masked.first_loss(), train(base()).first_loss());
+}
+
+}  // namespace pentatron::functional

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "tests/functional/tiny_run.h"
+
+// Each test fails when the program ignores the option that it is named after. Learning rates are
+// compared with the published formulas (r: share of the decay that is done).
+namespace pentatron::functional {
+namespace {
+
+using Numbers = std::vector<double>;
+
+constexpr double kLr = 1e-2;
+
+Numbers rates(const Options& options) { return train(options).series("train", "learning_rate"); }
+
+void expect_near(const Numbers& found, const Numbers& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found[i], expected[i], 1e-12) << "step " << i + 1;
+  }
+}
+
+Options decaying(const std::string& style) {
+  return base().with("--lr-decay-style", style).with("--train-iters", 4);
+}
+
+// The length of the run in samples: 4 steps of 4.
+Options in_samples(const Options& options) {
+  return options.without("--train-iters").with("--train-samples", 16);
+}
+
+std::size_t tensors_of_kind(const Options& options, const std::string& kind) {
+  const std::filesystem::path folder = new_folder();
+  const TinyRun run = train(saving(options.with("--train-iters", 1), folder));
+  std::size_t found = 0;
+  for (const auto& [name, shape] : saved_shapes(folder, 1)) {
+    if (name.starts_with(kind + "/")) ++found;
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST(Options, Optimizer) {
+  const Options sgd = base().with("--optimizer", "sgd");
+  EXPECT_GT(tensors_of_kind(base(), "exp_avg_sq"), 0U);
+  EXPECT_EQ(tensors_of_kind(base(), "momentum"), 0U);
+  EXPECT_EQ(tensors_of_kind(sgd, "exp_avg_sq"), 0U);
+  EXPECT_GT(tensors_of_kind(sgd, "momentum"), 0U);
+  EXPECT_EQ(train(sgd).first_loss(), train(base()).first_loss());
+  EXPECT_NE(train(sgd).last_loss(), train(base()).last_loss());
+}
+
+TEST(Options, LearningRate) {
+  expect_near(rates(base()), {kLr, kLr, kLr});
+  expect_near(rates(base().with("--lr", "0.02")), {0.02, 0.02, 0.02});
+  EXPECT_NE(train(base().with("--lr", "0.02")).last_loss(), train(base()).last_loss());
+}
+
+TEST(Options, MinLr) {
+  const Options options = decaying("linear").with("--lr-decay-iters", 2);
+  expect_near(rates(options), {kLr, kLr / 2, 0, 0});
+  expect_near(rates(options.with("--min-lr", "0.002")), {kLr, 0.006, 0.002, 0.002});
+}
+
+TEST(Options, LrDecayStyle) {
+  expect_near(rates(decaying("constant")), {kLr, kLr, kLr, kLr});
+  expect_near(rates(decaying("linear")), {kLr, kLr * 0.75, kLr * 0.5, kLr * 0.25});
+  Numbers cosine;
+  for (int i = 0; i < 4; ++i) {
+    cosine.push_back(kLr * 0.5 * (1 + std::cos(std::numbers::pi * i / 4)));
+  }
+  expect_near(rates(decaying("cosine")), cosine);
+  const Numbers root = rates(decaying("inverse-square-root").with("--lr-warmup-iters", 1));
+  // Four samples of warm-up; then lr sqrt(4 / n) at n = 4, 8, 12 samples.
+  expect_near(root, {0, kLr, kLr * std::sqrt(4.0 / 8), kLr * std::sqrt(4.0 / 12)});
+}
+
+TEST(Options, LrDecayIters) {
+  expect_near(rates(decaying("linear").with("--lr-decay-iters", 8)),
+              {kLr, kLr * 0.875, kLr * 0.75, kLr * 0.625});
+}
+
+TEST(Options, LrDecaySamples) {
+  expect_near(rates(in_samples(decaying("linear"))), {kLr, kLr * 0.75, kLr * 0.5, kLr * 0.25});
+  expect_near(rates(in_samples(decaying("linear")).with("--lr-decay-samples", 32)),
+              {kLr, kLr * 0.875, kLr * 0.75, kLr * 0.625});
+}
+
+TEST(Options, LrWarmup) {
+  const Options options = decaying("constant");
+  expect_near(rates(options.with("--lr-warmup-iters", 2)), {0, kLr / 2, kLr, kLr});
+  expect_near(rates(options.with("--lr-warmup-fraction", "0.5")), {0, kLr / 2, kLr, kLr});
+  expect_near(rates(options.with("--lr-warmup-iters", 2).with("--lr-warmup-init", "0.004")),
+              {0.004, 0.007, kLr, kLr});
+  expect_near(rates(in_samples(options).with("--lr-warmup-samples", 8)), {0, kLr / 2, kLr, kLr});
+}
+
+TEST(Options, WeightDecay) {
+  const Options heavy = base().with("--weight-decay", "1.0");
+  EXPECT_EQ(train(base()).series("train", "weight_decay"), (Numbers{0.01, 0.01, 0.01}));
+  EXPECT_EQ(train(heavy).series("train", "weight_decay"), (Numbers{1, 1, 1}));
+  EXPECT_EQ(train(heavy).first_loss(), train(base()).first_loss());
+  EXPECT_NE(train(heavy).last_loss(), train(base()).last_loss());
+}
+
+TEST(Options, AdamConstants) {
+  const double usual = train(base()).last_loss();
+  EXPECT_NE(train(base().with("--adam-beta1", "0.5")).last_loss(), usual);
+  EXPECT_NE(train(base().with("--adam-beta2", "0.5")).last_loss(), usual);
+  EXPECT_NE(train(base().with("--adam-eps", "1e-2")).last_loss(), usual);
+  EXPECT_EQ(train(base().with("--adam-beta1", "0.9")).last_loss(), usual);
+}
+
+TEST(Options, SgdMomentum) {
+  const Options sgd = base().with("--optimizer", "sgd");
+  EXPECT_NE(train(sgd.with("--sgd-momentum", "0.1")).last_loss(), train(sgd).last_loss());
+  EXPECT_EQ(train(sgd.with("--sgd-momentum", "0.9")).last_loss(), train(sgd).last_loss());
+}
+
+TEST(Options, ClipGrad) {
+  const Options sgd = base().with("--optimizer", "sgd").with("--lr", "1e-1");
+  const TinyRun open = train(sgd.with("--clip-grad", "0"));
+  const TinyRun clipped = train(sgd.with("--clip-grad", "0.1"));
+  const TinyRun stopped = train(sgd.with("--clip-grad", "1e-9"));
+  ASSERT_GT(open.series("train", "grad_norm").at(0), 0.5);
+  EXPECT_EQ(clipped.first_loss(), open.first_loss());
+  EXPECT_NE(clipped.last_loss(), open.last_loss());
+  EXPECT_NE(clipped.last_loss(), stopped.last_loss());
+  // The norm is that before clipping.
+  EXPECT_EQ(clipped.series("train", "grad_norm").at(0), open.series("train", "grad_norm").at(0));
+}
+
+TEST(Options, SchedulerOnResume) {
+  const std::filesystem::path folder = new_folder();
+  const Options run = base().with("--train-iters", 4);
+  const TinyRun first = train(saving(run.with("--exit-interval", 2), folder));
+  const Options changed = run.with("--load", folder.string()).with("--lr", "0.005");
+  expect_refusal(try_train(changed).program, 7, {"max_lr", "0.01", "0.005", "--override-opt"});
+  expect_near(rates(changed.with("--override-opt_param-scheduler")), {0.005, 0.005});
+  expect_near(rates(changed.with("--override-opt-param-scheduler")), {0.005, 0.005});
+  expect_near(rates(changed.with("--use-checkpoint-opt_param-scheduler")), {kLr, kLr});
+  expect_near(rates(changed.with("--use-checkpoint-opt-param-scheduler")), {kLr, kLr});
+}
+
+}  // namespace pentatron::functional

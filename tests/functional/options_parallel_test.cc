@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/functional/tiny_run.h"
+
+// Each test fails when the program ignores the option that it is named after.
+namespace pentatron::functional {
+namespace {
+
+constexpr double kFp32 = 1e-5;
+constexpr double kFp64 = 1e-12;
+
+Options on_threads(const Options& options, int ranks) {
+  return options.with("--distributed-backend", "threads").with("--world-size", ranks);
+}
+
+Options four_heads() { return base().with("--num-attention-heads", 4); }
+
+nlohmann::json layout_of(const Options& options) {
+  const std::filesystem::path folder = new_folder();
+  const TinyRun run = train(saving(options.with("--train-iters", 1), folder));
+  return manifest(folder, 1).value("layout", nlohmann::json::object());
+}
+
+int axis(const nlohmann::json& layout, const char* name) {
+  return layout.value("axes", nlohmann::json::object()).value(name, 0);
+}
+
+}  // namespace
+
+TEST(Options, Layout) {
+  const Options tp = on_threads(four_heads(), 2).with("--tensor-model-parallel-size", 2);
+  const Options pp = on_threads(four_heads(), 2).with("--pipeline-model-parallel-size", 2);
+  const Options sp = tp.with("--sequence-parallel");
+  for (const Options& layout : {tp, pp, sp}) {
+    expect_same_losses(train(layout), train(four_heads()), kFp32);
+    expect_same_losses(train(layout.with("--fp64")), train(four_heads().with("--fp64")), kFp64);
+  }
+  EXPECT_EQ(axis(layout_of(four_heads()), "tp"), 1);
+  EXPECT_EQ(axis(layout_of(tp), "tp"), 2);
+  EXPECT_EQ(axis(layout_of(tp), "pp"), 1);
+  EXPECT_EQ(axis(layout_of(pp), "pp"), 2);
+  EXPECT_EQ(axis(layout_of(pp), "tp"), 1);
+  EXPECT_FALSE(layout_of(tp).value("sequence_parallel", true));
+  EXPECT_TRUE(layout_of(sp).value("sequence_parallel", false));
+}
+
+TEST(Options, DistributedOptimizer) {
+  const Options replicated = on_threads(base(), 2);
+  const Options sharded = replicated.with("--use-distributed-optimizer");
+  expect_same_losses(train(sharded), train(base()), kFp32);
+  const auto files_of_moments = [](const Options& options) {
+    const std::filesystem::path folder = new_folder();
+    const TinyRun run = train(saving(options.with("--train-iters", 1), folder));
+    std::set<std::string> files;
+    const nlohmann::json all = manifest(folder, 1);
+    for (const auto& tensor : all.value("tensors", nlohmann::json::array())) {
+      if (!tensor.at("name").get<std::string>().starts_with("exp_avg/")) continue;
+      for (const auto& slice : tensor.at("slices")) files.insert(slice.at("file"));
+    }
+    return files.size();
+  };
+  EXPECT_EQ(files_of_moments(replicated), 1U);
+  EXPECT_EQ(files_of_moments(sharded), 2U);
+}
+
+TEST(Options, DistributedBackend) {
+  EXPECT_EQ(layout_of(on_threads(base(), 2)).value("backend", ""), "threads");
+  const TinyRun gloo = try_train(base().with("--world-size", 2));
+  expect_refusal(gloo.program, 2, {"--world-size 2", "pentatron launch"});
+  const TinyRun fake = try_train(on_threads(base(), 2).with("--distributed-backend", "fake"));
+  expect_refusal(fake.program, 8, {"--distributed-backend fake"});
+  const TinyRun nccl = try_train(base().with("--distributed-backend", "nccl"));
+  EXPECT_NE(nccl.program.exit_code, 0);
+  EXPECT_NE(nccl.program.err.find("nccl"), std::string::npos) << nccl.program.describe();
+}
+
+TEST(Options, WorldSizeThreads) {
+  EXPECT_EQ(axis(layout_of(on_threads(base(), 2)), "dp"), 2);
+  EXPECT_EQ(axis(layout_of(on_threads(base(), 1)), "dp"), 1);
+  // Without a global batch size each data-parallel rank adds a micro-batch to the step.
+  const Options free = base().without("--global-batch-size");
+  EXPECT_EQ(train(on_threads(free, 1)).series("train", "consumed_samples").front(), 2);
+  EXPECT_EQ(train(on_threads(free, 2)).series("train", "consumed_samples").front(), 4);
+}
+
+TEST(Options, CpuThreadsPerRank) {
+  // Products of a vocabulary of 16,384 rows are shared among the threads of the library.
+  const auto most_threads = [](int asked) {
+    std::int64_t most = 0;
+    const TinyRun run = try_train(
+        base().with("--make-vocab-size-divisible-by", 16384).with("--cpu-threads-per-rank", asked),
+        {.observe = [&most](const RunningProgram& program) {
+          most = std::max(most, process_status(program.pid, "Threads"));
+        }});
+    EXPECT_TRUE(run.program.ok()) << run.program.describe();
+    return most;
+  };
+  const std::int64_t one = most_threads(1);
+  EXPECT_GE(one, 1);
+  EXPECT_EQ(most_threads(3), one + 2);
+}
+
+}  // namespace pentatron::functional

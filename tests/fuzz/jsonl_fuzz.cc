@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// clang-format off
+// sources: pentatron/datasets/jsonl.cc
+// libs: simdjson fmt
+// clang-format on
+//
+// Any bytes as a line of a JSONL corpus: a problem with a column inside the line, or valid texts
+// for every key.
+#include <simdjson.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "pentatron/datasets/jsonl.h"
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace pentatron::datasets;
+  static JsonlParser parser({"a", "text"});
+  const std::string_view line(reinterpret_cast<const char*>(data), size);
+  if (is_blank(line)) return 0;
+  if (const auto problem = parser.parse(line)) {
+    require(problem->column >= 1 && problem->column <= static_cast<std::int64_t>(size) + 1);
+    require(!problem->message.empty());
+    return 0;
+  }
+  for (const auto& texts : parser.texts()) {
+    for (const std::string_view text : texts) {
+      require(simdjson::validate_utf8(text.data(), text.size()));
+    }
+  }
+  return 0;
+}

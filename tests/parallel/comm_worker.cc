@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of the process tests of comm/: comm_worker MODE [FOLDER], started by comm_test through
+// launch() with the launcher's variables. Exit code 0 means that this rank saw what it should see;
+// what went wrong stands in FOLDER/rank<N>.txt and on stderr.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "pentatron/base/env.h"
+#include "pentatron/base/error.h"
+#include "pentatron/comm/backend.h"
+#include "pentatron/comm/conformance_test.h"
+
+namespace pentatron::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+GlooOptions options_from_environment() {
+  GlooOptions options;
+  options.rank = env_int("RANK").value();
+  options.world_size = env_int("WORLD_SIZE").value();
+  options.master_addr = env_string("MASTER_ADDR").value();
+  options.master_port = env_int("MASTER_PORT").value();
+  options.timeout = std::chrono::milliseconds(env_int("COMM_WORKER_TIMEOUT_MS").value_or(60'000));
+  return options;
+}
+
+void write_result(const std::string& folder, std::int64_t rank, const std::string& text) {
+  std::ofstream(folder + "/rank" + std::to_string(rank) + ".txt") << text << '\n';
+}
+
+// Rank 1 fails in the named way while its peers wait for it; they must get a kComm error soon, and
+// say so in their file.
+int failing_peer(const std::string& mode, const std::string& folder) {
+  ::signal(SIGTERM,
+           SIG_IGN);  // the launcher ends us when rank 1 dies; first we want to see the error
+  const GlooOptions options = options_from_environment();
+  const auto backend = make_gloo_backend(options);
+  std::vector<std::int64_t> everyone;
+  for (std::int64_t rank = 0; rank < options.world_size; ++rank) everyone.push_back(rank);
+  const auto group = backend->make_group(everyone, "all");
+  all_reduce(*group, tensor::ones({4}, DType::Float));
+  if (options.rank == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (mode == "kill") ::raise(SIGKILL);
+    backend->poison("a planted error in rank 1");
+    if (mode == "poison") {  // stays alive: its sockets remain open
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+    }
+    return 3;
+  }
+  const auto begin = Clock::now();
+  try {
+    if (mode == "poison" && options.rank == 2) {
+      const Tensor t = tensor::ones({4}, DType::Float);
+      group->recv(t, 1)->wait();
+    } else {
+      all_reduce(*group, tensor::ones({4}, DType::Float));
+    }
+    write_result(folder, options.rank, "no error");
+  } catch (const Error& error) {
+    const std::chrono::duration<double> seconds = Clock::now() - begin;
+    write_result(folder, options.rank,
+                 fmt::format("{} after {:.2f} s: {}", to_string(error.kind()), seconds.count(),
+                             error.what()));
+    backend->poison(error.what());
+    return exit_code(error.kind());
+  }
+  return 1;
+}
+
+int run_mode(const std::string& mode, const std::string& folder) {
+  if (mode == "kill" || mode == "throw" || mode == "poison") return failing_peer(mode, folder);
+  if (mode == "exit") return static_cast<int>(env_int("RANK").value() == 1 ? 7 : 0);
+  if (mode == "sleep") {
+    write_result(folder, env_int("RANK").value(), std::to_string(::getpid()));
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+    return 0;
+  }
+  if (mode == "stubborn") {  // rank 0 fails, rank 1 ignores SIGTERM
+    if (env_int("RANK").value() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return 9;
+    }
+    ::signal(SIGTERM, SIG_IGN);
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+    return 0;
+  }
+  const auto backend = make_gloo_backend(options_from_environment());
+  conformance::run(*backend);
+  backend->shutdown();
+  return 0;
+}
+
+}  // namespace
+}  // namespace pentatron::comm
+
+int main(int argc, char** argv) {
+  try {
+    return pentatron::comm::run_mode(argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "");
+  } catch (const pentatron::Error& error) {
+    std::fprintf(stderr, "comm_worker: %s\n", error.what());
+    return pentatron::exit_code(error.kind());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "comm_worker: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/parallel/parity_case.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "pentatron/base/philox.h"
+#include "pentatron/comm/backend.h"
+#include "pentatron/config/validate.h"
+#include "pentatron/datasets/data_loader.h"
+#include "pentatron/datasets/gpt_sample.h"
+#include "pentatron/training/data.h"
+#include "pentatron/training/engine.h"
+
+namespace pentatron::parity {
+namespace {
+
+constexpr std::int64_t kSequence = 16;
+constexpr std::int64_t kVocabulary =
+    61;  // not a multiple of anything: padding rows exist in every layout
+constexpr std::int64_t kGlobalBatch = 8;
+constexpr std::uint64_t kDataStream = 77;
+
+// Samples of two documents each (the cut moves), with masks that differ from row to row, one sample
+// wholly masked.
+class SyntheticSource final : public datasets::SampleSource {
+ public:
+  [[nodiscard]] std::int64_t num_samples() const override { return 64; }
+  [[nodiscard]] std::int64_t sequence_length() const override { return kSequence; }
+  [[nodiscard]] datasets::GptSample sample(std::int64_t i) const override {
+    datasets::GptSample sample;
+    const std::int64_t cut = 3 + i % 10;
+    for (std::int64_t t = 0; t < kSequence; ++t) {
+      const auto key = static_cast<std::uint64_t>(i * (kSequence + 1) + t);
+      const auto token = [](std::uint64_t k) {
+        return static_cast<std::int64_t>(philox_uniform(1, kDataStream, k) * kVocabulary);
+      };
+      sample.tokens.push_back(token(key));
+      sample.labels.push_back(token(key + 1));
+      const bool masked = i % 7 == 5 || t == cut - 1 || (i % 3 == 1 && t % 4 != 0);
+      sample.loss_mask.push_back(masked ? 0 : 1);
+      sample.position_ids.push_back(t < cut ? t : t - cut);
+    }
+    sample.attention_lengths = {static_cast<std::int32_t>(cut),
+                                static_cast<std::int32_t>(kSequence - cut)};
+    return sample;
+  }
+};
+
+std::vector<BatchMeta> micro_batches(const Layout& layout, std::int64_t dp_rank, int step,
+                                     const PrecisionPolicy& policy) {
+  const SyntheticSource source;
+  const datasets::GlobalBatchPlan plan(kGlobalBatch, layout.micro_batch_size, layout.dp);
+  std::vector<BatchMeta> batches;
+  for (std::int64_t m = 0; m < plan.num_micro_batches(); ++m) {
+    batches.push_back(training::to_batch_meta(
+        datasets::make_batch(source, plan.sample_ids(step * kGlobalBatch, dp_rank, m)), policy));
+  }
+  return batches;
+}
+
+Outcome run_rank(const CaseOptions& options, const Layout& layout, comm::Backend& backend) {
+  const config::RunConfig config = make_config(options, layout);
+  comm::ParallelContext context(
+      backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+  Outcome outcome;
+  const std::int64_t dp_rank = context.coordinate("dp");
+  {
+    training::Engine engine(config, context);
+    if (layout.split_weight) engine.set_schedule("split_weight");
+    const auto batches = micro_batches(layout, dp_rank, 0, engine.policy());
+    const training::StepResult first = engine.forward_backward(batches);
+    outcome.first_loss = first.loss;
+    outcome.first_gradients = engine.gather_gradients();
+  }
+  training::Engine engine(config, context);
+  if (layout.split_weight) engine.set_schedule("split_weight");
+  for (int step = 0; step < options.steps; ++step) {
+    const training::StepResult result =
+        engine.train_step(micro_batches(layout, dp_rank, step, engine.policy()),
+                          config.optimizer.lr, config.optimizer.weight_decay);
+    outcome.losses.push_back(result.loss);
+    outcome.norms.push_back(result.grad_norm);
+  }
+  outcome.first_norm = outcome.norms.front();
+  outcome.weights = engine.gather_parameters();
+  return outcome;
+}
+
+double largest(const std::map<std::string, Tensor>& tensors) {
+  double value = 0;
+  for (const auto& [name, t] : tensors) value = std::max(value, t.abs().max().item<double>());
+  return value;
+}
+
+std::string compare_tensors(const char* what, const std::map<std::string, Tensor>& reference,
+                            const std::map<std::string, Tensor>& other, double tolerance) {
+  if (reference.size() != other.size()) {
+    return fmt::format("{}: {} tensors against {}", what, other.size(), reference.size());
+  }
+  constexpr double kShareOfModel = 1e-3;
+  const double model_scale = kShareOfModel * largest(reference);
+  std::string worst;
+  double worst_ratio = 1.0;
+  for (const auto& [name, expected] : reference) {
+    const auto found = other.find(name);
+    if (found == other.end()) return fmt::format("{}: {} is missing", what, name);
+    const double scale = std::max(expected.abs().max().item<double>(), model_scale);
+    const double error = (found->second - expected).abs().max().item<double>();
+    const double ratio = error / (tolerance * scale);
+    if (!(ratio <= worst_ratio)) {
+      worst_ratio = ratio;
+      worst = fmt::format("{} {}: off by {:.3e}, scale {:.3e}", what, name, error, scale);
+    }
+  }
+  return worst;
+}
+
+std::string compare_numbers(const char* what, const std::vector<double>& reference,
+                            const std::vector<double>& other, double tolerance) {
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    if (!(std::abs(other.at(i) - reference[i]) <= tolerance * std::abs(reference[i]))) {
+      return fmt::format("{} of step {}: {:.17g} against {:.17g}", what, i, other[i], reference[i]);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Layout::name() const {
+  return fmt::format("tp{}{} pp{} dp{}{} mbs{}{}", tp, sequence_parallel ? "+sp" : "", pp, dp,
+                     sharded_optimizer ? " sharded" : "", micro_batch_size,
+                     split_weight ? " split-weight" : "");
+}
+
+std::string Layout::refused() const {
+  if (sequence_parallel && tp == 1) return "sequence parallel needs tp > 1";
+  if (kGlobalBatch % (micro_batch_size * dp) != 0) return "global batch does not divide";
+  return {};
+}
+
+config::RunConfig make_config(const CaseOptions& options, const Layout& layout) {
+  config::RunConfig config;
+  config::ModelConfig& m = config.model;
+  m.num_layers = 4;
+  m.hidden_size = 32;
+  m.num_attention_heads = 4;
+  m.max_position_embeddings = kSequence;
+  m.seq_length = kSequence;
+  m.make_vocab_size_divisible_by = 8;
+  m.init_method_std = 0.2;  // far from uniform attention
+  m.reset_attention_mask = true;
+  m.reset_position_ids = true;
+  if (options.model == ModelKind::kGpt2) {
+    m.hidden_dropout = options.dropout;
+    m.attention_dropout = options.dropout;
+  } else {
+    m.hidden_dropout = 0;
+    m.attention_dropout = 0;
+    m.group_query_attention = true;
+    m.num_query_groups = options.num_query_groups;
+    m.normalization = "RMSNorm";
+    m.position_embedding_type = "rope";
+    m.swiglu = true;
+    m.add_bias_linear = false;
+    m.untie_embeddings_and_output_weights = true;
+    m.ffn_hidden_size = 48;
+  }
+  config::ParallelConfig& p = config.parallel;
+  p.world_size = layout.world_size();
+  p.tensor_model_parallel_size = layout.tp;
+  p.pipeline_model_parallel_size = layout.pp;
+  p.sequence_parallel = layout.sequence_parallel;
+  p.use_distributed_optimizer = layout.sharded_optimizer;
+  p.distributed_backend = "threads";
+  config.training.precision = options.precision;
+  config.training.micro_batch_size = layout.micro_batch_size;
+  config.training.global_batch_size = kGlobalBatch;
+  config.training.train_iters = 10;
+  config.optimizer.optimizer = options.optimizer;
+  config.optimizer.lr = options.optimizer == "sgd" ? 0.1 : 0.01;
+  config.optimizer.adam_eps = 1e-3;
+  config.optimizer.clip_grad = 0.5;
+  config.optimizer.weight_decay = 0.1;
+  config::resolve(config, config::Purpose::kModel);
+  config::resolve_vocab(config, kVocabulary);
+  return config;
+}
+
+Outcome run_case(const CaseOptions& options, const Layout& layout) {
+  Outcome outcome;
+  comm::run_threads({.world_size = layout.world_size(), .threads_per_rank = 1},
+                    [&](comm::Backend& backend) {
+                      Outcome mine = run_rank(options, layout, backend);
+                      if (backend.rank() == 0) outcome = std::move(mine);
+                    });
+  return outcome;
+}
+
+std::string difference(const Outcome& reference, const Outcome& other, double tolerance) {
+  for (const std::string& text :
+       {compare_numbers("first loss", {reference.first_loss}, {other.first_loss}, tolerance),
+        compare_tensors("gradient of", reference.first_gradients, other.first_gradients, tolerance),
+        compare_numbers("gradient norm", reference.norms, other.norms, tolerance),
+        compare_numbers("loss", reference.losses, other.losses, tolerance),
+        compare_tensors("weight", reference.weights, other.weights, tolerance)}) {
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
+}  // namespace pentatron::parity

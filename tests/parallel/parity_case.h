@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "pentatron/config/config.h"
+#include "pentatron/tensor/tensor.h"
+
+// One training of a tiny model in some layout, and everything of it that must not depend on the
+// layout.
+namespace pentatron::parity {
+
+enum class ModelKind { kGpt2, kLlama };
+
+struct Layout {
+  std::int64_t tp = 1;
+  bool sequence_parallel = false;
+  std::int64_t pp = 1;
+  std::int64_t dp = 1;
+  bool sharded_optimizer = false;
+  std::int64_t micro_batch_size = 1;
+  bool split_weight = false;  // schedule with postponed weight gradients
+
+  [[nodiscard]] std::int64_t world_size() const { return tp * pp * dp; }
+  [[nodiscard]] std::string name() const;
+  // Why the program refuses it, or empty.
+  [[nodiscard]] std::string refused() const;
+};
+
+struct CaseOptions {
+  ModelKind model = ModelKind::kGpt2;
+  std::string optimizer = "adam";  // or sgd
+  std::string precision = "fp64";
+  std::int64_t num_query_groups = 2;  // Llama
+  double dropout = 0.1;               // GPT-2
+  int steps = 3;
+};
+
+struct Outcome {
+  double first_loss = 0;
+  double first_norm = 0;
+  std::map<std::string, Tensor> first_gradients;  // whole logical tensors, fp64
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::map<std::string, Tensor> weights;  // after the last step
+};
+
+[[nodiscard]] config::RunConfig make_config(const CaseOptions& options, const Layout& layout);
+
+// On rank threads of this process.
+[[nodiscard]] Outcome run_case(const CaseOptions& options, const Layout& layout);
+
+// Empty when equal within `tolerance`: losses and norms relative; gradients and weights tolerance x
+// max(largest of the tensor, 1e-3 x largest of the model). Otherwise the worst difference in words.
+[[nodiscard]] std::string difference(const Outcome& reference, const Outcome& other,
+                                     double tolerance);
+
+}  // namespace pentatron::parity

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts generated from the axes, every one that fits eight ranks. Prints ran / refused by rule /
+// total.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/parallel/parity_case.h"
+
+namespace pentatron::parity {
+namespace {
+
+constexpr double kTolerance = 1e-11;
+constexpr std::int64_t kMostRanks = 8;
+
+std::vector<Layout> all_layouts() {
+  std::vector<Layout> layouts;
+  for (const std::int64_t tp : {1, 2, 4})
+    for (const bool sp : {false, true})
+      for (const std::int64_t pp : {1, 2, 4})
+        for (const std::int64_t dp : {1, 2, 4})
+          for (const bool sharded : {false, true})
+            for (const std::int64_t mbs : {1, 2})
+              for (const bool split : {false, true}) {
+                if (tp * pp * dp > kMostRanks) continue;
+                layouts.push_back({tp, sp, pp, dp, sharded, mbs, split});
+              }
+  return layouts;
+}
+
+void sweep(const CaseOptions& options, const char* name) {
+  const Outcome reference = run_case(options, Layout{.micro_batch_size = 8});
+  int ran = 0;
+  int refused = 0;
+  const std::vector<Layout> layouts = all_layouts();
+  for (const Layout& layout : layouts) {
+    if (!layout.refused().empty()) {
+      ++refused;
+      continue;
+    }
+    ++ran;
+    EXPECT_EQ(difference(reference, run_case(options, layout), kTolerance), "") << layout.name();
+  }
+  std::printf("%s: ran %d, refused by rule %d, total %zu\n", name, ran, refused, layouts.size());
+  EXPECT_GT(ran, refused);
+}
+
+TEST(Sweep, Gpt2) { sweep({.model = ModelKind::kGpt2, .steps = 2}, "GPT-2 kind"); }
+TEST(Sweep, Llama) { sweep({.model = ModelKind::kLlama, .steps = 2}, "Llama kind"); }
+
+}  // namespace
+}  // namespace pentatron::parity

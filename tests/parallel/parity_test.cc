@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// One loss: every layout equals one process in fp64. parity_test takes the layouts of the proof,
+// parity_sweep all that the axes give.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/parallel/parity_case.h"
+
+namespace pentatron::parity {
+namespace {
+
+constexpr double kTolerance = 1e-12;
+// After several steps rounding differences have gone through Adam's quotient (eps 1e-3).
+constexpr double kTrainedTolerance = 1e-11;
+
+const Outcome& reference_of(const CaseOptions& options) {
+  static std::map<std::string, Outcome> cache;
+  const std::string key = options.optimizer + (options.model == ModelKind::kGpt2 ? "g" : "l") +
+                          std::to_string(options.num_query_groups);
+  auto found = cache.find(key);
+  if (found == cache.end())
+    found = cache.emplace(key, run_case(options, Layout{.micro_batch_size = 8})).first;
+  return found->second;
+}
+
+void expect_equal(const CaseOptions& options, const Layout& layout) {
+  const Outcome& reference = reference_of(options);
+  const Outcome other = run_case(options, layout);
+  // The first step to the strict bound, what follows to the trained one.
+  Outcome first_reference = reference;
+  Outcome first_other = other;
+  for (Outcome* outcome : {&first_reference, &first_other}) {
+    outcome->losses.resize(1);
+    outcome->norms.resize(1);
+    outcome->weights.clear();
+  }
+  EXPECT_EQ(difference(first_reference, first_other, kTolerance), "") << layout.name();
+  EXPECT_EQ(difference(reference, other, kTrainedTolerance), "") << layout.name();
+}
+
+std::vector<Layout> proof_layouts() {
+  return {{.tp = 2},
+          {.tp = 2, .sequence_parallel = true},
+          {.pp = 2},
+          {.dp = 2},
+          {.dp = 2, .sharded_optimizer = true},
+          {.tp = 2, .pp = 2},
+          {.tp = 2, .dp = 2},
+          {.tp = 2, .sequence_parallel = true, .pp = 2, .dp = 2, .sharded_optimizer = true}};
+}
+
+TEST(Parity, Gpt2WithAdam) {
+  for (const Layout& layout : proof_layouts()) expect_equal({.model = ModelKind::kGpt2}, layout);
+}
+
+TEST(Parity, LlamaWithAdam) {
+  for (const Layout& layout : proof_layouts()) expect_equal({.model = ModelKind::kLlama}, layout);
+}
+
+TEST(Parity, BothWithSgd) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    expect_equal({.model = model, .optimizer = "sgd"}, {.tp = 2, .pp = 2});
+    expect_equal({.model = model, .optimizer = "sgd"}, {.dp = 2, .sharded_optimizer = true});
+  }
+}
+
+TEST(Parity, FewerKvHeadsThanTensorRanks) {
+  expect_equal({.model = ModelKind::kLlama, .num_query_groups = 2}, {.tp = 4});
+  expect_equal({.model = ModelKind::kLlama, .num_query_groups = 1}, {.tp = 2});
+  expect_equal({.model = ModelKind::kLlama, .num_query_groups = 1},
+               {.tp = 4, .sequence_parallel = true});
+}
+
+TEST(Parity, MicroBatchSizeDoesNotChangeTheLoss) {
+  for (const std::int64_t size : {1, 2, 4}) {
+    expect_equal({.model = ModelKind::kGpt2}, {.micro_batch_size = size});
+    expect_equal({.model = ModelKind::kLlama}, {.pp = 2, .micro_batch_size = size});
+  }
+}
+
+TEST(Parity, PostponedWeightGradients) {
+  expect_equal({.model = ModelKind::kGpt2}, {.pp = 2, .split_weight = true});
+  expect_equal({.model = ModelKind::kLlama}, {.tp = 2, .pp = 2, .split_weight = true});
+}
+
+TEST(Parity, SameRunTwiceIsEqualToTheBit) {
+  const Layout layout{.tp = 2, .pp = 2, .dp = 2, .sharded_optimizer = true};
+  const Outcome a = run_case({}, layout);
+  const Outcome b = run_case({}, layout);
+  EXPECT_EQ(difference(a, b, 0.0), "");
+}
+
+}  // namespace
+}  // namespace pentatron::parity

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Repository checks that need no compiler: include layers, file sizes, licence lines, absolute paths, whitespace.
+
+    checks.py [--root FOLDER] [NAME ...]     all checks by default; exit code 1 and a line each for what is wrong
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+SOURCE = (".h", ".cc", ".cu", ".cuh")
+LICENCED = SOURCE + (".py", ".sh", ".cmake")
+WALL = {".cu": 900}
+DEFAULT_WALL = 600
+PROSE_COLUMNS = 120
+# Where the file's own format has no comment, or a tool wrote it.
+NO_LICENCE = re.compile(r"(^|/)(testdata|golden)/|\.(json|jsonl|txt|md|svg|bin|idx|npy|safetensors)$|(^|/)(LICENSE|\.clang-.*|\.gitignore)$")
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
+# A path of somebody's machine.
+ABSOLUTE = re.compile(r"(?<![\w.$}/])/(work|home|root|Users|mnt|farm|workspace)/[\w.]")
+
+
+def tracked(root):
+    if os.path.isdir(os.path.join(root, ".git")):
+        out = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"],
+                             capture_output=True, text=True, check=True).stdout
+        return sorted(f for f in set(out.split("\n")) if f and os.path.isfile(os.path.join(root, f)))
+    return sorted(os.path.relpath(os.path.join(d, f), root) for d, _, fs in os.walk(root) for f in fs)
+
+
+def read(root, name):
+    with open(os.path.join(root, name), encoding="utf-8", errors="replace") as f:
+        return f.read()
+
+
+def parse_layers(text):
+    """room -> (rooms it may include with what those include, rooms that are denied)"""
+    allowed, denied = {}, {}
+    for line in text.splitlines():
+        line = line.split("#")[0].strip()
+        if not line:
+            continue
+        room, _, rest = line.partition(":")
+        words = rest.split()
+        denied[room] = {w[1:] for w in words if w.startswith("!")}
+        allowed[room] = {w for w in words if not w.startswith("!")}
+    def closure(room, seen):
+        for other in allowed.get(room, ()):
+            if other not in allowed:
+                raise SystemExit(f"cmake/layers.txt: {room} names the unknown room {other}")
+            if other not in seen:
+                seen.add(other)
+                closure(other, seen)
+        return seen
+    return {room: closure(room, set()) - denied[room] for room in allowed}
+
+
+def check_layers(root, files):
+    reach = parse_layers(read(root, "cmake/layers.txt"))
+    for name in files:
+        match = re.match(r"pentatron/([^/]+)/", name)
+        if not match or not name.endswith(SOURCE):
+            continue
+        room = match.group(1)
+        is_test = "_test." in name or "/testing/" in name
+        if room not in reach:
+            yield f"{name}: the room {room} is missing in cmake/layers.txt"
+            continue
+        for number, line in enumerate(read(root, name).splitlines(), 1):
+            found = INCLUDE.match(line)
+            if not found:
+                continue
+            target = found.group(1)
+            inner = re.match(r"pentatron/([^/]+)/", target)
+            if inner and inner.group(1) != room and inner.group(1) not in reach[room]:
+                # A test may build the rooms it needs to stand on, except across a deny edge of its layer file line.
+                if is_test and room not in ("transformer", "models"):
+                    continue
+                yield f"{name}:{number}: {room} may not include {inner.group(1)} (cmake/layers.txt)"
+            if re.match(r"(torch/torch\.h|ATen/ATen\.h)$", target):
+                yield f"{name}:{number}: the umbrella header {target} is banned"
+            if re.match(r"(ATen|torch|c10)/", target) and room == "kernels":
+                yield f"{name}:{number}: kernels know no torch"
+            if re.match(r"ATen/ops/", target) and room != "tensor" and not is_test:
+                yield f"{name}:{number}: only tensor/ includes {target}"
+            if re.match(r"torch/csrc/autograd/", target) and name != "pentatron/ops/backward.cc" and room != "tensor" and not is_test:
+                yield f"{name}:{number}: only ops/backward.cc includes autograd headers"
+
+
+def check_sizes(root, files):
+    for name in files:
+        extension = os.path.splitext(name)[1]
+        if extension not in SOURCE + (".py",):
+            continue
+        lines = read(root, name).count("\n")
+        wall = WALL.get(extension, DEFAULT_WALL)
+        if lines > wall:
+            yield f"{name}: {lines} lines, the wall is {wall}"
+
+
+def check_licence(root, files):
+    for name in files:
+        base = os.path.basename(name)
+        if NO_LICENCE.search(name) and base != "CMakeLists.txt":
+            continue
+        if not (name.endswith(LICENCED) or base in ("CMakeLists.txt", "Makefile", "run")):
+            continue
+        head = "\n".join(read(root, name).splitlines()[:3])
+        if "SPDX-License-Identifier: Apache-2.0" not in head:
+            yield f"{name}: no line SPDX-License-Identifier: Apache-2.0 among the first three"
+
+
+def check_paths(root, files):
+    for name in files:
+        if os.path.splitext(name)[1] in (".safetensors", ".bin", ".idx", ".npy", ".png") or name == "LICENSE":
+            continue
+        if name == "tools/checks/checks.py":
+            continue
+        for number, line in enumerate(read(root, name).splitlines(), 1):
+            if ABSOLUTE.search(line):
+                yield f"{name}:{number}: an absolute path of one machine"
+
+
+def check_whitespace(root, files):
+    for name in files:
+        if not name.endswith(LICENCED + (".md", ".txt")) and os.path.basename(name) != "Makefile":
+            continue
+        if "/testdata/" in name or name == "LICENSE":
+            continue
+        text = read(root, name)
+        if text and not text.endswith("\n"):
+            yield f"{name}: no newline at the end"
+        for number, line in enumerate(text.splitlines(), 1):
+            if line != line.rstrip():
+                yield f"{name}:{number}: blanks at the end of the line"
+            if "\t" in line and os.path.basename(name) != "Makefile":
+                yield f"{name}:{number}: a tab"
+            if name.endswith(SOURCE) and len(line) > PROSE_COLUMNS + 30:
+                yield f"{name}:{number}: {len(line)} columns"
+
+
+CHECKS = {"layers": check_layers, "sizes": check_sizes, "licence": check_licence, "paths": check_paths,
+          "whitespace": check_whitespace}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+    parser.add_argument("names", nargs="*", help=" ".join(CHECKS))
+    args = parser.parse_args()
+    root = os.path.abspath(args.root)
+    unknown = [n for n in args.names if n not in CHECKS]
+    if unknown:
+        raise SystemExit(f"no check named {unknown[0]}; there are: {' '.join(CHECKS)}")
+    files = tracked(root)
+    problems = 0
+    for name in args.names or CHECKS:
+        for problem in CHECKS[name](root, files):
+            print(f"{name}: {problem}")
+            problems += 1
+    if problems:
+        print(f"{problems} problems", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Copies a compile_commands.json with the precompiled header replaced by its plain text and gcc-only flags left out."""
+import json
+import re
+import sys
+
+source, target = sys.argv[1:3]
+with open(source, encoding="utf-8") as f:
+    entries = json.load(f)
+for entry in entries:
+    command = entry["command"]
+    command = re.sub(r"\S*ccache\S*\s", "", command)
+    command = re.sub(r"\S*cmake -E env (\S+=\S* )+", "", command)
+    command = command.replace("-fpch-preprocess", "").replace("-Winvalid-pch", "")
+    command = re.sub(r"-include \S*cmake_pch\.hxx", "", command)
+    entry["command"] = command
+with open(target, "w", encoding="utf-8") as f:
+    json.dump(entries, f)
