@@ -93,7 +93,7 @@ TEST(Manifest, EachRuleIsEnforced) {
       {"/tensors/0/slices/0/range", {0}, "is not inside a box"},
       {"/tensors/0/slices/0/offset", {0, 1}, "is not inside the shape"},
       {"/tensors/0/slices/0/offset", {-1, 0}, "expected an integer from 0"},
-      {"/tensors/0/slices/0/size", {4, 6}, "is not inside a box"},
+      {"/tensors/0/slices/0/size", {4, 6}, "are missing"},
       {"/tensors/0/slices/0/file", "rank_00001.safetensors", "share the key"},
       {"/tensors/0/slices/0/key", "", "expected 1 to"},
       {"/tensors/0", nullptr, "expected an object"},

@@ -145,7 +145,7 @@ TEST(Plan, RunsEqualSlowEnumeration) {
     }
     std::map<std::int64_t, std::int64_t> got;
     for_each_run({boxes[0], range[0][0], range[0][1]}, {boxes[1], range[1][0], range[1][1]},
-                 [&](const Run& run) {
+                 [&](const checkpoint::Run& run) {
                    for (std::int64_t i = 0; i < run.count; ++i) {
                      EXPECT_TRUE(got.emplace(run.source + i, run.target + i).second);
                    }
@@ -157,7 +157,7 @@ TEST(Plan, RunsEqualSlowEnumeration) {
 TEST(Plan, EqualBoxesAreOneRun) {
   const nn::Box box{{2, 1}, {5, 4}};
   int runs = 0;
-  for_each_run({box, 3, 17}, {box, 1, 20}, [&](const Run& run) {
+  for_each_run({box, 3, 17}, {box, 1, 20}, [&](const checkpoint::Run& run) {
     ++runs;
     EXPECT_EQ(run.source, 0);
     EXPECT_EQ(run.target, 2);

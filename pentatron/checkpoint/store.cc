@@ -213,8 +213,11 @@ std::vector<Candidate> order_of_trial(std::vector<Candidate> candidates,
   return candidates;
 }
 
-bool tracker_leftover(const std::string& name) {
-  return name.starts_with(std::string(kTrackerName) + ".tmp.");
+// What AtomicFile leaves when it is stopped before its rename.
+bool tracker_leftover(std::string_view name) {
+  constexpr std::string_view kTemporary = ".tmp.";
+  return name.starts_with(kTrackerName) &&
+         name.substr(std::string_view(kTrackerName).size()).starts_with(kTemporary);
 }
 
 // A folder whose manifest was removed first, when a removal was stopped: nothing but shards.

@@ -28,21 +28,33 @@ bool collect(VerifyReport& report, Check&& check) {
   }
 }
 
-// Checksum, header, every slice that should lie in the file, and nothing else in it.
-void check_shard(const fs::path& folder, const Manifest& manifest, const ManifestFile& file) {
+// A slice with the dtype of its tensor.
+struct Stored {
+  const ManifestSlice* slice;
+  const std::string* dtype;
+};
+using StoredIn = std::map<std::string_view, std::vector<Stored>>;
+
+StoredIn slices_by_file(const Manifest& manifest) {
+  std::map<std::string_view, const std::string*> dtypes;
+  for (const ManifestTensor& tensor : manifest.tensors) dtypes[tensor.name] = &tensor.dtype;
+  StoredIn stored;
+  for (const ManifestSlice& slice : manifest.slices) {
+    stored[slice.file].push_back({&slice, dtypes.at(slice.tensor)});
+  }
+  return stored;
+}
+
+// Size, checksum, header, every slice that should lie in the file, and nothing else in it.
+void check_shard(const fs::path& folder, const ManifestFile& file,
+                 const std::vector<Stored>& stored) {
+  check_shard_file(folder, file);
   const std::string path = (folder / file.name).string();
   const std::unique_ptr<SafetensorsFile> shard = open_shard(folder, file, true);
-  std::map<std::string_view, const ManifestTensor*> tensors;
-  for (const ManifestTensor& tensor : manifest.tensors) tensors[tensor.name] = &tensor;
-  std::size_t slices = 0;
-  for (const ManifestSlice& slice : manifest.slices) {
-    if (slice.file != file.name) continue;
-    ++slices;
-    (void)slice_bytes(*shard, slice, tensors.at(slice.tensor)->dtype, path);
-  }
-  PENTATRON_CHECK(shard->header().entries.size() == slices, kCheckpoint,
+  for (const Stored& one : stored) (void)slice_bytes(*shard, *one.slice, *one.dtype, path);
+  PENTATRON_CHECK(shard->header().entries.size() == stored.size(), kCheckpoint,
                   "{} is damaged: it holds {} tensors, the manifest names {}", path,
-                  shard->header().entries.size(), slices);
+                  shard->header().entries.size(), stored.size());
 }
 
 }  // namespace
@@ -62,12 +74,10 @@ VerifyReport verify_checkpoint(const fs::path& folder) {
   if (!readable) return report;
   report.tensors = manifest.tensors.size();
   report.files = manifest.files.size();
+  const StoredIn stored = slices_by_file(manifest);
   for (const ManifestFile& file : manifest.files) {
     report.bytes += file.bytes;
-    collect(report, [&] {
-      check_shard_file(folder, file);
-      check_shard(folder, manifest, file);
-    });
+    collect(report, [&] { check_shard(folder, file, stored.at(file.name)); });
   }
   return report;
 }

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/datasets/indexed_dataset.h"
+#include "pentatron/datasets/mock_corpus.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -21,14 +23,24 @@ GptIndexRequest make_request(const GptDatasetOptions& options, DataSplit split,
   request.seed = options.seed;
   request.tokenizer = options.tokenizer;
   request.cache_path = options.data_cache_path;
+  request.use_cache = !options.mock_data;
   return request;
+}
+
+std::shared_ptr<const Corpus> open_corpus(const GptDatasetOptions& options) {
+  if (options.mock_data) {
+    const std::int64_t vocab_size =
+        options.tokenizer_vocab_size > 0 ? options.tokenizer_vocab_size : options.vocab_size;
+    return std::make_shared<const MockCorpus>(vocab_size, options.eod);
+  }
+  return std::make_shared<const IndexedDataset>(options.data_path,
+                                                IndexedDatasetOptions{options.mmap_bin_files});
 }
 
 }  // namespace
 
-GptDataset::GptDataset(std::shared_ptr<const IndexedDataset> corpus,
-                       const GptDatasetOptions& options, DataSplit split,
-                       std::optional<std::int64_t> num_samples)
+GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
+                       DataSplit split, std::optional<std::int64_t> num_samples)
     : corpus_(std::move(corpus)),
       sequence_length_(options.sequence_length),
       vocab_size_(options.vocab_size),
@@ -60,7 +72,7 @@ GptText GptDataset::text(std::int64_t i) const {
           token >= 0 && token < vocab_size_, kData,
           "{}: sequence {} holds token {}, but the vocabulary has {} entries: the corpus "
           "was made with another tokenizer",
-          corpus_->prefix(), sequence, token, vocab_size_);
+          corpus_->name(), sequence, token, vocab_size_);
     }
     rest = rest.subspan(count);
     ++place;
@@ -74,14 +86,14 @@ GptSample GptDataset::sample(std::int64_t i) const {
 }
 
 GptDatasets build_gpt_datasets(const GptDatasetOptions& options, const SampleCounts& counts) {
-  const auto corpus = std::make_shared<const IndexedDataset>(
-      options.data_path, IndexedDatasetOptions{options.mmap_bin_files});
-  PENTATRON_CHECK(corpus->num_sequences() > 0, kData, "{} holds no documents", options.data_path);
+  GptDatasets sets;
+  sets.corpus = open_corpus(options);
+  PENTATRON_CHECK(sets.corpus->num_sequences() > 0, kData, "{} holds no documents",
+                  sets.corpus->name());
   const auto build = [&](DataSplit split, std::int64_t count) -> std::unique_ptr<GptDataset> {
     if (count == 0) return nullptr;
-    return std::make_unique<GptDataset>(corpus, options, split, count);
+    return std::make_unique<GptDataset>(sets.corpus, options, split, count);
   };
-  GptDatasets sets;
   sets.train = build(DataSplit::kTrain, counts.train);
   sets.valid = build(DataSplit::kValid, counts.valid);
   sets.test = build(DataSplit::kTest, counts.test);

@@ -6,21 +6,24 @@
 #include <optional>
 #include <string>
 
+#include "pentatron/datasets/corpus.h"
 #include "pentatron/datasets/gpt_index_cache.h"
 #include "pentatron/datasets/gpt_sample.h"
-#include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/datasets/split.h"
 
 namespace pentatron::datasets {
 
 struct GptDatasetOptions {
-  std::string data_path;  // prefix of the corpus
+  std::string data_path;   // prefix of the corpus
+  bool mock_data = false;  // MockCorpus instead: no files are read or written
   std::string split = "969, 30, 1";
   std::int64_t sequence_length = 0;
   std::int64_t seed = 1234;
   std::string data_cache_path;  // empty: <prefix>/cache/GPTDataset_indices
   bool mmap_bin_files = true;
   std::int64_t vocab_size = 0;  // tokens at or above are refused when read
+  // Tokens of the tokenizer, by which mock documents count; 0: vocab_size.
+  std::int64_t tokenizer_vocab_size = 0;
   std::int64_t eod = 0;
   tokenizers::TokenizerDescription tokenizer;  // names the cache files
   GptMaskOptions masks;
@@ -31,7 +34,7 @@ struct GptDatasetOptions {
 class GptDataset final : public SampleSource {
  public:
   // `num_samples` none: one epoch.
-  GptDataset(std::shared_ptr<const IndexedDataset> corpus, const GptDatasetOptions& options,
+  GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
              DataSplit split, std::optional<std::int64_t> num_samples);
 
   // Built samples: as many as whole epochs give, at least those asked for.
@@ -46,7 +49,7 @@ class GptDataset final : public SampleSource {
   [[nodiscard]] const GptIndex& index() const { return index_; }
 
  private:
-  std::shared_ptr<const IndexedDataset> corpus_;
+  std::shared_ptr<const Corpus> corpus_;
   std::int64_t sequence_length_;
   std::int64_t vocab_size_;
   std::int64_t eod_;
@@ -54,8 +57,9 @@ class GptDataset final : public SampleSource {
   GptIndex index_;
 };
 
-// The three parts of a corpus; null where no samples are asked for.
+// A corpus and its three parts; a part is null where no samples of it are asked for.
 struct GptDatasets {
+  std::shared_ptr<const Corpus> corpus;
   std::unique_ptr<GptDataset> train;
   std::unique_ptr<GptDataset> valid;
   std::unique_ptr<GptDataset> test;

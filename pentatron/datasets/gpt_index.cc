@@ -37,7 +37,7 @@ void walk_samples(const GptIndexSource& source, const IntegerArray& documents,
     token += source.sequence_length;
     // Ends inside the documents: the plan leaves one token more than num_samples * sequence_length.
     for (;;) {
-      const std::int64_t length = source.dataset->sequence_length(documents[place]);
+      const std::int64_t length = source.corpus->sequence_length(documents[place]);
       if (token < length) break;
       token -= length;
       ++place;
@@ -178,15 +178,15 @@ GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch, std::optional<std::in
 std::int64_t tokens_per_epoch(const GptIndexSource& source) {
   std::int64_t tokens = 0;
   for (std::int64_t i = source.begin; i < source.end; ++i) {
-    tokens += source.dataset->sequence_length(i);
+    tokens += source.corpus->sequence_length(i);
   }
   return tokens;
 }
 
 GptIndex build_gpt_index(const GptIndexSource& source, std::optional<std::int64_t> num_samples) {
-  PENTATRON_CHECK(source.dataset->num_sequences() <= kInt32Max, kData,
-                  "{} has {} sequences; GPT indices hold at most {}", source.dataset->prefix(),
-                  source.dataset->num_sequences(), kInt32Max);
+  PENTATRON_CHECK(source.corpus->num_sequences() <= kInt32Max, kData,
+                  "{} has {} sequences; GPT indices hold at most {}", source.corpus->name(),
+                  source.corpus->num_sequences(), kInt32Max);
   GptIndex index;
   index.plan = plan_gpt_index(tokens_per_epoch(source), num_samples, source.sequence_length);
   NumpyRandomState random(source.seed);

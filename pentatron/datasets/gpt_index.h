@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "pentatron/datasets/indexed_dataset.h"
+#include "pentatron/datasets/corpus.h"
 #include "pentatron/datasets/integer_array.h"
 
 namespace pentatron::datasets {
@@ -45,7 +45,7 @@ struct GptIndex {
 
 // What is being indexed: sequences [begin, end) of a corpus.
 struct GptIndexSource {
-  const IndexedDataset* dataset = nullptr;
+  const Corpus* corpus = nullptr;
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t sequence_length = 0;

@@ -189,17 +189,17 @@ std::string gpt_index_cache_folder(const GptIndexRequest& request) {
   return (fs::path(request.dataset_path) / "cache" / "GPTDataset_indices").string();
 }
 
-GptIndexSource gpt_index_source(const IndexedDataset& dataset, const GptIndexRequest& request) {
+GptIndexSource gpt_index_source(const Corpus& corpus, const GptIndexRequest& request) {
   const auto [begin, end] =
-      split_range(request.split_matrix, request.split, dataset.num_sequences());
+      split_range(request.split_matrix, request.split, corpus.num_sequences());
   PENTATRON_CHECK(
       begin < end, kData,
       "{} has {} sequences, and --split \"{}\" leaves none of them for {}: change --split, "
       "or ask for no {} samples",
-      request.dataset_path, dataset.num_sequences(), request.split_matrix.text,
-      to_string(request.split), to_string(request.split));
+      corpus.name(), corpus.num_sequences(), request.split_matrix.text, to_string(request.split),
+      to_string(request.split));
   GptIndexSource source;
-  source.dataset = &dataset;
+  source.corpus = &corpus;
   source.begin = begin;
   source.end = end;
   source.sequence_length = request.sequence_length;
@@ -207,20 +207,23 @@ GptIndexSource gpt_index_source(const IndexedDataset& dataset, const GptIndexReq
   return source;
 }
 
-GptIndex load_or_build_gpt_index(const IndexedDataset& dataset, const GptIndexRequest& request) {
-  const GptIndexSource source = gpt_index_source(dataset, request);
-  for (const MegatronVersion version : kVersions) {
-    if (std::optional<GptIndex> index = load(source, request, version)) {
-      log::info("Load the GPTDataset {} indices from {}", to_string(request.split),
-                gpt_index_cache_folder(request));
-      return std::move(*index);
+GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& request) {
+  const GptIndexSource source = gpt_index_source(corpus, request);
+  if (request.use_cache) {
+    for (const MegatronVersion version : kVersions) {
+      if (std::optional<GptIndex> index = load(source, request, version)) {
+        log::info("Load the GPTDataset {} indices from {}", to_string(request.split),
+                  gpt_index_cache_folder(request));
+        return std::move(*index);
+      }
     }
   }
-  log::info("Build and save the GPTDataset {} indices", to_string(request.split));
+  log::info("Build {}the GPTDataset {} indices", request.use_cache ? "and save " : "",
+            to_string(request.split));
   GptIndex index = build_gpt_index(source, request.num_samples);
   log::info("> total number of samples: {}", index.num_samples());
   log::info("> total number of epochs: {}", index.plan.num_epochs);
-  save(index, request);
+  if (request.use_cache) save(index, request);
   return index;
 }
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "pentatron/datasets/corpus.h"
 #include "pentatron/datasets/gpt_index.h"
-#include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/datasets/split.h"
 #include "pentatron/tokenizers/tokenizer.h"
 
@@ -25,6 +25,7 @@ struct GptIndexRequest {
   std::int64_t seed = 1234;
   tokenizers::TokenizerDescription tokenizer;  // its class name is set by the version
   std::string cache_path;  // --data-cache-path; empty: <prefix>/cache/GPTDataset_indices
+  bool use_cache = true;   // false: build, and touch no files (the mock corpus)
 };
 
 // The text that names an index: Python's json.dumps(indent=4) of Megatron's description, byte for
@@ -39,15 +40,14 @@ struct GptIndexRequest {
 [[nodiscard]] std::string gpt_index_cache_folder(const GptIndexRequest& request);
 
 // Sequences of the request's part of the corpus; ErrorKind::kData when there are none.
-[[nodiscard]] GptIndexSource gpt_index_source(const IndexedDataset& dataset,
-                                              const GptIndexRequest& request);
+[[nodiscard]] GptIndexSource gpt_index_source(const Corpus& corpus, const GptIndexRequest& request);
 
 // Loads the indices that Megatron or we left in the cache (the newer version's files first), after
 // a full check; a damaged set is rebuilt with a warning. Otherwise builds them and writes the newer
 // version's files, each atomically, the description last. The result never depends on the state of
 // the cache: one that cannot be written is a warning. Safe to call from several processes at once,
 // though one of them building first saves the others the work.
-[[nodiscard]] GptIndex load_or_build_gpt_index(const IndexedDataset& dataset,
+[[nodiscard]] GptIndex load_or_build_gpt_index(const Corpus& corpus,
                                                const GptIndexRequest& request);
 
 }  // namespace pentatron::datasets

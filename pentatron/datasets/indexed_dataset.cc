@@ -13,6 +13,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
+#include "pentatron/base/sha256.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -284,6 +285,12 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset,
   const auto token_bytes = static_cast<std::uint64_t>(byte_size(header_.dtype));
   bin_->read(start + static_cast<std::uint64_t>(offset) * token_bytes,
              static_cast<std::uint64_t>(count) * token_bytes, header_.dtype, out);
+}
+
+std::string IndexedDataset::identity() const {
+  Sha256 hash;
+  hash.update(index_->bytes());
+  return fmt::format("indexed {} bin bytes {}", hash.hex_digest(), bin_->size());
 }
 
 }  // namespace pentatron::datasets

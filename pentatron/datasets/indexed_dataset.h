@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "pentatron/datasets/corpus.h"
 #include "pentatron/datasets/token_dtype.h"
 
 namespace pentatron::datasets {
@@ -44,29 +45,26 @@ struct IndexedDatasetOptions {
 // Read access to a corpus of tokens in Megatron's layout: `PREFIX.bin` holds the bare tokens,
 // `PREFIX.idx` lengths, byte offsets and the document index. Both files are checked at open;
 // afterwards all methods are const and safe from any number of threads.
-class IndexedDataset final {
+class IndexedDataset final : public Corpus {
  public:
   // Errors: ErrorKind::kIo when a file cannot be opened, kData when one is damaged, kUnsupported
   // for float tokens.
   explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
-  ~IndexedDataset();
-  IndexedDataset(const IndexedDataset&) = delete;
-  IndexedDataset& operator=(const IndexedDataset&) = delete;
+  ~IndexedDataset() override;
 
-  [[nodiscard]] const std::string& prefix() const { return prefix_; }
+  [[nodiscard]] const std::string& name() const override { return prefix_; }
   [[nodiscard]] TokenDtype dtype() const { return header_.dtype; }
-  [[nodiscard]] std::int64_t num_sequences() const { return header_.num_sequences; }
+  [[nodiscard]] std::int64_t num_sequences() const override { return header_.num_sequences; }
   [[nodiscard]] std::int64_t num_documents() const { return header_.num_document_entries - 1; }
   [[nodiscard]] std::int64_t num_tokens() const { return num_tokens_; }
 
-  // Tokens of a sequence.
-  [[nodiscard]] std::int32_t sequence_length(std::int64_t sequence) const;
+  [[nodiscard]] std::int32_t sequence_length(std::int64_t sequence) const override;
   // First and one-past-last sequence of a document.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> document_range(std::int64_t document) const;
 
-  // Copies `out.size()` tokens of a sequence from token `offset` on. Past the sequence's end:
-  // ErrorKind::kInternal.
-  void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const;
+  void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
+  // SHA-256 of the `.idx` file and the size of the `.bin` file: reads the index, not the tokens.
+  [[nodiscard]] std::string identity() const override;
 
  private:
   class Bin;

@@ -14,9 +14,9 @@
 namespace pentatron::inference {
 
 struct GenerationOptions {
-  SamplingOptions sampling;
+  SamplingOptions sampling = {};
   std::int64_t max_new_tokens = 64;
-  std::vector<std::int32_t> stop_tokens;  // generation ends after one of them (it is not returned)
+  std::vector<std::int32_t> stop_tokens = {};  // generation ends after one of them (it is not returned)
   bool use_kv_cache = true;
 };
 

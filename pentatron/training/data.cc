@@ -4,9 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/file.h"
 #include "pentatron/base/sha256.h"
-#include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::training {
@@ -20,17 +18,20 @@ std::vector<std::int64_t> row_bounds(std::int64_t num_samples, std::int64_t leng
 
 datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
                                             const tokenizers::Tokenizer& tokenizer) {
+  const bool mock = config.data.mock_data;
   PENTATRON_CHECK(
-      config.data.data_path.size() == 1, kUnsupported,
+      mock || config.data.data_path.size() == 1, kUnsupported,
       "--data-path names {} words; one corpus prefix is supported, blends of several are planned",
       config.data.data_path.size());
-  return {.data_path = config.data.data_path.front(),
+  return {.data_path = mock ? std::string() : config.data.data_path.front(),
+          .mock_data = mock,
           .split = config.data.split,
           .sequence_length = config.model.seq_length,
           .seed = static_cast<std::int64_t>(config.model.seed),
           .data_cache_path = config.data.data_cache_path,
           .mmap_bin_files = config.data.mmap_bin_files,
           .vocab_size = config.model.vocab_size,
+          .tokenizer_vocab_size = tokenizer.vocab_size(),
           .eod = tokenizer.eod(),
           .tokenizer = tokenizer.description(),
           .masks = {.reset_position_ids = config.model.reset_position_ids,
@@ -58,11 +59,9 @@ std::string hash_bytes(std::span<const std::byte> bytes) {
 }
 
 std::string data_identity(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
-                          const datasets::GptDataset* train) {
+                          const datasets::GptDatasets& sets) {
   nlohmann::json json;
-  const std::string& prefix = config.data.data_path.front();
-  json["index_sha256"] = hash_bytes(MappedFile(datasets::index_path(prefix)).bytes());
-  json["bin_bytes"] = std::filesystem::file_size(datasets::bin_path(prefix));
+  json["corpus"] = sets.corpus->identity();
   json["split"] = config.data.split;
   json["seq_length"] = config.model.seq_length;
   json["seed"] = config.model.seed;
@@ -70,7 +69,7 @@ std::string data_identity(const config::RunConfig& config, const tokenizers::Tok
   json["reset_attention_mask"] = config.model.reset_attention_mask;
   json["eod_mask_loss"] = config.model.eod_mask_loss;
   json["tokenizer"] = tokenizer.identity_hash();
-  if (train != nullptr) {
+  if (const datasets::GptDataset* train = sets.train.get()) {
     // The samples asked for decide the number of epochs and with it the order: the indices
     // themselves are compared.
     json["document_index"] = hash_bytes(train->index().document_index.bytes());
@@ -111,7 +110,7 @@ BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& pol
 TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer)
     : counts_(sample_counts(config)),
       datasets_(datasets::build_gpt_datasets(dataset_options(config, tokenizer), counts_)),
-      identity_(data_identity(config, tokenizer, datasets_.train.get())) {}
+      identity_(data_identity(config, tokenizer, datasets_)) {}
 
 const datasets::GptDataset* TrainingData::part(datasets::DataSplit split) const {
   switch (split) {

@@ -18,7 +18,7 @@ namespace pentatron::training {
 // A loader's micro-batch as the model reads it.
 [[nodiscard]] BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& policy);
 
-// Corpus and its three parts, as --data-path, --split and the batch options ask.
+// Corpus and its three parts, as --data-path or --mock-data, --split and the batch options ask.
 class TrainingData final {
  public:
   // Collective in effect: the last data-parallel ranks find the index caches that rank 0 built when
@@ -26,7 +26,7 @@ class TrainingData final {
   TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer);
 
   [[nodiscard]] const datasets::GptDataset* part(datasets::DataSplit split) const;
-  // Hash of all that decides the order and content of training samples: corpus index and size,
+  // Hash of all that decides the order and content of training samples: corpus identity,
   // shuffled indices, masks, tokenizer; never paths.
   [[nodiscard]] const std::string& identity() const { return identity_; }
   [[nodiscard]] const datasets::SampleCounts& counts() const { return counts_; }

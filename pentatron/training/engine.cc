@@ -182,7 +182,8 @@ std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
   }
   std::map<std::string, Shape> shapes;
   for (const std::string& text : comm::all_gather_bytes(context_.world(), mine.dump())) {
-    for (const auto& [name, shape] : nlohmann::json::parse(text).items())
+    const nlohmann::json theirs = nlohmann::json::parse(text);
+    for (const auto& [name, shape] : theirs.items())
       shapes[name] = shape.get<Shape>();
   }
   std::map<std::string, Tensor> whole;

@@ -15,14 +15,14 @@ struct IterationLine {
   std::int64_t train_iters = 0;
   std::int64_t consumed_samples = 0;
   double milliseconds_per_iteration = 0;
-  std::optional<double> tflops_per_gpu;
+  std::optional<double> tflops_per_gpu = std::nullopt;
   double learning_rate = 0;  // of the next update
   std::int64_t global_batch_size = 0;
-  std::optional<double>
-      lm_loss;  // mean over the iterations since the last line; left out when none was good
+  // Mean over the iterations since the last line; left out when none was good.
+  std::optional<double> lm_loss = std::nullopt;
   double loss_scale = 1.0;
-  std::optional<double> grad_norm;
-  std::optional<double> params_norm;
+  std::optional<double> grad_norm = std::nullopt;
+  std::optional<double> params_norm = std::nullopt;
   std::int64_t skipped_iterations = 0;
   std::int64_t nan_iterations = 0;
 };

@@ -2,6 +2,7 @@
 #include "pentatron/training/metrics.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "pentatron/base/error.h"
@@ -80,8 +81,20 @@ std::vector<MetricsPoint> read_metrics(const std::filesystem::path& path, const 
                                        const std::string& name) {
   std::vector<MetricsPoint> points;
   for_each_line(path, [&](const std::string&, const Json& json) {
-    if (json.value("kind", "") != kind || !json.contains(name) || !json[name].is_number()) return;
-    points.push_back({json["iteration"].get<std::int64_t>(), json[name].get<double>()});
+    const auto is_text = [](const Json& value, std::string_view text) {
+      return value.is_string() && value.get_ref<const std::string&>() == text;
+    };
+    if (!json.contains("kind") || !is_text(json["kind"], kind) || !json.contains(name)) return;
+    const Json& value = json[name];
+    double number = std::numeric_limits<double>::quiet_NaN();
+    if (value.is_number()) {
+      number = value.get<double>();
+    } else if (is_text(value, "inf") || is_text(value, "-inf")) {
+      number = is_text(value, "inf") ? HUGE_VAL : -HUGE_VAL;
+    } else if (!is_text(value, "nan")) {
+      return;
+    }
+    points.push_back({json["iteration"].get<std::int64_t>(), number});
   });
   return points;
 }

@@ -27,7 +27,7 @@ class MetricsFile final {
   std::ofstream out_;
 };
 
-// One series of a metrics file.
+// One series of a metrics file; values that were not finite are so again.
 struct MetricsPoint {
   std::int64_t iteration = 0;
   double value = 0;

@@ -38,6 +38,18 @@ double nice_step(double span, int most) {
   return 10.0 * power;
 }
 
+// Multiples of a nice step in [low, high]; none where the range is too narrow for its magnitude.
+std::vector<double> ticks(const Range& range) {
+  constexpr int kMost = 8;
+  const double step = nice_step(range.high - range.low, kMost);
+  std::vector<double> values;
+  const double first = std::ceil(range.low / step) * step;
+  for (int i = 0; i <= kMost && first + i * step <= range.high; ++i) {
+    values.push_back(first + i * step);
+  }
+  return values;
+}
+
 std::string escape(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -66,7 +78,8 @@ class Chart {
     PENTATRON_CHECK(num_points_ >= 2, kData,
                     "nothing to plot: {} finite points, at least 2 are needed", num_points_);
     if (x_.high == x_.low) x_.high = x_.low + 1;
-    const double margin = y_.high > y_.low ? 0.05 * (y_.high - y_.low) : 0.5;
+    const double margin =
+        y_.high > y_.low ? 0.05 * (y_.high - y_.low) : std::max(0.5, 0.05 * std::abs(y_.high));
     y_.low -= margin;
     y_.high += margin;
   }
@@ -102,15 +115,13 @@ class Chart {
   [[nodiscard]] std::string grid() const {
     std::string out;
     const double bottom = options_.height - kBottom;
-    const double x_step = nice_step(x_.high - x_.low, 8);
-    for (double x = std::ceil(x_.low / x_step) * x_step; x <= x_.high; x += x_step) {
+    for (const double x : ticks(x_)) {
       out += fmt::format(
           "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#e6e6e6\"/>"
           "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\" fill=\"#555\">{4:g}</text>\n",
           px(x), kTop, bottom, bottom + 18, x);
     }
-    const double y_step = nice_step(y_.high - y_.low, 8);
-    for (double y = std::ceil(y_.low / y_step) * y_step; y <= y_.high; y += y_step) {
+    for (const double y : ticks(y_)) {
       out += fmt::format(
           "<line x1=\"{1}\" x2=\"{2}\" y1=\"{0:.1f}\" y2=\"{0:.1f}\" stroke=\"#e6e6e6\"/>"
           "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\" fill=\"#555\">{5:g}</text>\n",

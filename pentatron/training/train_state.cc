@@ -10,6 +10,27 @@ namespace pentatron::training {
 
 using Json = nlohmann::json;
 
+namespace {
+
+std::int64_t counter(const Json& json, const char* name) {
+  const Json& value = json.at(name);
+  PENTATRON_CHECK(value.is_number_integer() && value.get<std::int64_t>() >= 0, kCheckpoint,
+                  "the training state of the checkpoint says {} {}, expected a count", name,
+                  value.dump());
+  return value.get<std::int64_t>();
+}
+
+// An identity text, which may come from a checkpoint.
+Json parse_identity(const std::string& text) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  PENTATRON_CHECK(json.is_object(), kCheckpoint,
+                  "the training state of the checkpoint holds no JSON object where the model or "
+                  "the schedule is described");
+  return json;
+}
+
+}  // namespace
+
 std::string to_json_text(const TrainState& state) {
   Json json;
   json["iteration"] = state.iteration;
@@ -28,18 +49,15 @@ TrainState parse_train_state(const std::string& text) {
   try {
     const Json json = Json::parse(text);
     TrainState state;
-    state.iteration = json.at("iteration").get<std::int64_t>();
-    state.consumed_train_samples = json.at("consumed_train_samples").get<std::int64_t>();
-    state.consumed_valid_samples = json.at("consumed_valid_samples").get<std::int64_t>();
-    state.num_updates = json.at("num_updates").get<std::int64_t>();
-    state.skipped_iterations = json.at("skipped_iterations").get<std::int64_t>();
-    state.nan_iterations = json.at("nan_iterations").get<std::int64_t>();
+    state.iteration = counter(json, "iteration");
+    state.consumed_train_samples = counter(json, "consumed_train_samples");
+    state.consumed_valid_samples = counter(json, "consumed_valid_samples");
+    state.num_updates = counter(json, "num_updates");
+    state.skipped_iterations = counter(json, "skipped_iterations");
+    state.nan_iterations = counter(json, "nan_iterations");
     state.data_identity = json.at("data_identity").get<std::string>();
     state.model = json.at("model").get<std::string>();
     state.schedule = json.at("schedule").get<std::string>();
-    PENTATRON_CHECK(
-        state.iteration >= 0 && state.consumed_train_samples >= 0 && state.num_updates >= 0,
-        kCheckpoint, "negative counters in the training state of the checkpoint");
     return state;
   } catch (const Json::exception& error) {
     PENTATRON_THROW(kCheckpoint, "the training state of the checkpoint cannot be read: {}",
@@ -98,8 +116,8 @@ std::string schedule_identity(const config::RunConfig& config) {
 }
 
 std::string json_differences(const std::string& saved, const std::string& asked) {
-  const Json a = Json::parse(saved);
-  const Json b = Json::parse(asked);
+  const Json a = parse_identity(saved);
+  const Json b = parse_identity(asked);
   std::set<std::string> keys;
   for (const auto& [key, value] : a.items()) keys.insert(key);
   for (const auto& [key, value] : b.items()) keys.insert(key);

@@ -84,11 +84,17 @@ class Trainer {
 Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const TrainerHooks& hooks)
     : config_(config), backend_(backend), hooks_(hooks) {
   config_.parallel.rank = backend.rank();
+  // A length in samples is one in whole iterations.
+  config::TrainingConfig& t = config_.training;
+  if (t.train_samples > 0) t.train_iters = t.train_samples / t.global_batch_size;
   speaker_ = backend.rank() == backend.world_size() - 1;
 }
 
 void Trainer::build() {
-  tokenizer_ = tokenizers::make_tokenizer(config_.data, config_.model.vocab_size);
+  // NullTokenizer's end token comes after the ids that --vocab-size counts.
+  const std::int64_t null_vocab_size = config_.data.null_tokenizer_vocab_size;
+  tokenizer_ = tokenizers::make_tokenizer(
+      config_.data, null_vocab_size > 0 ? null_vocab_size + 1 : config_.model.vocab_size);
   config::resolve_vocab(config_, tokenizer_->vocab_size());
   say(" > padded vocab (size: {}) with {} dummy tokens (new size: {})", config_.model.vocab_size,
       config_.model.padded_vocab_size - config_.model.vocab_size, config_.model.padded_vocab_size);

@@ -21,7 +21,7 @@ struct TrainerReport {
 struct TrainerHooks {
   // True once the exit signal has come to this process; polled once an iteration when
   // --exit-signal-handler is set.
-  std::function<bool()> exit_signal_seen;
+  std::function<bool()> exit_signal_seen = {};
   double seconds_before_start = 0;  // already spent on initialisation
 };
 

@@ -86,7 +86,7 @@ TEST(Launch, ResumesFromProcessesOnThreads) {
   const TinyRun second = train(on_threads(model(), 2).with("--load", folder.string()));
   const std::vector<double> whole = train(model()).losses();
   ASSERT_EQ(second.losses().size(), 2U);
-  EXPECT_NEAR(second.last_loss(), whole.back(), kFp32 * whole.back());
+  EXPECT_NEAR(second.last_loss(), whole.at(3), kFp32 * whole.at(3));
 }
 
 TEST(Launch, PassesTheExitCodeOn) {

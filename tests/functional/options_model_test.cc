@@ -82,8 +82,8 @@ TEST(Options, ModelShape) {
 }
 
 TEST(Options, SeqLength) {
-  EXPECT_EQ(train(base()).series("train", "valid_tokens").front(), 4 * 16);
-  EXPECT_EQ(train(base().with("--seq-length", 8)).series("train", "valid_tokens").front(), 4 * 8);
+  EXPECT_EQ(train(base()).series("train", "valid_tokens").at(0), 4 * 16);
+  EXPECT_EQ(train(base().with("--seq-length", 8)).series("train", "valid_tokens").at(0), 4 * 8);
 }
 
 TEST(Options, NormEpsilon) {

@@ -151,6 +151,7 @@ TEST(Options, LogInterval) {
   EXPECT_NE(lines[2].find("] iteration        6/       6 |"), std::string::npos) << lines[2];
   // The mean of the interval's losses, to the digits shown.
   const Numbers losses = run.losses();
+  ASSERT_EQ(losses.size(), 6U);
   EXPECT_NEAR(number_after(lines[2], "lm loss:"), (losses[3] + losses[4] + losses[5]) / 3, 1e-5);
   EXPECT_NEAR(number_after(lines[1], "lm loss:"), (losses[0] + losses[1] + losses[2]) / 3, 1e-5);
 }

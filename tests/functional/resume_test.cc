@@ -233,7 +233,7 @@ TEST(Resume, FinetuneTakesTheWeightsOnly) {
   // The trained weights on the first validation samples: not the loss of new weights.
   const TinyRun fresh = train(base().with("--skip-train").with("--eval-iters", 1));
   EXPECT_NE(at, fresh.series("validation", "lm_loss"));
-  EXPECT_LT(at.front(), fresh.series("validation", "lm_loss").front());
+  EXPECT_LT(at.front(), fresh.series("validation", "lm_loss").at(0));
 }
 
 TEST(Resume, WithoutOptimizerStateStartsItsMomentsAnew) {

@@ -102,15 +102,17 @@ std::string compare_tensors(const char* what, const std::map<std::string, Tensor
   constexpr double kShareOfModel = 1e-3;
   const double model_scale = kShareOfModel * largest(reference);
   std::string worst;
-  double worst_ratio = 1.0;
+  double worst_excess = 0.0;
   for (const auto& [name, expected] : reference) {
     const auto found = other.find(name);
     if (found == other.end()) return fmt::format("{}: {} is missing", what, name);
     const double scale = std::max(expected.abs().max().item<double>(), model_scale);
-    const double error = (found->second - expected).abs().max().item<double>();
-    const double ratio = error / (tolerance * scale);
-    if (!(ratio <= worst_ratio)) {
-      worst_ratio = ratio;
+    const double error = found->second.sub(expected).abs().max().item<double>();
+    if (error <= tolerance * scale) continue;
+    // Not a number counts as the worst of all.
+    const double excess = std::isnan(error) ? HUGE_VAL : error - tolerance * scale;
+    if (excess > worst_excess) {
+      worst_excess = excess;
       worst = fmt::format("{} {}: off by {:.3e}, scale {:.3e}", what, name, error, scale);
     }
   }

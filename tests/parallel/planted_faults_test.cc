@@ -17,6 +17,7 @@ struct Fault {
 std::vector<Fault> faults() {
   const CaseOptions gpt2{.model = ModelKind::kGpt2, .steps = 2};
   const CaseOptions llama{.model = ModelKind::kLlama, .num_query_groups = 1, .steps = 2};
+  const CaseOptions grouped{.model = ModelKind::kLlama, .num_query_groups = 2, .steps = 2};
   const Layout tp{.tp = 2};
   const Layout sp{.tp = 2, .sequence_parallel = true};
   const Layout pp{.pp = 2};
@@ -27,25 +28,27 @@ std::vector<Fault> faults() {
           {"skip_dp_reduce", sharded, gpt2},      {"wrong_dp_divisor", dp, gpt2},
           {"local_valid_count", dp, gpt2},        {"norm_counts_replicas", tp, gpt2},
           {"skip_param_gather", sharded, gpt2},   {"dropout_key_by_rank", tp, gpt2},
-          {"dropout_rows_by_rank", sp, gpt2},     {"wrong_kv_replica", tp, llama},
+          {"dropout_rows_by_rank", sp, gpt2},     {"wrong_kv_replica", {.tp = 4}, grouped},
           {"tp_missing_reduce", tp, gpt2},        {"tp_missing_gradient_reduce", tp, gpt2},
           {"row_bias_before_reduce", tp, gpt2},   {"loss_missing_reduce", tp, gpt2},
           {"sp_gradient_not_partial", sp, gpt2}};
 }
 
 TEST(PlantedFaults, EachIsCaught) {
-  std::map<bool, Outcome> reference;
+  std::map<std::int64_t, Outcome> references;  // by query groups, 0 for the GPT-2 kind
   for (const Fault& fault : faults()) {
     const bool is_gpt2 = fault.options.model == ModelKind::kGpt2;
-    if (!reference.contains(is_gpt2)) {
-      reference[is_gpt2] = run_case(fault.options, Layout{.micro_batch_size = 8});
+    const std::int64_t key = is_gpt2 ? 0 : fault.options.num_query_groups;
+    if (!references.contains(key)) {
+      references[key] = run_case(fault.options, Layout{.micro_batch_size = 8});
     }
+    const Outcome& reference = references[key];
     constexpr double kTolerance = 1e-11;
-    ASSERT_EQ(difference(reference[is_gpt2], run_case(fault.options, fault.layout), kTolerance), "")
+    ASSERT_EQ(difference(reference, run_case(fault.options, fault.layout), kTolerance), "")
         << "without a fault, " << fault.layout.name();
     set_planted_fault(fault.name);
     const std::string found =
-        difference(reference[is_gpt2], run_case(fault.options, fault.layout), kTolerance);
+        difference(reference, run_case(fault.options, fault.layout), kTolerance);
     set_planted_fault("");
     EXPECT_NE(found, "") << fault.name << " went unnoticed in " << fault.layout.name();
     std::printf("%-26s %-28s %s\n", fault.name, fault.layout.name().c_str(), found.c_str());

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace pentatron::datasets {
+
+// Numbered sequences of tokens: all that the indices and the samples of a dataset read. Methods are
+// const and safe from any number of threads.
+class Corpus {
+ public:
+  Corpus() = default;
+  virtual ~Corpus() = default;
+  Corpus(const Corpus&) = delete;
+  Corpus& operator=(const Corpus&) = delete;
+
+  // For messages: the prefix of the files, or what stands in for them.
+  [[nodiscard]] virtual const std::string& name() const = 0;
+  [[nodiscard]] virtual std::int64_t num_sequences() const = 0;
+  // Tokens of a sequence.
+  [[nodiscard]] virtual std::int32_t sequence_length(std::int64_t sequence) const = 0;
+  // Copies `out.size()` tokens of a sequence from token `offset` on. Past the sequence's end:
+  // ErrorKind::kInternal.
+  virtual void read(std::int64_t sequence, std::int64_t offset,
+                    std::span<std::int64_t> out) const = 0;
+  // A text that differs when the sequences differ, and never holds a path: part of what a resumed
+  // run is compared by.
+  [[nodiscard]] virtual std::string identity() const = 0;
+};
+
+}  // namespace pentatron::datasets

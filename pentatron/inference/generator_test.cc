@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/inference/generator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "pentatron/base/test_support.h"
+#include "pentatron/models/model_test_support.h"
+
+namespace pentatron::inference {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+// A tiny model with random weights, ready to generate.
+class TinyModel {
+ public:
+  TinyModel(const config::ModelConfig& config, nn::Stage& stage, const PrecisionPolicy& policy)
+      : config_(config), stage_(stage), policy_(policy) {}
+  [[nodiscard]] Generated run(const Tokens& prompt, const GenerationOptions& options,
+                              const TokenSink& sink = {}) const {
+    const CacheShape shape{.num_layers = config_.num_layers,
+                           .num_kv_heads = config_.num_query_groups,
+                           .head_dim = config_.kv_channels,
+                           .max_positions = config_.max_position_embeddings};
+    return generate(stage_, shape, policy_, config_.vocab_size, prompt, options, sink);
+  }
+  [[nodiscard]] const config::ModelConfig& config() const { return config_; }
+  [[nodiscard]] nn::Stage& stage() const { return stage_; }
+  [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
+
+ private:
+  const config::ModelConfig& config_;
+  nn::Stage& stage_;
+  const PrecisionPolicy& policy_;
+};
+
+// `body` for the GPT-2 and the Llama kind.
+void with_models(const std::string& precision, const std::function<void(const TinyModel&)>& body) {
+  const PrecisionPolicy policy = precision_policy(precision);
+  for (config::ModelConfig config : {test_support::gpt2_kind(), test_support::llama_kind()}) {
+    config.max_position_embeddings = 48;
+    config.hidden_dropout = 0.5;  // never applied here
+    config.attention_dropout = 0.5;
+    test_support::run_layout({1, false, config.num_query_groups}, policy,
+                             [&](const parallel_layers::LeafContext& context) {
+                               const auto stage = models::make_stage("gpt", config, context, {});
+                               test_support::load(*stage, test_support::random_weights(config));
+                               body(TinyModel(config, *stage, policy));
+                             });
+  }
+}
+
+const Tokens kPrompt{3, 17, 59, 4, 30};
+
+TEST(Generator, SameTokensWithAndWithoutCache) {
+  for (const char* precision : {"fp32", "fp64"}) {
+    with_models(precision, [](const TinyModel& model) {
+      for (const SamplingOptions& sampling :
+           {SamplingOptions{.temperature = 0.0}, SamplingOptions{.temperature = 1.0, .seed = 3},
+            SamplingOptions{.temperature = 0.8, .top_k = 8},
+            SamplingOptions{.temperature = 1.5, .top_p = 0.9}}) {
+        GenerationOptions options{.sampling = sampling, .max_new_tokens = 43};
+        const Generated cached = model.run(kPrompt, options);
+        options.use_kv_cache = false;
+        const Generated whole = model.run(kPrompt, options);
+        EXPECT_EQ(cached.tokens, whole.tokens);
+        ASSERT_EQ(cached.tokens.size(), 43U);  // to the model's last position
+        EXPECT_EQ(cached.reason, FinishReason::kLength);
+        for (const std::int32_t token : cached.tokens) {
+          EXPECT_GE(token, 0);
+          EXPECT_LT(token, model.config().vocab_size);  // never a padding row
+        }
+        // A text without variety would hide mistakes.
+        EXPECT_GT(std::set<std::int32_t>(cached.tokens.begin(), cached.tokens.end()).size(), 4U);
+      }
+    });
+  }
+}
+
+TEST(Generator, GreedyTokensAreTheLargestLogitsOfTheWholeText) {
+  with_models("fp64", [](const TinyModel& model) {
+    const Generated got =
+        model.run(kPrompt, {.sampling = {.temperature = 0.0}, .max_new_tokens = 8});
+    Tokens text = kPrompt;
+    text.insert(text.end(), got.tokens.begin(), got.tokens.end());
+    // One forward over the finished text, by another maker of batches.
+    BatchMeta batch = test_support::make_batch({{static_cast<std::int64_t>(text.size())}},
+                                               model.config().vocab_size);
+    batch.tokens = tensor::from_vector(std::vector<std::int64_t>(text.begin(), text.end()));
+    const tensor::NoGrad no_grad;
+    nn::StepContext step{.batch = batch, .policy = model.policy(), .phase = nn::Phase::kEvaluate};
+    const Tensor best =
+        model.stage().logits({}, step).narrow(1, 0, model.config().vocab_size).argmax(1);
+    for (std::size_t i = 0; i < got.tokens.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(kPrompt.size() + i) - 1;
+      EXPECT_EQ(best[row].item<std::int64_t>(), got.tokens[i]) << "token " << i;
+    }
+  });
+}
+
+TEST(Generator, SampledTextIsAFunctionOfItsArguments) {
+  with_models("fp32", [](const TinyModel& model) {
+    GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 1}, .max_new_tokens = 20};
+    const Tokens first = model.run(kPrompt, options).tokens;
+    EXPECT_EQ(model.run(kPrompt, options).tokens, first);
+    // A shorter text is its beginning.
+    options.max_new_tokens = 7;
+    EXPECT_EQ(model.run(kPrompt, options).tokens, Tokens(first.begin(), first.begin() + 7));
+    options.max_new_tokens = 20;
+    options.sampling.seed = 2;
+    EXPECT_NE(model.run(kPrompt, options).tokens, first);
+  });
+}
+
+TEST(Generator, EndsBeforeAStopToken) {
+  with_models("fp32", [](const TinyModel& model) {
+    GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 9}, .max_new_tokens = 20};
+    const Tokens free = model.run(kPrompt, options).tokens;
+    const std::int32_t stop = free.at(10);
+    const auto place = std::find(free.begin(), free.end(), stop);
+    // A token that never comes stands beside it.
+    options.stop_tokens = {-5, stop};
+    const Generated stopped = model.run(kPrompt, options);
+    EXPECT_EQ(stopped.reason, FinishReason::kStopToken);
+    EXPECT_EQ(stopped.tokens, Tokens(free.begin(), place));
+    // In the prompt it stops nothing.
+    options.stop_tokens = {kPrompt.at(1)};
+    const Generated other = model.run(kPrompt, options);
+    EXPECT_EQ(other.tokens, Tokens(free.begin(), std::find(free.begin(), free.end(), kPrompt[1])));
+  });
+}
+
+TEST(Generator, TheSinkSeesEachTokenAndMayEnd) {
+  with_models("fp32", [](const TinyModel& model) {
+    const GenerationOptions options{.sampling = {.temperature = 1.0}, .max_new_tokens = 12};
+    Tokens seen;
+    const Generated all = model.run(kPrompt, options, [&](std::int32_t token) {
+      seen.push_back(token);
+      return true;
+    });
+    EXPECT_EQ(seen, all.tokens);
+    EXPECT_EQ(all.reason, FinishReason::kLength);
+    seen.clear();
+    const Generated ended = model.run(kPrompt, options, [&](std::int32_t token) {
+      seen.push_back(token);
+      return seen.size() < 3;
+    });
+    EXPECT_EQ(ended.reason, FinishReason::kStopText);
+    EXPECT_EQ(ended.tokens, Tokens(all.tokens.begin(), all.tokens.begin() + 3));
+    EXPECT_EQ(seen, ended.tokens);
+  });
+}
+
+TEST(Generator, WhatDoesNotFitIsRefused) {
+  with_models("fp32", [](const TinyModel& model) {
+    // 5 + 43 fit exactly (above); one more does not.
+    expect_error(ErrorKind::kConfig, "5 prompt tokens and 44 new ones are more than the model's 48",
+                 [&] { (void)model.run(kPrompt, {.max_new_tokens = 44}); });
+    expect_error(ErrorKind::kConfig, "no token",
+                 [&] { (void)model.run({}, {.max_new_tokens = 1}); });
+    for (const std::int32_t bad : {-1, 61}) {  // 61 to 63 are padding rows
+      expect_error(ErrorKind::kData, "outside the vocabulary of 61", [&] {
+        (void)model.run({1, bad}, {.max_new_tokens = 1});
+      });
+    }
+    expect_error(ErrorKind::kConfig, "--temperature", [&] {
+      (void)model.run(kPrompt, {.sampling = {.temperature = -1}, .max_new_tokens = 1});
+    });
+    EXPECT_TRUE(model.run(kPrompt, {.max_new_tokens = 0}).tokens.empty());
+  });
+}
+
+TEST(Generator, DamagedWeightsAreAnErrorNotAText) {
+  with_models("fp32", [](const TinyModel& model) {
+    {
+      const tensor::NoGrad no_grad;
+      model.stage().parameters().back()->data().fill_(std::nan(""));
+    }
+    expect_error(ErrorKind::kData, "are the weights damaged?",
+                 [&] { (void)model.run(kPrompt, {.max_new_tokens = 1}); });
+  });
+}
+
+}  // namespace
+}  // namespace pentatron::inference

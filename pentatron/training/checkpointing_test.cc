@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/checkpointing.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "pentatron/base/temp_folder.h"
+#include "pentatron/base/test_support.h"
+#include "pentatron/checkpoint/reader.h"
+#include "pentatron/checkpoint/store.h"
+#include "pentatron/training/test_support.h"
+
+namespace pentatron::training {
+namespace {
+
+using namespace testing_support;  // NOLINT: test vocabulary
+namespace fs = std::filesystem;
+
+config::RunConfig with_folders(config::RunConfig config, const fs::path& save,
+                               const fs::path& load) {
+  config.checkpoint.save = save.string();
+  config.checkpoint.load = load.string();
+  return config;
+}
+
+std::string hash_of(const fs::path& root, std::int64_t iteration) {
+  checkpoint::CheckpointReader reader(root / checkpoint::iteration_folder(iteration));
+  return checkpoint::state_hash(reader);
+}
+
+// Largest moment (first and second) of this rank's optimizer state.
+double largest_moment(Engine& engine) {
+  double largest = 0;
+  for (const optimizer::StateSlice& slice : engine.optimizer().state_slices(false)) {
+    if (slice.kind == "main_param" || slice.values.numel() == 0) continue;
+    largest = std::max(largest, slice.values.abs().max().item<double>());
+  }
+  return largest;
+}
+
+// Trains `steps` from scratch and saves under `root`; the weights that were saved.
+Tensors save_run(const config::RunConfig& config, const fs::path& root, std::int64_t steps) {
+  Tensors weights;
+  with_engine(with_folders(config, root, ""), [&](Engine& engine) {
+    (void)train_steps(engine, 0, steps);
+    Tensors mine = engine.gather_parameters();
+    save_engine(engine, state_after(config, steps), -1);
+    if (engine.context().rank() == 0) weights = std::move(mine);
+  });
+  return weights;
+}
+
+// What loading into `config` gives on one rank or more.
+struct Loaded {
+  LoadResult result;
+  Tensors weights;
+  std::int64_t num_updates = 0;
+  double largest_moment = 0;
+};
+Loaded load_run(const config::RunConfig& config, const TrainState& asked) {
+  Loaded loaded;
+  with_engine(config, [&](Engine& engine) {
+    LoadResult result = load_engine(engine, asked);
+    Tensors weights = engine.gather_parameters();
+    if (engine.context().rank() != 0) return;
+    loaded = {.result = std::move(result),
+              .weights = std::move(weights),
+              .num_updates = engine.optimizer().num_updates(),
+              .largest_moment = largest_moment(engine)};
+  });
+  return loaded;
+}
+
+void expect_refused(const config::RunConfig& config, const TrainState& asked,
+                    std::string_view part) {
+  expect_error(ErrorKind::kCheckpoint, part, [&] { (void)load_run(config, asked); });
+}
+
+Tensors initial_weights(const config::RunConfig& config) {
+  Tensors weights;
+  with_engine(config, [&](Engine& engine) { weights = engine.gather_parameters(); });
+  return weights;
+}
+
+TEST(LoadRules, FromScratchOnlyWhenLoadIsSaveAndNothingIsThere) {
+  const TempFolder folder;
+  const fs::path root = folder.path() / "run";
+  const config::RunConfig base = tiny_config();
+  const TrainState asked = state_after(base, 0);
+  // The same folder, spelled in another way too; absent or empty.
+  for (const fs::path& spelling : {root, folder.path() / "x" / ".." / "run"}) {
+    const Loaded loaded = load_run(with_folders(base, root, spelling), asked);
+    EXPECT_FALSE(loaded.result.loaded);
+    EXPECT_EQ(to_json_text(loaded.result.state), to_json_text(asked));
+    EXPECT_EQ(first_difference(loaded.weights, initial_weights(base)), "");
+    fs::create_directories(root);
+  }
+  // Nothing to load at all.
+  EXPECT_FALSE(load_run(with_folders(base, root, ""), asked).result.loaded);
+  // Elsewhere: refused, whether --save is given or not.
+  const fs::path elsewhere = folder.path() / "elsewhere";
+  expect_refused(with_folders(base, root, elsewhere), asked, "no checkpoint there");
+  expect_refused(with_folders(base, "", elsewhere), asked, elsewhere.string());
+  config::RunConfig strict = with_folders(base, root, root);
+  strict.checkpoint.exit_on_missing_checkpoint = true;
+  expect_refused(strict, asked, "--exit-on-missing-checkpoint");
+}
+
+TEST(LoadRules, ADamagedCheckpointIsNeverScratch) {
+  const TempFolder folder;
+  const fs::path root = folder.path() / "run";
+  const config::RunConfig base = tiny_config();
+  (void)save_run(base, root, 1);
+  const config::RunConfig again = with_folders(base, root, root);
+  const TrainState asked = state_after(base, 0);
+  EXPECT_TRUE(load_run(again, asked).result.loaded);
+  const fs::path iteration = root / checkpoint::iteration_folder(1);
+  // A flipped byte in the middle of the tensors is found by the checksum.
+  const fs::path shard = iteration / "rank_00000.safetensors";
+  {
+    std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(file.good());
+    file.seekg(static_cast<std::streamoff>(fs::file_size(shard) / 2));
+    const char byte = static_cast<char>(file.peek() ^ 1);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(shard) / 2));
+    file.put(byte);
+  }
+  expect_refused(again, asked, "rank_00000.safetensors");
+  fs::remove(iteration / "manifest.json");
+  expect_refused(again, asked, root.string());
+}
+
+TEST(LoadRules, ResumeTakesStateCountersAndMoments) {
+  const TempFolder folder;
+  const config::RunConfig base = tiny_config();
+  const Tensors saved = save_run(base, folder.path(), 2);
+  const Loaded loaded =
+      load_run(with_folders(base, folder.path(), folder.path()), state_after(base, 0));
+  EXPECT_TRUE(loaded.result.loaded);
+  EXPECT_EQ(to_json_text(loaded.result.state), to_json_text(state_after(base, 2)));
+  EXPECT_EQ(loaded.num_updates, 2);
+  EXPECT_GT(loaded.largest_moment, 0);
+  EXPECT_EQ(first_difference(loaded.weights, saved), "");
+  // So that equality above means something.
+  EXPECT_NE(first_difference(loaded.weights, initial_weights(base)), "");
+}
+
+TEST(LoadRules, FinetuneTakesTheWeightsAlone) {
+  const TempFolder folder;
+  const config::RunConfig base = tiny_config();
+  const Tensors saved = save_run(base, folder.path(), 2);
+  TrainState asked = state_after(base, 0);
+  asked.data_identity = "corpus B";
+  config::RunConfig config = with_folders(base, "", folder.path());
+  expect_refused(config, asked, "--finetune");
+  config.checkpoint.finetune = true;
+  asked.schedule = R"({"max_lr":7})";
+  const Loaded loaded = load_run(config, asked);
+  EXPECT_TRUE(loaded.result.loaded);
+  EXPECT_EQ(to_json_text(loaded.result.state), to_json_text(asked));
+  EXPECT_EQ(loaded.num_updates, 0);
+  EXPECT_EQ(loaded.largest_moment, 0);
+  EXPECT_EQ(first_difference(loaded.weights, saved), "");
+}
+
+TEST(LoadRules, AnotherModelIsNamedFieldByField) {
+  const TempFolder folder;
+  (void)save_run(tiny_config(), folder.path(), 1);
+  const config::RunConfig other = tiny_config({}, [](config::RunConfig& c) {
+    c.model.num_layers = 1;
+    c.model.ffn_hidden_size = 48;
+    c.model.seed = 5;
+  });
+  config::RunConfig config = with_folders(other, "", folder.path());
+  for (const bool finetune : {false, true}) {
+    config.checkpoint.finetune = finetune;
+    expect_refused(config, state_after(other, 0),
+                   "another model: ffn_hidden_size 128 in the checkpoint, 48 asked; num_layers 2 "
+                   "in the checkpoint, 1 asked; seed 1234 in the checkpoint, 5 asked.");
+  }
+}
+
+TEST(LoadRules, AnotherScheduleNeedsTheOverride) {
+  const TempFolder folder;
+  const Tensors saved = save_run(tiny_config(), folder.path(), 1);
+  const config::RunConfig other =
+      tiny_config({}, [](config::RunConfig& c) { c.optimizer.lr = 0.02; });
+  config::RunConfig config = with_folders(other, "", folder.path());
+  const TrainState asked = state_after(other, 0);
+  expect_refused(config, asked, "max_lr 0.01 in the checkpoint, 0.02 asked.");
+  expect_refused(config, asked, "--override-opt_param-scheduler");
+  config.optimizer.override_opt_param_scheduler = true;
+  const Loaded loaded = load_run(config, asked);
+  EXPECT_EQ(loaded.result.state.schedule, asked.schedule);
+  EXPECT_EQ(loaded.result.state.iteration, 1);
+  EXPECT_EQ(loaded.num_updates, 1);
+  EXPECT_EQ(first_difference(loaded.weights, saved), "");
+}
+
+TEST(LoadRules, WithoutOptimizerStateOnlyTheWeightsCanBeLoaded) {
+  const TempFolder folder;
+  config::RunConfig without = tiny_config();
+  without.checkpoint.no_save_optim = true;
+  const Tensors saved = save_run(without, folder.path() / "bare", 2);
+  (void)save_run(tiny_config(), folder.path() / "full", 2);
+  const TrainState asked = state_after(without, 0);
+  expect_refused(with_folders(tiny_config(), "", folder.path() / "bare"), asked,
+                 "holds no optimizer state");
+  for (const char* name : {"bare", "full"}) {
+    config::RunConfig config = with_folders(tiny_config(), "", folder.path() / name);
+    config.checkpoint.no_load_optim = true;
+    const Loaded loaded = load_run(config, asked);
+    EXPECT_EQ(loaded.result.state.iteration, 2) << name;  // the place in the run is kept
+    EXPECT_EQ(loaded.result.state.num_updates, 0) << name;
+    EXPECT_EQ(loaded.num_updates, 0) << name;
+    EXPECT_EQ(loaded.largest_moment, 0) << name;
+    EXPECT_EQ(first_difference(loaded.weights, saved), "") << name;
+  }
+}
+
+TEST(LoadRules, Bf16KeepsMainParametersExactly) {
+  const TempFolder folder;
+  const ChangeConfig bf16 = [](config::RunConfig& c) { c.training.precision = "bf16"; };
+  const config::RunConfig base = tiny_config({.dp = 2, .sharded = true}, bf16);
+  (void)save_run(base, folder.path() / "a", 2);
+  // Loaded, saved again without a step, in another layout: the fp32 copies are the same bits.
+  const config::RunConfig alone =
+      with_folders(tiny_config({}, bf16), folder.path() / "b", folder.path() / "a");
+  with_engine(alone, [&](Engine& engine) {
+    const LoadResult result = load_engine(engine, state_after(base, 0));
+    save_engine(engine, result.state, -1);
+    // The bf16 weights are the rounded main parameters, not the initial ones.
+    const optimizer::StateSlice slice = engine.optimizer().state_slices(false).at(0);
+    EXPECT_EQ(slice.values.scalar_type(), DType::Float);
+  });
+  EXPECT_EQ(hash_of(folder.path() / "a", 2), hash_of(folder.path() / "b", 2));
+}
+
+// Steps 0 .. 6 in one go against 0 .. 3, a new process' worth of objects, and 3 .. 6.
+TEST(ExactResume, HalfAndHalfEqualsTheWhole) {
+  const TempFolder folder;
+  const config::RunConfig base = tiny_config({.dp = 2, .sharded = true});
+  const Tensors whole = save_run(base, folder.path() / "whole", 6);
+  (void)save_run(base, folder.path() / "half", 3);
+  const config::RunConfig again =
+      with_folders(base, folder.path() / "half", folder.path() / "half");
+  with_engine(again, [&](Engine& engine) {
+    const LoadResult result = load_engine(engine, state_after(base, 0));
+    EXPECT_EQ(result.state.iteration, 3);
+    (void)train_steps(engine, 3, 6);
+    EXPECT_EQ(first_difference(engine.gather_parameters(), whole), "");
+    save_engine(engine, state_after(base, 6), 3);
+  });
+  EXPECT_EQ(hash_of(folder.path() / "half", 6), hash_of(folder.path() / "whole", 6));
+}
+
+TEST(ExactResume, WithoutMomentsItWouldDiffer) {
+  // Shows that the test above can fail.
+  const TempFolder folder;
+  const config::RunConfig base = tiny_config();
+  const Tensors whole = save_run(base, folder.path() / "whole", 4);
+  (void)save_run(base, folder.path() / "half", 2);
+  config::RunConfig again = with_folders(base, "", folder.path() / "half");
+  again.checkpoint.no_load_optim = true;
+  with_engine(again, [&](Engine& engine) {
+    (void)load_engine(engine, state_after(base, 0));
+    (void)train_steps(engine, 2, 4);
+    EXPECT_NE(first_difference(engine.gather_parameters(), whole), "");
+  });
+}
+
+TEST(Reshard, EightRanksToOneAndBack) {
+  const TempFolder folder;
+  const ChangeConfig llama = [](config::RunConfig& c) {
+    c.model.group_query_attention = true;
+    c.model.num_query_groups = 2;
+    c.model.untie_embeddings_and_output_weights = true;
+    c.model.normalization = "RMSNorm";
+    c.model.position_embedding_type = "rope";
+    c.model.swiglu = true;
+    c.model.add_bias_linear = false;
+    c.model.ffn_hidden_size = 48;
+  };
+  int kind = 0;
+  for (const ChangeConfig& change : {ChangeConfig{}, llama}) {
+    const fs::path root = folder.path() / std::to_string(kind++);
+    const config::RunConfig many =
+        tiny_config({.tp = 2, .pp = 2, .dp = 2, .sharded = true}, change);
+    const config::RunConfig one = tiny_config({}, change);
+    const Tensors saved = save_run(many, root / "many", 2);
+    const auto copy = [&](const config::RunConfig& config, const char* from, const char* to) {
+      with_engine(with_folders(config, root / to, root / from), [&](Engine& engine) {
+        const LoadResult result = load_engine(engine, state_after(config, 0));
+        EXPECT_EQ(first_difference(engine.gather_parameters(), saved), "");
+        save_engine(engine, result.state, -1);
+      });
+    };
+    copy(one, "many", "one");
+    copy(many, "one", "back");
+    EXPECT_EQ(hash_of(root / "one", 2), hash_of(root / "many", 2));
+    EXPECT_EQ(hash_of(root / "back", 2), hash_of(root / "many", 2));
+  }
+}
+
+TEST(SaveEngine, RetentionAndTracker) {
+  const TempFolder folder;
+  config::RunConfig config = tiny_config();
+  config.checkpoint.keep_checkpoints = 2;
+  with_engine(with_folders(config, folder.path(), ""), [&](Engine& engine) {
+    for (std::int64_t iteration = 1; iteration <= 4; ++iteration) {
+      save_engine(engine, state_after(config, iteration), /*protect_iteration=*/1);
+    }
+  });
+  EXPECT_EQ(checkpoint::list_iterations(folder.path()), (std::vector<std::int64_t>{1, 3, 4}));
+  EXPECT_EQ(checkpoint::find_checkpoint(folder.path(), 0).iteration, 4);
+}
+
+}  // namespace
+}  // namespace pentatron::training

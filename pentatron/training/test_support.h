@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "pentatron/base/philox.h"
+#include "pentatron/comm/backend.h"
+#include "pentatron/config/validate.h"
+#include "pentatron/datasets/data_loader.h"
+#include "pentatron/training/data.h"
+#include "pentatron/training/engine.h"
+#include "pentatron/training/train_state.h"
+
+// The tiny runs of this room's tests. Only tests include it.
+namespace pentatron::training::testing_support {
+
+inline constexpr std::int64_t kVocabulary = 61;  // padded to 64
+inline constexpr std::int64_t kSequence = 16;
+inline constexpr std::int64_t kGlobalBatch = 8;
+inline constexpr double kWeightDecay = 0.1;
+
+struct Layout {
+  std::int64_t tp = 1;
+  std::int64_t pp = 1;
+  std::int64_t dp = 1;
+  bool sharded = false;
+};
+
+using ChangeConfig = std::function<void(config::RunConfig&)>;
+
+// A GPT-2 kind of two layers with dropout; `change` comes before the derived fields are resolved.
+inline config::RunConfig tiny_config(const Layout& layout = {}, const ChangeConfig& change = {}) {
+  config::RunConfig config;
+  config.model.num_layers = 2;
+  config.model.hidden_size = 32;
+  config.model.num_attention_heads = 4;
+  config.model.max_position_embeddings = kSequence;
+  config.model.seq_length = kSequence;
+  config.model.make_vocab_size_divisible_by = 8;
+  config.model.init_method_std = 0.1;
+  config.parallel.world_size = layout.tp * layout.pp * layout.dp;
+  config.parallel.tensor_model_parallel_size = layout.tp;
+  config.parallel.pipeline_model_parallel_size = layout.pp;
+  config.parallel.use_distributed_optimizer = layout.sharded;
+  config.parallel.distributed_backend = "threads";
+  config.training.micro_batch_size = 2;
+  config.training.global_batch_size = kGlobalBatch;
+  config.training.train_iters = 20;
+  config.optimizer.lr = 0.01;
+  config.optimizer.weight_decay = kWeightDecay;
+  if (change) change(config);
+  config::resolve(config, config::Purpose::kModel);
+  config::resolve_vocab(config, kVocabulary);
+  return config;
+}
+
+// Samples of random tokens, each of two documents, whose masks differ from row to row; every
+// seventh counts nothing.
+class SyntheticSource final : public datasets::SampleSource {
+ public:
+  [[nodiscard]] std::int64_t num_samples() const override { return 1 << 20; }
+  [[nodiscard]] std::int64_t sequence_length() const override { return kSequence; }
+  [[nodiscard]] datasets::GptSample sample(std::int64_t i) const override {
+    const std::int64_t cut = 3 + i % 10;
+    datasets::GptSample sample;
+    for (std::int64_t t = 0; t < kSequence; ++t) {
+      sample.tokens.push_back(token(i, t));
+      sample.labels.push_back(token(i, t + 1));
+      const bool masked = i % 7 == 5 || t == cut - 1 || (i % 3 == 1 && t % 4 != 0);
+      sample.loss_mask.push_back(masked ? 0 : 1);
+      sample.position_ids.push_back(t < cut ? t : t - cut);
+    }
+    sample.attention_lengths = {static_cast<std::int32_t>(cut),
+                                static_cast<std::int32_t>(kSequence - cut)};
+    return sample;
+  }
+
+ private:
+  [[nodiscard]] static std::int64_t token(std::int64_t sample, std::int64_t t) {
+    const auto key = static_cast<std::uint64_t>(sample * (kSequence + 1) + t);
+    return static_cast<std::int64_t>(philox_uniform(1, 77, key) * kVocabulary);
+  }
+};
+
+// This data-parallel rank's micro-batches of a step (from 0).
+inline std::vector<BatchMeta> micro_batches(Engine& engine, std::int64_t step) {
+  const SyntheticSource source;
+  const config::RunConfig& config = engine.config();
+  const datasets::GlobalBatchPlan plan(config.training.global_batch_size,
+                                       config.training.micro_batch_size,
+                                       config.parallel.data_parallel_size);
+  std::vector<BatchMeta> batches;
+  for (std::int64_t m = 0; m < plan.num_micro_batches(); ++m) {
+    const std::vector<std::int64_t> ids =
+        plan.sample_ids(step * plan.global_batch_size(), engine.context().coordinate("dp"), m);
+    batches.push_back(to_batch_meta(datasets::make_batch(source, ids), engine.policy()));
+  }
+  return batches;
+}
+
+// Steps [first, end) of a run; their losses.
+inline std::vector<double> train_steps(Engine& engine, std::int64_t first, std::int64_t end) {
+  std::vector<double> losses;
+  for (std::int64_t step = first; step < end; ++step) {
+    losses.push_back(
+        engine.train_step(micro_batches(engine, step), engine.config().optimizer.lr, kWeightDecay)
+            .loss);
+  }
+  return losses;
+}
+
+// Runs `body` on every rank of the configuration's layout, each a thread of this process.
+inline void with_engine(const config::RunConfig& config, const std::function<void(Engine&)>& body) {
+  comm::run_threads({.world_size = config.parallel.world_size,
+                     .threads_per_rank = 1,
+                     .timeout = std::chrono::milliseconds(60'000)},
+                    [&](comm::Backend& backend) {
+                      comm::ParallelContext context(
+                          backend,
+                          comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+                      Engine engine(config, context);
+                      body(engine);
+                    });
+}
+
+inline TrainState state_after(const config::RunConfig& config, std::int64_t iteration) {
+  return {.iteration = iteration,
+          .consumed_train_samples = iteration * config.training.global_batch_size,
+          .num_updates = iteration,
+          .data_identity = "corpus A",
+          .model = model_identity(config.model),
+          .schedule = schedule_identity(config)};
+}
+
+using Tensors = std::map<std::string, Tensor>;
+
+// Name of a tensor that is missing or not equal bit for bit; empty when all are equal.
+inline std::string first_difference(const Tensors& a, const Tensors& b) {
+  if (a.size() != b.size()) return "another number of tensors";
+  for (const auto& [name, values] : a) {
+    const auto found = b.find(name);
+    if (found == b.end() || !values.equal(found->second)) return name;
+  }
+  return {};
+}
+
+}  // namespace pentatron::training::testing_support

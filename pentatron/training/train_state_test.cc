@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/train_state.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "pentatron/base/test_support.h"
+
+namespace pentatron::training {
+namespace {
+
+TrainState example() {
+  return {.iteration = 7,
+          .consumed_train_samples = 1LL << 53,
+          .consumed_valid_samples = 3,
+          .num_updates = 6,
+          .skipped_iterations = 1,
+          .nan_iterations = 2,
+          .data_identity = "ab\"cd",
+          .model = R"({"hidden_size":64})",
+          .schedule = R"({"max_lr":0.1})"};
+}
+
+TEST(TrainState, RoundTrip) {
+  const TrainState state = example();
+  const TrainState read = parse_train_state(to_json_text(state));
+  EXPECT_EQ(read.iteration, state.iteration);
+  EXPECT_EQ(read.consumed_train_samples, state.consumed_train_samples);
+  EXPECT_EQ(read.consumed_valid_samples, state.consumed_valid_samples);
+  EXPECT_EQ(read.num_updates, state.num_updates);
+  EXPECT_EQ(read.skipped_iterations, state.skipped_iterations);
+  EXPECT_EQ(read.nan_iterations, state.nan_iterations);
+  EXPECT_EQ(read.data_identity, state.data_identity);
+  EXPECT_EQ(read.model, state.model);
+  EXPECT_EQ(read.schedule, state.schedule);
+  EXPECT_EQ(to_json_text(read), to_json_text(state));
+}
+
+TEST(TrainState, EveryFieldIsNeededAndChecked) {
+  const nlohmann::json whole = nlohmann::json::parse(to_json_text(example()));
+  ASSERT_EQ(whole.size(), 9U);
+  for (const auto& [name, value] : whole.items()) {
+    nlohmann::json missing = whole;
+    missing.erase(name);
+    expect_error(ErrorKind::kCheckpoint, name, [&] { (void)parse_train_state(missing.dump()); });
+    // What a count or a text may not be.
+    std::vector<nlohmann::json> wrong{nullptr, true, nlohmann::json::array()};
+    if (value.is_number()) {
+      for (nlohmann::json bad : {nlohmann::json(-1), nlohmann::json(1.5), nlohmann::json("3")}) {
+        wrong.push_back(bad);
+      }
+    } else {
+      wrong.push_back(3);
+    }
+    for (const nlohmann::json& bad : wrong) {
+      nlohmann::json damaged = whole;
+      damaged[name] = bad;
+      expect_error(ErrorKind::kCheckpoint, "training state",
+                   [&] { (void)parse_train_state(damaged.dump()); });
+    }
+  }
+}
+
+TEST(TrainState, TextsThatAreNoStateAreRefused) {
+  const std::string text = to_json_text(example());
+  // Cut anywhere, it is no state any more.
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    expect_error(ErrorKind::kCheckpoint, "training state",
+                 [&] { (void)parse_train_state(text.substr(0, length)); });
+  }
+  for (const char* other : {"null", "[]", "3", "\"x\"", "{}", "\xff\xfe"}) {
+    expect_error(ErrorKind::kCheckpoint, "training state", [&] { (void)parse_train_state(other); });
+  }
+}
+
+TEST(TrainState, DifferencesAreNamedFieldByField) {
+  EXPECT_EQ(json_differences(R"({"a":1,"b":"x"})", R"({"b":"x","a":1})"), "");
+  EXPECT_EQ(json_differences(R"({"hidden_size":64,"same":1,"seed":1})",
+                             R"({"hidden_size":128,"same":1,"seed":2})"),
+            "hidden_size 64 in the checkpoint, 128 asked; seed 1 in the checkpoint, 2 asked");
+  // A field that only one side has.
+  EXPECT_EQ(json_differences(R"({"old":true})", R"({"new":"x"})"),
+            "new null in the checkpoint, \"x\" asked; old true in the checkpoint, null asked");
+  expect_error(ErrorKind::kCheckpoint, "no JSON object", [] { (void)json_differences("{", "{}"); });
+  expect_error(ErrorKind::kCheckpoint, "no JSON object",
+               [] { (void)json_differences("[1]", "{}"); });
+}
+
+TEST(TrainState, ModelIdentityHoldsWhatChangesTheRun) {
+  const config::ModelConfig base;
+  const auto changed = [&base](auto&& change) {
+    config::ModelConfig model = base;
+    change(model);
+    return json_differences(model_identity(base), model_identity(model));
+  };
+  EXPECT_EQ(changed([](auto&) {}), "");
+  EXPECT_NE(changed([](auto& m) { m.hidden_size = 8; }).find("hidden_size 0"), std::string::npos);
+  EXPECT_NE(changed([](auto& m) { m.num_query_groups = 2; }), "");
+  EXPECT_NE(changed([](auto& m) { m.swiglu = true; }), "");
+  EXPECT_NE(changed([](auto& m) { m.hidden_dropout = 0.2; }), "");
+  EXPECT_NE(changed([](auto& m) { m.seed = 1; }), "");
+  EXPECT_NE(changed([](auto& m) { m.layernorm_epsilon = 1e-6; }), "");
+  // Layout's padding is no part of the model.
+  EXPECT_EQ(changed([](auto& m) { m.padded_vocab_size = 1024; }), "");
+}
+
+TEST(TrainState, ScheduleIdentityCountsInSamples) {
+  config::RunConfig in_iterations;
+  in_iterations.training.global_batch_size = 8;
+  in_iterations.optimizer.lr_decay_iters = 100;
+  in_iterations.optimizer.lr_warmup_iters = 10;
+  config::RunConfig in_samples = in_iterations;
+  in_samples.optimizer.lr_decay_iters = in_samples.optimizer.lr_warmup_iters = 0;
+  in_samples.optimizer.lr_decay_samples = 800;
+  in_samples.optimizer.lr_warmup_samples = 80;
+  EXPECT_EQ(schedule_identity(in_iterations), schedule_identity(in_samples));
+  in_samples.optimizer.adam_eps = 1e-6;
+  EXPECT_NE(json_differences(schedule_identity(in_iterations), schedule_identity(in_samples))
+                .find("adam_eps"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace pentatron::training
