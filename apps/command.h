@@ -38,7 +38,8 @@ class Flags final {
     std::string name;   // "--input"
     std::string value;  // "FILE"; empty: a switch
     std::string help;
-    std::string default_text;  // shown and used when absent; ignored for required ones and switches
+    std::string default_text =
+        {};  // shown and used when absent; ignored for required ones and switches
     bool required = false;
     bool many = false;  // takes every word up to the next option
   };

@@ -69,7 +69,12 @@ int generate(const Words& words) {
   if (flags.has("--vocab-file")) data.vocab_file = flags.text("--vocab-file");
   if (flags.has("--merge-file")) data.merge_file = flags.text("--merge-file");
   const std::int64_t vocab_size = model.config.model.vocab_size;
-  const auto tokenizer = tokenizers::make_tokenizer(data, vocab_size);
+  const auto tokenizer = tokenizers::make_tokenizer(
+      data, data.null_tokenizer_vocab_size > 0 ? data.null_tokenizer_vocab_size + 1 : vocab_size);
+  PENTATRON_CHECK(
+      model.tokenizer.empty() || tokenizer->identity_hash() == model.tokenizer, kData,
+      "the tokenizer (--vocab-file {}, --merge-file {}) is not the one that {} was trained with",
+      data.vocab_file, data.merge_file, flags.text("--load"));
   PENTATRON_CHECK(tokenizer->vocab_size() <= vocab_size, kData,
                   "the tokenizer has {} tokens, the model only {}: another --vocab-file?",
                   tokenizer->vocab_size(), vocab_size);

@@ -3,8 +3,10 @@
 // kind.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 
 #include "apps/command.h"
@@ -61,14 +63,26 @@ std::span<const Command> commands() { return kCommands; }
 
 int main(int argc, char** argv) {
   using namespace pentatron;
+  // A reader that goes away (| head) must not kill a training run; writes then fail and are noticed
+  // below.
+  (void)std::signal(SIGPIPE, SIG_IGN);
   try {
-    return apps::dispatch(apps::Words(argv + 1, argv + argc));
+    const int code = apps::dispatch(apps::Words(argv + 1, argv + argc));
+    const bool training = argc > 1 && std::string_view(argv[1]) == "pretrain_gpt";
+    if (code == 0 && !training && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+      log::error("io error: the result could not be written to standard output");
+      return exit_code(ErrorKind::kIo);
+    }
+    return code;
   } catch (const Error& error) {
     log::error("{} error: {}", to_string(error.kind()), error.what());
     if (error.kind() == ErrorKind::kInternal) {
       log::error("this is a bug of pentatron, thrown at {}", error.where());
     }
     return exit_code(error.kind());
+  } catch (const std::filesystem::filesystem_error& error) {
+    log::error("io error: {}", error.what());
+    return exit_code(ErrorKind::kIo);
   } catch (const std::bad_alloc&) {
     log::error("out of memory: use a smaller --micro-batch-size or model, or more ranks");
     return exit_code(ErrorKind::kIo);

@@ -28,11 +28,13 @@ int preprocess_data(const Words& words) {
        {"--force", "", "replace existing output"}},
       words);
   if (flags.help()) return 0;
-  const auto tokenizer = tokenizers::make_tokenizer(
-      tokenizers::TokenizerOptions{.tokenizer_type = flags.text("--tokenizer-type"),
-                                   .vocab_file = flags.text("--vocab-file"),
-                                   .merge_file = flags.text("--merge-file"),
-                                   .vocab_size = flags.integer("--vocab-size", 0)});
+  // NullTokenizer's end token comes after the ids that --vocab-size counts, as in training.
+  const bool null_tokenizer = flags.text("--tokenizer-type") == "NullTokenizer";
+  const auto tokenizer = tokenizers::make_tokenizer(tokenizers::TokenizerOptions{
+      .tokenizer_type = flags.text("--tokenizer-type"),
+      .vocab_file = flags.text("--vocab-file"),
+      .merge_file = flags.text("--merge-file"),
+      .vocab_size = flags.integer("--vocab-size", 0) + (null_tokenizer ? 1 : 0)});
   const datasets::PreprocessStats stats =
       datasets::preprocess({.input = flags.text("--input"),
                             .json_keys = flags.texts("--json-keys"),
@@ -41,7 +43,8 @@ int preprocess_data(const Words& words) {
                             .output_prefix = flags.text("--output-prefix"),
                             .log_interval = flags.integer("--log-interval", 0),
                             .skip_bad_lines = flags.has("--skip-bad-lines"),
-                            .force = flags.has("--force")},
+                            .force = flags.has("--force"),
+                            .on_progress = {}},
                            *tokenizer);
   for (const auto& key : stats.keys) {
     log::print_line(

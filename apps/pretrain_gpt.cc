@@ -9,7 +9,9 @@
 namespace pentatron::apps {
 
 int pretrain_gpt(const Words& words) {
-  const config::ParseRequest request{.words = words, .environment = config::launcher_variables()};
+  config::ParseRequest request;
+  request.words = words;
+  request.environment = config::launcher_variables();
   for (const std::string& word : words) {
     if (word == "--check-options") {
       const config::CheckReport report = config::check_options(request);

@@ -39,6 +39,12 @@ TEST(NumpyGenerator, IntegersRejectAsNumpy) {
                                  122920571, 225720425, 49582906}) {
     EXPECT_EQ(wide.integer(0, 3'000'000'000), expected);
   }
+  NumpyGenerator again(0);
+  std::int64_t sum = 0;
+  std::int64_t last = 0;
+  for (int i = 0; i < 1000; ++i) sum += last = again.integer(0, 3'000'000'000);
+  EXPECT_EQ(sum, 1'536'051'465'424);
+  EXPECT_EQ(last, 261'542'348);
   NumpyGenerator shifted((std::uint64_t{1} << 40) + 7);
   for (const std::int64_t expected : {206514453, 829812890, 609504128, 255305154}) {
     EXPECT_EQ(shifted.integer(-5, 1'000'000'000), expected);

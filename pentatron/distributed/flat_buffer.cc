@@ -36,6 +36,37 @@ bool is_tied(const nn::Parameter& parameter) {
                      [](const nn::ShardPart& part) { return part.tied; });
 }
 
+const std::string& grid_of(const nn::Parameter& parameter) {
+  const std::vector<nn::ShardPart>& parts = parameter.spec().parts;
+  for (const nn::ShardPart& part : parts) {
+    PENTATRON_CHECK(part.grid == parts[0].grid, kInternal,
+                    "weight {}: parts on grid '{}' and on grid '{}' cannot share a buffer",
+                    parameter.local_name(), parts[0].grid, part.grid);
+  }
+  return parts[0].grid;
+}
+
+// Removes the parameters of other grids, and takes the frozen ones out.
+std::vector<nn::Parameter*> select(
+    std::vector<std::pair<int, std::vector<nn::Parameter*>>>& parameters_by_layer,
+    std::string grid) {
+  std::vector<nn::Parameter*> frozen;
+  const bool all = grid.empty();
+  for (auto& [layer, parameters] : parameters_by_layer) {
+    std::erase_if(parameters, [&](nn::Parameter* parameter) {
+      const std::string& its_grid = grid_of(*parameter);
+      if (all && grid.empty()) grid = its_grid;
+      PENTATRON_CHECK(!all || its_grid == grid, kInternal,
+                      "weight {} is on grid '{}', others of its flat buffer on '{}': name one grid",
+                      parameter->local_name(), its_grid, grid);
+      if (its_grid != grid) return true;
+      if (!parameter->trainable()) frozen.push_back(parameter);
+      return !parameter->trainable();
+    });
+  }
+  return frozen;
+}
+
 // Trainable parameters in the order in which backward finishes them.
 std::vector<std::pair<int, nn::Parameter*>> in_order_of_backward(
     std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer,
@@ -48,7 +79,7 @@ std::vector<std::pair<int, nn::Parameter*>> in_order_of_backward(
       PENTATRON_CHECK((*it)->data().scalar_type() == policy.parameter, kInternal,
                       "weight {} is {}, the flat buffer holds {}", (*it)->local_name(),
                       tensor::describe((*it)->data()), tensor::dtype_name(policy.parameter));
-      if ((*it)->trainable()) order.emplace_back(layer, *it);
+      order.emplace_back(layer, *it);
     }
   }
   return order;
@@ -63,7 +94,7 @@ std::unique_ptr<BufferAllocator> make_default_allocator() {
 FlatBuffer::FlatBuffer(std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer,
                        const FlatBufferOptions& options, BufferAllocator& allocator,
                        const PrecisionPolicy& policy, Device device)
-    : options_(options) {
+    : options_(options), frozen_(select(parameters_by_layer, options.grid)) {
   PENTATRON_CHECK(options.reduction_size >= 1 && options.bucket_bytes >= 1, kInternal,
                   "flat buffers need a reduction size and bucket bytes of at least 1");
   const std::int64_t alignment = alignment_elements(options, policy);

@@ -35,14 +35,21 @@ struct FlatBucket {
 };
 
 struct FlatBufferOptions {
-  std::int64_t reduction_size = 1;  // size of the data-parallel group
+  std::int64_t reduction_size = 1;  // size of the group over reduction_axes
   std::int64_t bucket_bytes = 40 << 20;
   std::int64_t alignment_bytes = 256;
   bool parameters_too = true;  // parameter storage is moved into a flat buffer of its own
+  // Axes over which gradients are summed and the optimizer is sharded; reducer and optimizer read
+  // them here.
+  std::vector<std::string> reduction_axes = {"dp", "cp"};
+  // Only the parameters of this grid ("dense", "expert"; nn::ShardPart::grid). Empty: all, which
+  // must then be of one grid.
+  std::string grid = {};
 };
 
-// The parameters of one (parameter dtype, gradient dtype, reduction group), bucketed in the order
-// of backward (last layer first). Gradients (and storage) of the parameters become views of it.
+// The trainable parameters of one (parameter dtype, gradient dtype, reduction group), bucketed in
+// the order of backward (last layer first). Gradients (and storage) of the parameters become views
+// of it. Frozen parameters have no place in it and are listed beside.
 class FlatBuffer final {
  public:
   FlatBuffer(std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer,
@@ -51,10 +58,15 @@ class FlatBuffer final {
 
   [[nodiscard]] const std::vector<FlatSlot>& slots() const { return slots_; }
   [[nodiscard]] const std::vector<FlatBucket>& buckets() const { return buckets_; }
+  // The grid's parameters that were not trainable at construction, in the order given.
+  [[nodiscard]] const std::vector<nn::Parameter*>& frozen() const { return frozen_; }
   [[nodiscard]] Tensor& grads() { return grads_; }        // 1-D
   [[nodiscard]] Tensor& parameters() { return params_; }  // 1-D; undefined unless parameters_too
   [[nodiscard]] std::int64_t num_elements() const { return num_elements_; }
   [[nodiscard]] std::int64_t reduction_size() const { return options_.reduction_size; }
+  [[nodiscard]] const std::vector<std::string>& reduction_axes() const {
+    return options_.reduction_axes;
+  }
   // Element range of this data-parallel rank inside a bucket: contiguous, equal sizes.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> shard_range(std::size_t bucket,
                                                                   std::int64_t dp_rank) const;
@@ -63,6 +75,7 @@ class FlatBuffer final {
   FlatBufferOptions options_;
   std::vector<FlatSlot> slots_;
   std::vector<FlatBucket> buckets_;
+  std::vector<nn::Parameter*> frozen_;
   std::int64_t num_elements_ = 0;
   Tensor grads_;
   Tensor params_;

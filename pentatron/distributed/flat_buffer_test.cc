@@ -220,6 +220,74 @@ TEST(FlatBuffer, WithoutParametersStorageStays) {
   EXPECT_TRUE(model.parameters[0]->main_grad().defined());
 }
 
+// Counts what it gives and cuts it from one block, as registered memory would be.
+class CountingAllocator final : public BufferAllocator {
+ public:
+  Tensor allocate(std::int64_t num_elements, DType dtype, Device device) override {
+    given.push_back({num_elements, dtype});
+    tensors.push_back(tensor::zeros({num_elements}, dtype, device));
+    return tensors.back();
+  }
+  std::vector<std::pair<std::int64_t, DType>> given;
+  std::vector<Tensor> tensors;
+};
+
+TEST(FlatBuffer, AllMemoryComesFromTheAllocator) {
+  const PrecisionPolicy policy = precision_policy("bf16");
+  for (const bool parameters_too : {true, false}) {
+    Model model = random_model(6, policy);
+    CountingAllocator allocator;
+    FlatBuffer buffer(model.by_layer, {.reduction_size = 2, .parameters_too = parameters_too},
+                      allocator, policy, Device("cpu"));
+    std::vector<std::pair<std::int64_t, DType>> expected = {
+        {buffer.num_elements(), policy.main_grad}};
+    if (parameters_too) expected.push_back({buffer.num_elements(), policy.parameter});
+    EXPECT_EQ(allocator.given, expected);
+    EXPECT_TRUE(buffer.grads().is_alias_of(allocator.tensors[0]));
+    for (const auto& parameter : model.parameters) {
+      EXPECT_TRUE(parameter->main_grad().is_alias_of(allocator.tensors[0]));
+      EXPECT_EQ(parameters_too, parameter->data().is_alias_of(allocator.tensors.back()));
+    }
+  }
+}
+
+TEST(FlatBuffer, HoldsTheParametersOfOneGrid) {
+  const PrecisionPolicy policy = precision_policy("fp32");
+  Model model = random_model(7, policy);
+  std::vector<std::unique_ptr<nn::Parameter>> experts;
+  ByLayer mixed;
+  for (auto& [layer, parameters] : model.by_layer) {
+    std::mt19937 random(static_cast<unsigned>(layer + 50));
+    nn::ShardSpec spec = random_spec(random, "expert" + std::to_string(layer));
+    for (nn::ShardPart& part : spec.parts) part.grid = "expert";
+    experts.push_back(std::make_unique<nn::Parameter>("expert", std::move(spec), policy));
+    mixed.push_back({layer, parameters});
+    mixed.back().second.insert(mixed.back().second.begin(), experts.back().get());
+  }
+  experts[2]->set_trainable(false);
+  const auto allocator = make_default_allocator();
+  const FlatBuffer dense(mixed, {.grid = "dense"}, *allocator, policy, Device("cpu"));
+  const FlatBuffer expert(mixed, {.reduction_axes = {"dp"}, .grid = "expert"}, *allocator, policy,
+                          Device("cpu"));
+  EXPECT_EQ(dense.slots().size(), model.parameters.size());
+  EXPECT_EQ(expert.slots().size(), experts.size() - 1);
+  for (const FlatSlot& slot : expert.slots()) EXPECT_EQ(slot.parameter->local_name(), "expert");
+  EXPECT_TRUE(dense.frozen().empty());
+  EXPECT_EQ(expert.frozen(), std::vector<nn::Parameter*>{experts[2].get()});
+  EXPECT_EQ(dense.reduction_axes(), (std::vector<std::string>{"dp", "cp"}));
+  EXPECT_EQ(expert.reduction_axes(), std::vector<std::string>{"dp"});
+  // Without a choice two grids would share one reduction group.
+  EXPECT_THROW(FlatBuffer(mixed, {}, *allocator, policy, Device("cpu")), Error);
+  nn::ShardSpec both = experts[0]->spec();
+  both.parts.push_back(both.parts.back());
+  both.parts.back().name = "other";
+  both.parts.back().local_row_begin = both.local_shape[0];
+  both.local_shape[0] += both.parts.back().local_rows;
+  both.parts.back().grid = "dense";
+  nn::Parameter split("split", both, policy);
+  EXPECT_THROW(FlatBuffer({{0, {&split}}}, {}, *allocator, policy, Device("cpu")), Error);
+}
+
 TEST(FlatBuffer, FrozenWeightsHaveNoPlaceAndTiedOnesABucket) {
   const PrecisionPolicy policy = precision_policy("fp32");
   const auto make = [&](const std::string& name, bool tied) {
@@ -247,6 +315,7 @@ TEST(FlatBuffer, FrozenWeightsHaveNoPlaceAndTiedOnesABucket) {
   EXPECT_EQ(buffer.buckets()[0].layers, (std::vector<int>{1, 0}));
   EXPECT_EQ(buffer.buckets()[1].layers, std::vector<int>{-1});
   EXPECT_FALSE(frozen->main_grad().defined());
+  EXPECT_EQ(buffer.frozen(), std::vector<nn::Parameter*>{frozen.get()});
 }
 
 TEST(FlatBuffer, NothingToHold) {

@@ -73,6 +73,7 @@ struct GradientReducer::State {
   std::vector<BucketState> buckets{};
   std::map<std::string, Tensor> tied{};  // by global name: both ends walk them in the same order
   WeightGradQueue* queue = nullptr;
+  std::shared_ptr<const WeightGradQueue::Listener> listening{};
   bool last_micro_batch = false;
   std::set<int> done_layers{};
 
@@ -179,9 +180,9 @@ GradientReducer::GradientReducer(FlatBuffer& buffer, comm::ParallelContext& cont
                        .policy = policy,
                        .first_layer = first_layer,
                        .end_layer = end_layer,
-                       .dp = context.group(std::vector<std::string>{"dp", "cp"})}) {
+                       .dp = context.group(buffer.reduction_axes())}) {
   PENTATRON_CHECK(!sharded || buffer.reduction_size() == state_->dp.size(), kInternal,
-                  "the flat buffer is cut for {} data-parallel ranks, the group has {}",
+                  "the flat buffer is cut for {} ranks, the group over its reduction axes has {}",
                   buffer.reduction_size(), state_->dp.size());
   state_->find_special_parts();
 }
@@ -190,7 +191,7 @@ GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::listen_to(WeightGradQueue& queue) {
   state_->queue = &queue;
-  queue.on_layer_done = [this](int layer) { weights_done(layer); };
+  state_->listening = queue.on_layer_done([this](int layer) { weights_done(layer); });
 }
 
 void GradientReducer::begin_step() {

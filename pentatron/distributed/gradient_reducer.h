@@ -12,18 +12,18 @@
 namespace pentatron::distributed {
 
 // Brings gradients to their final sums after the micro-batches of a step: first over each part's
-// partial_grad_axes and tied ends, then over the data-parallel group (sum, no division: the loss is
-// already divided by the global valid count). With `sharded`, buckets are reduce-scattered and only
-// shard_range() is final. Listens to layer events; a bucket starts when the last micro-batch's
-// weights_done of all its layers has come.
+// partial_grad_axes and tied ends, then over the buffer's reduction_axes (sum, no division: the
+// loss is already divided by the global valid count). With `sharded`, buckets are reduce-scattered
+// and only shard_range() is final. Listens to layer events; a bucket starts when the last
+// micro-batch's weights_done of all its layers has come.
 class GradientReducer final : public ops::LayerEventSink {
  public:
   GradientReducer(FlatBuffer& buffer, comm::ParallelContext& context, bool sharded,
                   const PrecisionPolicy& policy, int first_layer, int end_layer);
   ~GradientReducer() override;
 
-  // Listens to the queue's on_layer_done and takes no layer for done while it has work there.
-  // Needed where the queue postpones; the queue must outlive the reducer.
+  // Listens to the queue's on_layer_done (beside others) and takes no layer for done while it has
+  // work there. Needed where the queue postpones; the queue must live as long as layer events come.
   void listen_to(WeightGradQueue& queue);
   void begin_step();              // parameters: next write overwrites
   void begin_last_micro_batch();  // from now on weights_done starts buckets

@@ -306,7 +306,11 @@ TEST(GradientReducer, PostponedWeightGradientsHoldTheirBucket) {
   GradientReducer& reducer = alone.reducer();
   WeightGradQueue queue;
   queue.set_postpone(true);
+  // Others listen too, before and after: nobody pushes the reducer out or is pushed out by it.
+  std::string heard;
+  const auto before = queue.on_layer_done([&](int layer) { heard += "a" + std::to_string(layer); });
   reducer.listen_to(queue);
+  const auto after = queue.on_layer_done([&](int layer) { heard += "b" + std::to_string(layer); });
   reducer.begin_step();
   alone.backward();
   reducer.begin_last_micro_batch();
@@ -322,6 +326,7 @@ TEST(GradientReducer, PostponedWeightGradientsHoldTheirBucket) {
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 2})) << "half of layer 2 is done";
   queue.drain();
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 2, 2}));
+  EXPECT_EQ(heard, "a-1b-1a2b2");
   reducer.finish_step();
   EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 2}));
 }

@@ -16,7 +16,8 @@ namespace pentatron::inference {
 struct GenerationOptions {
   SamplingOptions sampling = {};
   std::int64_t max_new_tokens = 64;
-  std::vector<std::int32_t> stop_tokens = {};  // generation ends after one of them (it is not returned)
+  // Generation ends after one of them (it is not returned).
+  std::vector<std::int32_t> stop_tokens = {};
   bool use_kv_cache = true;
 };
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/inference/loaded_model.h"
 
+#include <nlohmann/json.hpp>
+
 #include "pentatron/base/error.h"
+#include "pentatron/base/json.h"
 #include "pentatron/base/log.h"
 #include "pentatron/checkpoint/reader.h"
 #include "pentatron/checkpoint/store.h"
 #include "pentatron/config/config_json.h"
+#include "pentatron/config/validate.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/tensor/ops.h"
@@ -23,6 +27,12 @@ void read_weights(nn::Stage& stage, checkpoint::CheckpointReader& reader) {
       nn::part_view(parameter->data(), part).copy_(values.view(part.box.size));
     }
   }
+}
+
+std::string recorded_tokenizer(const std::string& train_state, const std::string& folder) {
+  const nlohmann::json json = parse_json(train_state, folder + ": train_state");
+  const auto found = json.find("tokenizer");
+  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 }  // namespace
@@ -48,10 +58,12 @@ LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
   LoadedModel model;
   model.config = config::from_json(reader.manifest().config, folder.string());
   model.iteration = reader.manifest().iteration;
+  model.tokenizer = recorded_tokenizer(reader.manifest().train_state, folder.string());
   model.config.parallel = config::ParallelConfig{};
   // One rank needs no padding beyond its own: shapes in the checkpoint are the true ones.
   model.config.model.padded_vocab_size = model.config.model.vocab_size;
   if (!precision.empty()) model.config.training.precision = precision;
+  config::resolve(model.config, config::Purpose::kModel);
   model.policy = precision_policy(model.config.training.precision);
   model.backend = comm::make_single_backend();
   model.context = std::make_unique<comm::ParallelContext>(

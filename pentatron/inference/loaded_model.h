@@ -16,6 +16,7 @@ namespace pentatron::inference {
 struct LoadedModel {
   config::RunConfig config;  // of the checkpoint
   std::int64_t iteration = 0;
+  std::string tokenizer;  // identity hash of the tokenizer it was trained with; empty: not recorded
   PrecisionPolicy policy;
   std::unique_ptr<comm::Backend> backend;
   std::unique_ptr<comm::ParallelContext> context;

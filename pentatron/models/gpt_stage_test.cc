@@ -108,7 +108,7 @@ TEST(GptStage, PostponedWeightGradientsAreTheSame) {
         WeightGradQueue queue;
         queue.set_postpone(postpone);
         std::vector<int> done;
-        queue.on_layer_done = [&](int layer) { done.push_back(layer); };
+        const auto listening = queue.on_layer_done([&](int layer) { done.push_back(layer); });
         nn::StepContext step{.batch = batch, .policy = policy, .weight_grads = &queue};
         ops::run_backward(stage.forward({}, step).at(0).tensor, tensor::scalar(1.0, policy.loss));
         EXPECT_EQ(queue.pending() > 0, postpone);

@@ -7,13 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "pentatron/nn/buffer.h"
 #include "pentatron/nn/parameter.h"
 #include "pentatron/nn/step_context.h"
 
 namespace pentatron::nn {
 
-// Owns parameters and children in order of registration. Typed modules add `Tensor forward(const
-// Tensor& x, StepContext&)`.
+// Owns parameters, buffers and children in order of registration. Typed modules add `Tensor
+// forward(const Tensor& x, StepContext&)`.
 class Module {
  public:
   virtual ~Module() = default;
@@ -23,24 +24,30 @@ class Module {
   // Depth first, in order of registration: the order is the same on every rank of a stage.
   void for_each_parameter(const std::function<void(Parameter&)>& visit);
   [[nodiscard]] std::vector<Parameter*> parameters();
+  // Likewise for what is not trained.
+  void for_each_buffer(const std::function<void(Buffer&)>& visit);
+  [[nodiscard]] std::vector<Buffer*> buffers();
 
  protected:
   Module() = default;
   Parameter& add_parameter(std::unique_ptr<Parameter> parameter);
+  Buffer& add_buffer(std::unique_ptr<Buffer> buffer);
   template <typename M>
   M& add_child(std::unique_ptr<M> child) {
     M& reference = *child;
     children_.push_back(std::move(child));
-    order_.push_back({nullptr, children_.back().get()});
+    order_.push_back({nullptr, nullptr, children_.back().get()});
     return reference;
   }
 
  private:
   struct Entry {
     Parameter* parameter;
+    Buffer* buffer;
     Module* child;
   };
   std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::unique_ptr<Module>> children_;
   std::vector<Entry> order_;
 };

@@ -117,13 +117,20 @@ class Leaf final : public Module {
         std::make_unique<Parameter>(name, rows_spec(2, 0, 2, 2), precision_policy("fp32")));
   }
 };
+class Counter final : public Module {
+ public:
+  Counter() { add_buffer(std::make_unique<Buffer>("y", rows_spec(2, 0, 2, 2), DType::Double)); }
+};
 class Tree final : public Module {
  public:
   Tree() {
     add_child(std::make_unique<Leaf>("a"));
     add_parameter(
         std::make_unique<Parameter>("b", rows_spec(2, 0, 2, 2), precision_policy("fp32")));
+    add_buffer(std::make_unique<Buffer>("x", rows_spec(4, 1, 2, 3), DType::Long));
+    add_child(std::make_unique<Counter>());
     add_child(std::make_unique<Leaf>("c"));
+    add_buffer(std::make_unique<Buffer>("z", rows_spec(2, 0, 2, 2), DType::Float));
   }
 };
 
@@ -132,6 +139,24 @@ TEST(Module, VisitsInOrderOfRegistration) {
   std::string order;
   for (Parameter* parameter : tree.parameters()) order += parameter->local_name();
   EXPECT_EQ(order, "abc");
+}
+
+TEST(Module, BuffersAreNoParameters) {
+  Tree tree;
+  std::string order;
+  for (Buffer* buffer : tree.buffers()) order += buffer->local_name();
+  EXPECT_EQ(order, "xyz");
+  Buffer& counts = *tree.buffers()[0];
+  EXPECT_EQ(counts.data().scalar_type(), DType::Long);
+  EXPECT_EQ(counts.spec().parts[0].name, "w");
+  EXPECT_EQ(counts.data().abs().max().item<std::int64_t>(), 0);
+  // What a checkpoint writes into: the live values, without the padding row.
+  const Tensor values = counts.part_values(counts.spec().parts[0]);
+  EXPECT_EQ(tensor::shape_of(values), (Shape{6}));
+  values.fill_(7);
+  EXPECT_EQ(counts.data().sum().item<std::int64_t>(), 42);
+  EXPECT_EQ(counts.data()[2].abs().max().item<std::int64_t>(), 0);
+  EXPECT_THROW(Buffer("bad", rows_spec(2, 1, 2, 2), DType::Float), Error);
 }
 
 TEST(KvCache, GrowsKeepsAndRefuses) {

@@ -275,7 +275,7 @@ TEST(Backward, PostponedWeightGradientsEqualImmediateOnes) {
     TestWeight bias(normal({5}, 20));
     WeightGradQueue queue;
     queue.set_postpone(postpone);
-    queue.on_layer_done = [&](int layer) { done.push_back(layer); };
+    const auto listening = queue.on_layer_done([&](int layer) { done.push_back(layer); });
     Tensor h = leaf(x);
     for (int i = 0; i < 4; ++i) {
       h = linear(h, weights[i], i == 0 ? &bias : nullptr, {.weight_grads = &queue, .layer = i / 2});

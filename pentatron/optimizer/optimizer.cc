@@ -39,8 +39,27 @@ struct Faults {
 // Added to the norm before the division, as in the usual clipping by norm.
 constexpr double kClipEpsilon = 1e-6;
 
-// Scalars that kernels read by pointer; ops/adamw.h fixes their dtype.
-constexpr DType kScalarDType = DType::Double;
+// Axes that cut or copy the model: those of the grid over which gradients are not summed. Ranks
+// that differ only on the others hold the same when nothing is sharded.
+std::vector<std::string> model_axes(const comm::RankGrid& grid,
+                                    const std::vector<std::string>& reduction_axes) {
+  const auto reduced = [&](const auto& axis) {
+    return std::find(reduction_axes.begin(), reduction_axes.end(), axis.name) !=
+           reduction_axes.end();
+  };
+  std::vector<std::string> names;
+  for (const comm::Axis& axis : grid.axes()) {
+    if (reduced(axis)) continue;
+    if (std::none_of(axis.factors.begin(), axis.factors.end(), reduced)) {
+      if (axis.size > 1) names.push_back(axis.name);
+      continue;
+    }
+    for (const comm::AxisFactor& factor : axis.factors) {
+      if (!reduced(factor) && factor.size > 1) names.push_back(factor.name);
+    }
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -50,7 +69,8 @@ struct Optimizer::State {
   config::OptimizerConfig config;
   PrecisionPolicy policy;
   bool sharded;
-  comm::Group& dp;
+  comm::Group& dp;                    // over the buffer's reduction axes
+  comm::Group* norm_group = nullptr;  // sums squares; null: this rank has all
   Faults faults{};
   bool adam = true;
   bool own_main = false;  // main parameters are a copy in another dtype
@@ -69,7 +89,7 @@ struct Optimizer::State {
     PENTATRON_CHECK(buffer.parameters().defined(), kInternal,
                     "the optimizer needs parameters in a flat buffer (parameters_too)");
     PENTATRON_CHECK(!sharded || buffer.reduction_size() == dp.size(), kInternal,
-                    "the flat buffer is cut for {} data-parallel ranks, the group has {}",
+                    "the flat buffer is cut for {} ranks, the group over its reduction axes has {}",
                     buffer.reduction_size(), dp.size());
     PENTATRON_CHECK(
         tensor::item_bytes(policy.main_parameter) >= 4 && tensor::item_bytes(policy.state) >= 4,
@@ -91,9 +111,16 @@ struct Optimizer::State {
       add_pieces(range, begin);
       begin += range.second - range.first;
     }
-    lr = tensor::scalar(0, kScalarDType, device);
-    step = tensor::scalar(0, kScalarDType, device);
-    grad_scale = tensor::scalar(1, kScalarDType, device);
+    lr = tensor::scalar(0, kAccumulationDType, device);
+    step = tensor::scalar(0, kAccumulationDType, device);
+    grad_scale = tensor::scalar(1, kAccumulationDType, device);
+    // Sharded: every rank has another share. Otherwise only the model is cut.
+    const std::vector<std::string> axes = model_axes(context.grid(), buffer.reduction_axes());
+    if (sharded) {
+      norm_group = &context.world();
+    } else if (!axes.empty()) {
+      norm_group = &context.group(axes);
+    }
   }
 
   [[nodiscard]] std::vector<Range> own_ranges() const {
@@ -125,20 +152,33 @@ struct Optimizer::State {
     }
   }
 
-  // Global L2 norm over pieces that count, in fp64, summed in the order of the buffer and then over
-  // the group in the backend's fixed order.
-  double global_norm(Tensor Piece::*values) {
+  // Calls visit(part, values) with a 1-D view of every part of a frozen parameter. All ranks of the
+  // reduction group hold them whole.
+  template <typename Visit>
+  void for_each_frozen_part(const Visit& visit) {
+    for (nn::Parameter* parameter : buffer.frozen()) {
+      for (const nn::ShardPart& part : parameter->spec().parts) {
+        if (part.box.empty()) continue;
+        visit(part, nn::part_view(parameter->data(), part).view({-1}));
+      }
+    }
+  }
+
+  // Global sum of squares over pieces that count, in fp64, summed in the order of the buffer and
+  // then over the group in the backend's fixed order.
+  double global_squares(Tensor Piece::*values, bool frozen_too) {
     double sum = 0;
     for (const Piece& piece : pieces) {
       if (piece.part->replica == 0 || faults.count_replicas) {
         sum += ops::sum_of_squares(piece.*values);
       }
     }
-    // Sharded: every data-parallel rank has another share. Otherwise all have the same, and only
-    // the model is cut.
-    comm::Group& group =
-        sharded ? context.world() : context.group(std::vector<std::string>{"tp", "pp"});
-    return std::sqrt(comm::all_reduce_value(group, sum));
+    if (frozen_too && (!sharded || dp.rank() == 0)) {
+      for_each_frozen_part([&](const nn::ShardPart& part, const Tensor& values_n) {
+        if (part.replica == 0) sum += ops::sum_of_squares(values_n);
+      });
+    }
+    return norm_group == nullptr ? sum : comm::all_reduce_value(*norm_group, sum);
   }
 
   [[nodiscard]] double clip_factor(double norm) const {
@@ -188,7 +228,7 @@ Optimizer::Optimizer(distributed::FlatBuffer& buffer, comm::ParallelContext& con
                        .config = config,
                        .policy = policy,
                        .sharded = sharded,
-                       .dp = context.group(std::vector<std::string>{"dp", "cp"})}) {
+                       .dp = context.group(buffer.reduction_axes())}) {
   const tensor::NoGrad no_grad;
   state_->allocate();
   reset_from_parameters();
@@ -196,11 +236,17 @@ Optimizer::Optimizer(distributed::FlatBuffer& buffer, comm::ParallelContext& con
 
 Optimizer::~Optimizer() = default;
 
-OptimizerStepResult Optimizer::step(double lr, double weight_decay) {
+double Optimizer::gradient_squares() {
+  const tensor::NoGrad no_grad;
+  return state_->global_squares(&Piece::grad, /*frozen_too=*/false);
+}
+
+OptimizerStepResult Optimizer::step(double lr, double weight_decay,
+                                    std::optional<double> grad_norm) {
   const tensor::NoGrad no_grad;
   State& state = *state_;
   OptimizerStepResult result;
-  result.grad_norm = state.global_norm(&Piece::grad);
+  result.grad_norm = grad_norm.has_value() ? *grad_norm : std::sqrt(gradient_squares());
   if (!std::isfinite(result.grad_norm)) {
     result.skipped = true;
     return result;
@@ -224,6 +270,11 @@ void Optimizer::set_num_updates(std::int64_t count) {
 
 std::vector<StateSlice> Optimizer::state_slices(bool owner_only) {
   std::vector<StateSlice> slices;
+  if (!owner_only || state_->dp.rank() == 0) {
+    state_->for_each_frozen_part([&](const nn::ShardPart& part, const Tensor& values) {
+      if (!owner_only || part.replica == 0) slices.push_back({&part, "main_param", 0, values});
+    });
+  }
   if (owner_only && !state_->sharded && state_->dp.rank() > 0) return slices;
   for (Piece& piece : state_->pieces) {
     if (owner_only && piece.part->replica != 0) continue;
@@ -254,7 +305,7 @@ void Optimizer::reset_from_parameters() {
 
 double Optimizer::parameter_norm() {
   const tensor::NoGrad no_grad;
-  return state_->global_norm(&Piece::main);
+  return std::sqrt(state_->global_squares(&Piece::main, /*frozen_too=*/true));
 }
 
 std::int64_t Optimizer::state_bytes() const {

@@ -80,13 +80,26 @@ class PostponeScope {
 
 // What a stage holds of a micro-batch between its actions; each member goes as soon as it was used.
 struct MicroBatchState {
-  nn::Bundle input;                      // leaves of this stage's graph
-  std::vector<Tensor> to_send;           // activations between forward and send
-  std::vector<ops::GradientEdge> edges;  // of the differentiable outputs, in order
-  std::vector<Tensor> output_grads;      // received, in order of edges
-  std::vector<Tensor> input_grads;       // between backward and send
-  std::size_t postponed = 0;             // entries in the weight-gradient queue
+  nn::Bundle input;                              // leaves of this stage's graph
+  std::vector<std::vector<Tensor>> to_send;      // per edge: activations between forward and send
+  std::vector<ops::GradientEdge> edges;          // of the differentiable outputs, in order
+  std::vector<Tensor> output_grads;              // received, in order of edges
+  std::size_t grads_due = 0;                     // tensors that recv_backward still has to bring
+  std::vector<std::vector<Tensor>> input_grads;  // per edge: between backward and send
+  std::size_t postponed = 0;                     // entries in the weight-gradient queue
 };
+
+bool travels_on(const StageEdge& edge, const std::string& item) {
+  return edge.items.empty() ||
+         std::find(edge.items.begin(), edge.items.end(), item) != edge.items.end();
+}
+
+StageEdges chain_edges(const comm::Group& pipeline) {
+  StageEdges edges;
+  if (pipeline.rank() > 0) edges.previous.push_back({pipeline.rank() - 1, {}});
+  if (pipeline.rank() + 1 < pipeline.size()) edges.next.push_back({pipeline.rank() + 1, {}});
+  return edges;
+}
 
 // Activations stand where the batch stands.
 Device device_of(const BatchMeta& batch) {
@@ -104,8 +117,18 @@ class Runner {
         batches_(micro_batches),
         loss_seed_(loss_seed),
         options_(options),
-        states_(micro_batches.size()) {
+        place_(options.edges ? *options.edges : chain_edges(pipeline)),
+        states_(micro_batches.size()),
+        sent_forward_(place_.next.size()),
+        sent_backward_(place_.previous.size()) {
+    for (const std::vector<StageEdge>* edges : {&place_.previous, &place_.next}) {
+      for (const StageEdge& edge : *edges) {
+        PENTATRON_CHECK(edge.peer >= 0 && edge.peer < pipeline.size(), kInternal,
+                        "an edge leads to rank {} of a pipeline of {}", edge.peer, pipeline.size());
+      }
+    }
     for (const Action& action : actions) {
+      check_edge(action);
       PENTATRON_CHECK(action.chunk == 0, kUnsupported,
                       "virtual pipeline stages are not built yet; do not set "
                       "--num-virtual-stages-per-pipeline-rank");
@@ -136,40 +159,54 @@ class Runner {
     // A caller's queue that postpones without weight actions in the list: nothing may be lost at
     // the end of the step.
     if (trains_ && queue_ != nullptr) queue_->drain();
-    sent_forward_.shrink_to(0);
-    sent_backward_.shrink_to(0);
+    for (SendQueue& sent : sent_forward_) sent.shrink_to(0);
+    for (SendQueue& sent : sent_backward_) sent.shrink_to(0);
     return std::move(losses_);
   }
 
  private:
-  [[nodiscard]] bool is_first() const { return pipeline_.rank() == 0; }
-  [[nodiscard]] bool is_last() const { return pipeline_.rank() + 1 == pipeline_.size(); }
+  [[nodiscard]] bool is_first() const { return place_.previous.empty(); }
+  [[nodiscard]] bool is_last() const { return place_.next.empty(); }
+
+  void check_edge(const Action& action) const {
+    std::size_t count = 1;
+    if (action.kind == ActionKind::kSendForward || action.kind == ActionKind::kRecvBackward) {
+      count = place_.next.size();
+    }
+    if (action.kind == ActionKind::kRecvForward || action.kind == ActionKind::kSendBackward) {
+      count = place_.previous.size();
+    }
+    PENTATRON_CHECK(action.edge >= 0 && static_cast<std::size_t>(action.edge) < count, kInternal,
+                    "the schedule of stage {} has {} over edge {} of {}", pipeline_.rank(),
+                    to_string(action.kind), action.edge, count);
+  }
 
   void step(const Action& action) {
     const auto index = static_cast<std::size_t>(action.micro_batch);
+    const auto edge = static_cast<std::size_t>(action.edge);
     MicroBatchState& state = states_[index];
     switch (action.kind) {
       case ActionKind::kRecvForward:
-        return recv_forward(state, batches_[index]);
+        return recv_forward(state, batches_[index], place_.previous[edge]);
       case ActionKind::kForward:
         return forward(state, batches_[index]);
       case ActionKind::kSendForward:
         // Forward only: no answer tells when a send has ended, so the oldest are ended here (the
         // next stage receives in order and waits for nothing of ours).
-        if (!trains_) sent_forward_.shrink_to(kMaxPendingSends - 1);
-        sent_forward_.post(pipeline_, pipeline_.rank() + 1, action.micro_batch,
-                           std::exchange(state.to_send, {}));
+        if (!trains_) sent_forward_[edge].shrink_to(kMaxPendingSends - 1);
+        sent_forward_[edge].post(pipeline_, place_.next[edge].peer, action.micro_batch,
+                                 take(state.to_send, edge));
         return;
       case ActionKind::kRecvBackward:
-        recv_backward(state, batches_[index]);
-        sent_forward_.received_through(action.micro_batch);
+        recv_backward(state, batches_[index], place_.next[edge]);
+        sent_forward_[edge].received_through(action.micro_batch);
         return;
       case ActionKind::kBackward:
         return backward(state, batches_[index]);
       case ActionKind::kSendBackward:
-        sent_backward_.shrink_to(kMaxPendingSends - 1);
-        sent_backward_.post(pipeline_, pipeline_.rank() - 1, action.micro_batch,
-                            std::exchange(state.input_grads, {}));
+        sent_backward_[edge].shrink_to(kMaxPendingSends - 1);
+        sent_backward_[edge].post(pipeline_, place_.previous[edge].peer, action.micro_batch,
+                                  take(state.input_grads, edge));
         return;
       case ActionKind::kBackwardWeight:
         queue_->drain(std::exchange(state.postponed, 0));
@@ -177,15 +214,30 @@ class Runner {
     }
   }
 
-  void recv_forward(MicroBatchState& state, const BatchMeta& batch) {
+  std::vector<Tensor> take(std::vector<std::vector<Tensor>>& per_edge, std::size_t edge) const {
+    PENTATRON_CHECK(edge < per_edge.size(), kInternal,
+                    "stage {} sends before it has anything to send", pipeline_.rank());
+    return std::exchange(per_edge[edge], {});
+  }
+
+  void recv_forward(MicroBatchState& state, const BatchMeta& batch, const StageEdge& edge) {
+    const nn::BundleSpec spec = stage_.input_spec(batch);
+    // Edges may bring their items in any order, the bundle has the spec's.
+    if (state.input.empty()) {
+      for (const nn::BundleItemSpec& s : spec) {
+        state.input.push_back({s.name, Tensor(), s.differentiable});
+      }
+    }
     std::vector<comm::WorkPtr> works;
-    for (const nn::BundleItemSpec& spec : stage_.input_spec(batch)) {
-      Tensor t = tensor::empty(spec.shape, spec.dtype, device_of(batch));
-      works.push_back(pipeline_.recv(t, pipeline_.rank() - 1));
-      state.input.push_back({spec.name, std::move(t), spec.differentiable});
+    for (std::size_t i = 0; i < spec.size(); ++i) {
+      if (!travels_on(edge, spec[i].name)) continue;
+      Tensor t = tensor::empty(spec[i].shape, spec[i].dtype, device_of(batch));
+      works.push_back(pipeline_.recv(t, edge.peer));
+      state.input[i].tensor = std::move(t);
     }
     for (comm::WorkPtr& work : works) work->wait();
     for (nn::BundleItem& item : state.input) {
+      if (!travels_on(edge, item.name)) continue;
       item.tensor = item.tensor.detach();
       if (trains_ && item.differentiable) item.tensor.requires_grad_(true);
     }
@@ -198,6 +250,10 @@ class Runner {
                             .phase = options_.phase,
                             .weight_grads = queue_,
                             .layer_events = options_.layer_events};
+    for (const nn::BundleItem& item : state.input) {
+      PENTATRON_CHECK(item.tensor.defined(), kInternal, "stage {}: input {} was not received",
+                      pipeline_.rank(), item.name);
+    }
     nn::Bundle output = stage_.forward(state.input, context);
     if (is_last()) {
       take_loss(state, output);
@@ -224,6 +280,7 @@ class Runner {
     PENTATRON_CHECK(output.size() == spec.size(), kInternal,
                     "stage {} returned {} items, its output spec has {}", pipeline_.rank(),
                     output.size(), spec.size());
+    state.to_send.assign(place_.next.size(), {});
     for (std::size_t i = 0; i < output.size(); ++i) {
       const Tensor& t = output[i].tensor;
       PENTATRON_CHECK(output[i].name == spec[i].name && t.sizes() == IntList(spec[i].shape) &&
@@ -231,20 +288,39 @@ class Runner {
                       kInternal, "stage {} returned {} {}, its output spec says {} {}{}",
                       pipeline_.rank(), output[i].name, tensor::describe(t), spec[i].name,
                       tensor::dtype_name(spec[i].dtype), spec[i].shape);
-      if (trains_ && spec[i].differentiable) state.edges.emplace_back(t);
-      state.to_send.push_back(t.detach().contiguous());
+      const bool gets_gradient = trains_ && spec[i].differentiable;
+      if (gets_gradient) state.edges.emplace_back(t);
+      const Tensor sent = t.detach().contiguous();
+      for (std::size_t e = 0; e < place_.next.size(); ++e) {
+        if (!travels_on(place_.next[e], spec[i].name)) continue;
+        state.to_send[e].push_back(sent);
+        if (gets_gradient) ++state.grads_due;
+      }
     }
+    state.output_grads.assign(state.edges.size(), Tensor());
   }
 
-  void recv_backward(MicroBatchState& state, const BatchMeta& batch) {
+  void recv_backward(MicroBatchState& state, const BatchMeta& batch, const StageEdge& edge) {
     std::vector<comm::WorkPtr> works;
+    std::vector<Tensor> received(state.output_grads.size());
+    std::size_t number = 0;
     for (const nn::BundleItemSpec& spec : stage_.output_spec(batch)) {
       if (!spec.differentiable) continue;
-      Tensor t = tensor::empty(spec.shape, spec.dtype, device_of(batch));
-      works.push_back(pipeline_.recv(t, pipeline_.rank() + 1));
-      state.output_grads.push_back(std::move(t));
+      const std::size_t index = number++;
+      if (!travels_on(edge, spec.name)) continue;
+      PENTATRON_CHECK(index < received.size() && state.grads_due > 0, kInternal,
+                      "stage {} receives a gradient that no forward asked for", pipeline_.rank());
+      Tensor& t = received[index];
+      t = tensor::empty(spec.shape, spec.dtype, device_of(batch));
+      works.push_back(pipeline_.recv(t, edge.peer));
+      --state.grads_due;
     }
     for (comm::WorkPtr& work : works) work->wait();
+    for (std::size_t i = 0; i < received.size(); ++i) {
+      if (!received[i].defined()) continue;
+      Tensor& grad = state.output_grads[i];
+      grad = grad.defined() ? grad.add(received[i]) : received[i];
+    }
   }
 
   void backward(MicroBatchState& state, const BatchMeta& batch) {
@@ -254,6 +330,9 @@ class Runner {
     PENTATRON_CHECK(state.edges.size() == state.output_grads.size(), kInternal,
                     "stage {}: {} gradients for {} outputs", pipeline_.rank(),
                     state.output_grads.size(), state.edges.size());
+    PENTATRON_CHECK(state.grads_due == 0, kInternal,
+                    "stage {}: {} gradients of its outputs were not received before backward",
+                    pipeline_.rank(), state.grads_due);
     std::vector<ops::GradientEdge*> edges;
     std::vector<Tensor> grads;
     for (std::size_t i = 0; i < state.edges.size(); ++i) {
@@ -270,6 +349,7 @@ class Runner {
   }
 
   void take_input_grads(MicroBatchState& state) {
+    state.input_grads.assign(place_.previous.size(), {});
     for (nn::BundleItem& item : state.input) {
       if (!item.differentiable) continue;
       Tensor grad = item.tensor.grad();
@@ -277,7 +357,11 @@ class Runner {
       if (!grad.defined()) {
         grad = tensor::zeros(item.tensor.sizes(), item.tensor.scalar_type(), item.tensor.device());
       }
-      state.input_grads.push_back(grad.detach().contiguous());
+      const auto edge = std::find_if(
+          place_.previous.begin(), place_.previous.end(),
+          [&](const StageEdge& candidate) { return travels_on(candidate, item.name); });
+      state.input_grads[static_cast<std::size_t>(edge - place_.previous.begin())].push_back(
+          grad.detach().contiguous());
     }
   }
 
@@ -287,14 +371,15 @@ class Runner {
   const std::vector<BatchMeta>& batches_;
   const Tensor& loss_seed_;
   const ExecutorOptions& options_;
+  const StageEdges place_;
   std::vector<MicroBatchState> states_;
   std::size_t backwards_left_ = 0;
   bool trains_ = false;
   bool splits_weight_ = false;
   WeightGradQueue own_queue_;
   WeightGradQueue* queue_ = nullptr;
-  SendQueue sent_forward_;
-  SendQueue sent_backward_;
+  std::vector<SendQueue> sent_forward_;   // per outgoing edge
+  std::vector<SendQueue> sent_backward_;  // per incoming edge
   StepLosses losses_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "pentatron/comm/group.h"
@@ -15,6 +16,19 @@ class LayerEventSink;
 
 namespace pentatron::pipeline_parallel {
 
+// One end of an edge between stages.
+struct StageEdge {
+  int peer = 0;  // rank in the pipeline group
+  // Names of the bundle items that travel on it; empty: all. An output may go over several edges,
+  // an input comes over one.
+  std::vector<std::string> items = {};
+};
+// What Action::edge counts. A stage without outgoing edges returns the loss.
+struct StageEdges {
+  std::vector<StageEdge> previous;
+  std::vector<StageEdge> next;
+};
+
 struct ExecutorOptions {
   PrecisionPolicy policy;
   std::uint64_t seed = 0;
@@ -24,6 +38,8 @@ struct ExecutorOptions {
   // Called when the last micro-batch's backward begins (gradient reduction may start with its
   // weights_done events).
   std::function<void()> on_last_micro_batch = {};
+  // This rank's place in the DAG of stages; unset: a chain in the order of the group.
+  std::optional<StageEdges> edges = {};
 };
 
 struct StepLosses {
@@ -34,9 +50,9 @@ struct StepLosses {
 };
 
 // Runs one rank's action list over the micro-batches of a step. Activations travel over `pipeline`
-// (group of the pp axis; size 1 allowed). Keeps the gradient edge, not the sent tensor.
-// `loss_seed`: scalar given to each loss's backward (1 / global valid count), undefined for forward
-// only. A micro-batch's metadata is read on every rank, never sent.
+// (group of the pp axis; size 1 allowed) and the options' edges. Keeps the gradient edge, not the
+// sent tensor. `loss_seed`: scalar given to each loss's backward (1 / global valid count),
+// undefined for forward only. A micro-batch's metadata is read on every rank, never sent.
 [[nodiscard]] StepLosses run_schedule(const ActionList& actions, nn::Stage& stage,
                                       comm::Group& pipeline,
                                       const std::vector<BatchMeta>& micro_batches,

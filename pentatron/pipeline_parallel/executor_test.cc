@@ -350,7 +350,7 @@ TEST(Executor, SplitWeightRunsEachMicroBatchInItsAction) {
   const auto group = backend->make_group({0}, "pp");
   WeightGradQueue queue;
   std::vector<int> done;
-  queue.on_layer_done = [&](int layer) { done.push_back(layer); };
+  const auto listening = queue.on_layer_done([&](int layer) { done.push_back(layer); });
   std::vector<std::size_t> pending_at_forward;
   stage.on_forward = [&] { pending_at_forward.push_back(queue.pending()); };
   using K = ActionKind;

@@ -25,6 +25,9 @@ struct Action {
   ActionKind kind;
   int micro_batch = 0;
   int chunk = 0;  // virtual stage on this rank
+  // Sends and receives: number among the stage's outgoing edges (kSendForward, kRecvBackward) or
+  // incoming ones (kRecvForward, kSendBackward). A chain has one of each.
+  int edge = 0;
   bool operator==(const Action&) const = default;
 };
 using ActionList = std::vector<Action>;
@@ -59,7 +62,7 @@ struct SimulationResult {
 };
 // Plays the lists with rendezvous between matching sends and receives (a send may be posted early;
 // a receive blocks). Checks: every micro-batch forward and backward exactly once, in an order that
-// data allows, every send matched.
+// data allows, every send matched. Stages form a chain here: an edge other than 0 is a problem.
 [[nodiscard]] SimulationResult simulate(const std::vector<ActionList>& lists,
                                         const ScheduleShape& shape,
                                         const SimulationCosts& costs = {});

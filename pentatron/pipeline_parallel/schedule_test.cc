@@ -205,5 +205,13 @@ TEST(Schedule, SimulatorRefusesUnknownNumbers) {
   EXPECT_THROW((void)forward_only({1, 0}), Error);
 }
 
+TEST(Simulate, RefusesEdgesOutsideTheChain) {
+  auto lists = one_forward_one_backward({2, 1});
+  for (Action& action : lists[0]) {
+    if (action.kind == ActionKind::kSendForward) action.edge = 1;
+  }
+  EXPECT_NE(simulate(lists, {2, 1}).problem.find("no edge 1"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace pentatron::pipeline_parallel

@@ -86,6 +86,9 @@ class Player {
         action.chunk != 0) {
       return fail(rank, action, "there is no such micro-batch or chunk");
     }
+    if (action.edge != 0) {
+      return fail(rank, action, fmt::format("a chain of stages has no edge {}", action.edge));
+    }
     MicroBatchState& micro = state.micro_batches[static_cast<std::size_t>(action.micro_batch)];
     const bool done = step(rank, state, micro, action);
     if (done) ++state.position;

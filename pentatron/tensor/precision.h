@@ -20,6 +20,10 @@ struct PrecisionPolicy {
   DType state;  // optimizer moments
 };
 
+// Not a choice: sums on the host, and scalars that kernels read from device memory, are exact
+// enough for every policy.
+inline constexpr DType kAccumulationDType = DType::Double;
+
 // "fp32", "bf16" (bf16 weights and activations, fp32 everything else), "fp64" (tests), "bf16_state"
 // (all-bf16 state).
 [[nodiscard]] PrecisionPolicy precision_policy(std::string_view name);

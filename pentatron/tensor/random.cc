@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/tensor/random.h"
 
+#include <bit>
 #include <cmath>
 
 #include "pentatron/base/error.h"
@@ -130,6 +131,44 @@ void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_nam
       out.copy_(wide);
     }
   }
+}
+
+void stochastic_round_bf16_keyed(Tensor out_bf16, const Tensor& in_fp32, std::uint64_t seed,
+                                 std::int64_t step, std::int64_t bucket,
+                                 std::int64_t first_element) {
+  PENTATRON_CHECK(out_bf16.scalar_type() == DType::BFloat16 && out_bf16.is_contiguous() &&
+                      in_fp32.scalar_type() == DType::Float && in_fp32.is_contiguous() &&
+                      out_bf16.sizes() == in_fp32.sizes(),
+                  kInternal, "stochastic rounding from {} to {}", describe(in_fp32),
+                  describe(out_bf16));
+  const std::int64_t count = in_fp32.numel();
+  constexpr std::int64_t kMaxElements = kDrawsPerCall << 32;
+  PENTATRON_CHECK(step >= 0 && bucket >= 0 && bucket < (std::int64_t{1} << 32) &&
+                      first_element >= 0 && first_element <= kMaxElements - count,
+                  kInternal, "stochastic rounding of elements [{}, +{}) of bucket {} at step {}",
+                  first_element, count, bucket, step);
+  const RngSite site = make_site(seed, "stochastic_rounding");
+  const PhiloxKey key = {
+      {static_cast<std::uint32_t>(site.key), static_cast<std::uint32_t>(site.key >> 32)}};
+  const float* in = in_fp32.const_data_ptr<float>();
+  auto* out = static_cast<std::uint16_t*>(out_bf16.mutable_data_ptr());
+  parallel_for(0, count, 4096, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t i = from; i < to;) {
+      const std::int64_t element = first_element + i;
+      const PhiloxWords counter = {
+          {static_cast<std::uint32_t>(element / kDrawsPerCall), static_cast<std::uint32_t>(bucket),
+           static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)}};
+      const PhiloxDraws draws = philox_draws(philox4x32_10(counter, key));
+      for (std::int64_t lane = element % kDrawsPerCall; lane < kDrawsPerCall && i < to;
+           ++lane, ++i) {
+        const auto bits = std::bit_cast<std::uint32_t>(in[i]);
+        const std::uint32_t rounded = (bits + draws.v[lane]) >> 16;
+        // The carry of a NaN could run into its sign, and its set bits could all be dropped.
+        const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+        out[i] = static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40 : rounded);
+      }
+    }
+  });
 }
 
 }  // namespace tensor

@@ -37,5 +37,15 @@ namespace tensor {
 void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double std,
                        const Shape& logical_shape, const Shape& offsets);
 
+// out := in, rounded to one of the two bf16 neighbours with a chance that makes the mean the value
+// (to 16 bits); what a bf16 holds stays, NaN and infinities stay. Element i is keyed by (seed,
+// step, bucket, first_element + i), so any cut of a bucket gives equal bits: its 16-bit draw is the
+// (element % 8)-th of Philox(key = make_site(seed, "stochastic_rounding"), counter = {element / 8,
+// bucket, step low, step high}) and is added to the bits before the lower half is dropped. Both
+// contiguous, of equal sizes; bucket < 2^32, elements < 2^35: internal errors otherwise.
+void stochastic_round_bf16_keyed(Tensor out_bf16, const Tensor& in_fp32, std::uint64_t seed,
+                                 std::int64_t step, std::int64_t bucket,
+                                 std::int64_t first_element);
+
 }  // namespace tensor
 }  // namespace pentatron

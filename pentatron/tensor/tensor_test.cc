@@ -253,7 +253,7 @@ TEST(Saved, KeepsMemoryAndNoGraph) {
 TEST(WeightGradQueue, PostponesAndDrainsInOrder) {
   WeightGradQueue queue;
   std::vector<int> ran, done;
-  queue.on_layer_done = [&](int layer) { done.push_back(layer); };
+  const auto listening = queue.on_layer_done([&](int layer) { done.push_back(layer); });
   queue.put(0, [&] { ran.push_back(100); });
   EXPECT_EQ(ran, (std::vector<int>{100}));
   EXPECT_TRUE(done.empty());
@@ -267,6 +267,22 @@ TEST(WeightGradQueue, PostponesAndDrainsInOrder) {
   queue.drain();
   EXPECT_EQ(done, (std::vector<int>{0, 1}));
   EXPECT_THROW(queue.put(0, nullptr), Error);
+}
+
+TEST(WeightGradQueue, TellsEveryListenerInOrderWhileItListens) {
+  WeightGradQueue queue;
+  queue.set_postpone(true);
+  std::string heard;
+  const auto first = queue.on_layer_done([&](int layer) { heard += "a" + std::to_string(layer); });
+  auto second = queue.on_layer_done([&](int layer) { heard += "b" + std::to_string(layer); });
+  queue.put(3, [] {});
+  queue.drain();
+  EXPECT_EQ(heard, "a3b3");
+  second.reset();
+  queue.put(4, [] {});
+  queue.drain();
+  EXPECT_EQ(heard, "a3b3a4");
+  EXPECT_THROW((void)queue.on_layer_done(nullptr), Error);
 }
 
 TEST(MemoryMeter, CountsEveryThread) {

@@ -41,7 +41,23 @@ void WeightGradQueue::drain(std::size_t count) {
     entry.work();
     // The closure holds activations: they go before anybody is told.
     entry.work = nullptr;
-    if (on_layer_done && pending_of(entry.layer) == 0) on_layer_done(entry.layer);
+    if (pending_of(entry.layer) == 0) tell_layer_done(entry.layer);
+  }
+}
+
+std::shared_ptr<const WeightGradQueue::Listener> WeightGradQueue::on_layer_done(Listener listener) {
+  PENTATRON_CHECK(listener != nullptr, kInternal, "an empty listener of the weight-gradient queue");
+  std::erase_if(listeners_, [](const auto& weak) { return weak.expired(); });
+  auto handle = std::make_shared<const Listener>(std::move(listener));
+  listeners_.push_back(handle);
+  return handle;
+}
+
+void WeightGradQueue::tell_layer_done(int layer) const {
+  // A copy: a listener may subscribe others or let go of its handle.
+  const auto listeners = listeners_;
+  for (const auto& weak : listeners) {
+    if (const auto listener = weak.lock()) (*listener)(layer);
   }
 }
 

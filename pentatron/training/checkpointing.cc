@@ -6,6 +6,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/sha256.h"
 #include "pentatron/checkpoint/reader.h"
 #include "pentatron/checkpoint/store.h"
 #include "pentatron/checkpoint/writer.h"
@@ -39,18 +40,29 @@ void check_matches(const Engine& engine, const TrainState& saved, const TrainSta
                   "{} holds another model: {}. Give the options it was trained with.", folder,
                   model);
   if (options.finetune) return;
-  PENTATRON_CHECK(
-      saved.data_identity == asked.data_identity, kCheckpoint,
-      "{} was trained on other data or another order of it (files, --split, --seq-length, --seed, "
-      "--reset-*, --eod-mask-loss or the number of epochs differ). Resume with the same, or start "
-      "a "
-      "new run from these weights with --finetune.",
-      folder);
-  const std::string schedule = json_differences(saved.schedule, asked.schedule);
+  const std::string run = json_differences(saved.run, asked.run);
+  PENTATRON_CHECK(run.empty(), kCheckpoint,
+                  "{} was trained otherwise: {}. Give the same options, or start a new run from "
+                  "these weights with --finetune.",
+                  folder, run);
+  // Only evaluated on: the order of the training data and the learning rate do not matter.
+  if (engine.config().training.skip_train) return;
+  PENTATRON_CHECK(saved.data_identity == asked.data_identity, kCheckpoint,
+                  "{} was trained on other data or another order of it (files, --split, "
+                  "--seq-length, --seed, --reset-*, --eod-mask-loss or the number of epochs "
+                  "differ). Resume with the same, or start a new run from these weights with "
+                  "--finetune.",
+                  folder);
   const config::OptimizerConfig& optimizer = engine.config().optimizer;
+  const bool from_checkpoint = optimizer.use_checkpoint_opt_param_scheduler;
+  const std::string schedule = from_checkpoint
+                                   ? json_differences(without_schedule_keys(saved.schedule),
+                                                      without_schedule_keys(asked.schedule))
+                                   : json_differences(saved.schedule, asked.schedule);
   PENTATRON_CHECK(schedule.empty() || optimizer.override_opt_param_scheduler, kCheckpoint,
                   "{} was trained with another schedule: {}. Give the same options, or "
-                  "--override-opt_param-scheduler to go on with the new ones.",
+                  "--override-opt_param-scheduler to go on with the new ones, or "
+                  "--use-checkpoint-opt_param-scheduler for the checkpoint's learning rate.",
                   folder, schedule);
 }
 
@@ -74,6 +86,14 @@ bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_
 }
 
 }  // namespace
+
+void check_agreement(comm::ParallelContext& context, const std::string& mine, const char* what) {
+  const std::vector<std::string> all = comm::all_gather_bytes(context.world(), mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    PENTATRON_CHECK(all[rank] == all[0], kConfig, "rank {} and rank 0 differ in {}: {} and {}",
+                    rank, what, all[rank], all[0]);
+  }
+}
 
 void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration) {
   comm::ParallelContext& context = engine.context();
@@ -140,6 +160,13 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   }
   checkpoint::CheckpointReader reader(found.folder);
   const TrainState saved = parse_train_state(reader.manifest().train_state);
+  PENTATRON_CHECK(saved.iteration == reader.manifest().iteration, kCheckpoint,
+                  "{}: the manifest is of iteration {}, its training state of {}",
+                  found.folder.string(), reader.manifest().iteration, saved.iteration);
+  check_agreement(engine.context(),
+                  fmt::format("iteration {}, state {}", found.iteration,
+                              sha256_hex(reader.manifest().train_state)),
+                  "the checkpoint to load (does every rank see the same --load folder?)");
   check_matches(engine, saved, asked, found.folder.string());
   const bool with_optimizer = !options.no_load_optim && !options.finetune;
   const bool complete = read_state(engine, reader, with_optimizer);
@@ -151,7 +178,9 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   result.loaded = true;
   if (!options.finetune) {
     result.state = saved;
-    result.state.schedule = asked.schedule;
+    if (!engine.config().optimizer.use_checkpoint_opt_param_scheduler) {
+      result.state.schedule = asked.schedule;
+    }
   }
   if (with_optimizer) engine.optimizer().set_num_updates(saved.num_updates);
   if (!with_optimizer) result.state.num_updates = 0;

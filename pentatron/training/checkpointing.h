@@ -13,6 +13,10 @@ namespace pentatron::training {
 // Megatron's two lines on the last rank.
 void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration);
 
+// Every rank must hold the same text: a kConfig error on all ranks that names the first that
+// differs (collective over the world).
+void check_agreement(comm::ParallelContext& context, const std::string& mine, const char* what);
+
 struct LoadResult {
   bool loaded = false;
   TrainState state;  // of the checkpoint; zero counters with --finetune or from scratch

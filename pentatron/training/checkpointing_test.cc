@@ -172,15 +172,43 @@ TEST(LoadRules, AnotherModelIsNamedFieldByField) {
   const config::RunConfig other = tiny_config({}, [](config::RunConfig& c) {
     c.model.num_layers = 1;
     c.model.ffn_hidden_size = 48;
-    c.model.seed = 5;
   });
   config::RunConfig config = with_folders(other, "", folder.path());
   for (const bool finetune : {false, true}) {
     config.checkpoint.finetune = finetune;
     expect_refused(config, state_after(other, 0),
                    "another model: ffn_hidden_size 128 in the checkpoint, 48 asked; num_layers 2 "
-                   "in the checkpoint, 1 asked; seed 1234 in the checkpoint, 5 asked.");
+                   "in the checkpoint, 1 asked.");
   }
+}
+
+TEST(LoadRules, AnotherSeedOrDropoutIsANewRun) {
+  const TempFolder folder;
+  const Tensors saved = save_run(tiny_config(), folder.path(), 1);
+  const config::RunConfig other = tiny_config({}, [](config::RunConfig& c) {
+    c.model.seed = 5;
+    c.model.hidden_dropout = 0;
+  });
+  config::RunConfig config = with_folders(other, "", folder.path());
+  expect_refused(config, state_after(other, 0),
+                 "hidden_dropout 0.1 in the checkpoint, 0.0 asked; seed 1234 in the checkpoint, 5 "
+                 "asked.");
+  config.checkpoint.finetune = true;
+  EXPECT_EQ(first_difference(load_run(config, state_after(other, 0)).weights, saved), "");
+}
+
+TEST(LoadRules, EvaluationAloneMayUseOtherDataAndSchedules) {
+  const TempFolder folder;
+  const Tensors saved = save_run(tiny_config(), folder.path(), 1);
+  config::RunConfig config = with_folders(tiny_config(), "", folder.path());
+  TrainState asked = state_after(config, 0);
+  asked.data_identity = "corpus B";
+  asked.schedule = R"({"max_lr":7})";
+  expect_refused(config, asked, "other data");
+  config.training.skip_train = true;
+  const Loaded loaded = load_run(config, asked);
+  EXPECT_EQ(loaded.result.state.iteration, 1);
+  EXPECT_EQ(first_difference(loaded.weights, saved), "");
 }
 
 TEST(LoadRules, AnotherScheduleNeedsTheOverride) {
@@ -198,6 +226,32 @@ TEST(LoadRules, AnotherScheduleNeedsTheOverride) {
   EXPECT_EQ(loaded.result.state.iteration, 1);
   EXPECT_EQ(loaded.num_updates, 1);
   EXPECT_EQ(first_difference(loaded.weights, saved), "");
+}
+
+TEST(LoadRules, TheScheduleOfTheCheckpointIsTakenWhenAsked) {
+  const TempFolder folder;
+  (void)save_run(tiny_config(), folder.path(), 1);
+  config::RunConfig config = tiny_config({}, [](config::RunConfig& c) {
+    c.optimizer.lr = 0.02;
+    c.optimizer.use_checkpoint_opt_param_scheduler = true;
+  });
+  config = with_folders(config, "", folder.path());
+  const Loaded loaded = load_run(config, state_after(config, 0));
+  EXPECT_EQ(loaded.result.state.schedule, schedule_identity(tiny_config()));
+  EXPECT_EQ(loaded.num_updates, 1);
+  // What the learning rate's schedule does not decide must still agree.
+  config.optimizer.clip_grad = 3;
+  expect_refused(config, state_after(config, 0), "clip_grad 1.0 in the checkpoint, 3.0 asked.");
+}
+
+TEST(LoadRules, RanksMustAgree) {
+  const config::RunConfig config = tiny_config({.dp = 2});
+  with_engine(config, [](Engine& engine) {
+    EXPECT_NO_THROW(check_agreement(engine.context(), "same", "their options"));
+    expect_error(ErrorKind::kConfig, "rank 1 and rank 0 differ in their options: 1 and 0", [&] {
+      check_agreement(engine.context(), std::to_string(engine.context().rank()), "their options");
+    });
+  });
 }
 
 TEST(LoadRules, WithoutOptimizerStateOnlyTheWeightsCanBeLoaded) {

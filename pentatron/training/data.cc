@@ -126,27 +126,43 @@ const datasets::GptDataset* TrainingData::part(datasets::DataSplit split) const 
 
 BatchStream::BatchStream(const datasets::SampleSource& source, const config::RunConfig& config,
                          std::int64_t dp_rank, std::int64_t consumed_samples,
-                         const PrecisionPolicy& policy)
-    : policy_(policy) {
-  const datasets::GlobalBatchPlan plan(config.training.global_batch_size,
-                                       config.training.micro_batch_size,
-                                       config.parallel.data_parallel_size);
-  micro_batches_per_step_ = plan.num_micro_batches();
-  loader_ = std::make_unique<datasets::DataLoader>(
-      source, datasets::DataLoaderOptions{.plan = plan,
-                                          .dp_rank = dp_rank,
-                                          .consumed_samples = consumed_samples,
-                                          .num_workers = config.data.num_workers});
+                         const PrecisionPolicy& policy, AtEnd at_end)
+    : source_(source),
+      options_{.plan = datasets::GlobalBatchPlan(config.training.global_batch_size,
+                                                 config.training.micro_batch_size,
+                                                 config.parallel.data_parallel_size),
+               .dp_rank = dp_rank,
+               .num_workers = config.data.num_workers},
+      micro_batches_per_step_(options_.plan.num_micro_batches()),
+      policy_(policy),
+      at_end_(at_end) {
+  if (at_end_ == AtEnd::kError) {
+    open(consumed_samples);
+    return;
+  }
+  // The set may have been sized for another number of evaluations than the run now asks for.
+  const std::int64_t batch = config.training.global_batch_size;
+  const std::int64_t whole = source.num_samples() / batch * batch;
+  open(whole > 0 ? consumed_samples % whole : consumed_samples);
 }
 
 BatchStream::~BatchStream() = default;
 
+void BatchStream::open(std::int64_t consumed_samples) {
+  options_.consumed_samples = consumed_samples;
+  loader_ = std::make_unique<datasets::DataLoader>(source_, options_);
+}
+
 std::vector<BatchMeta> BatchStream::next() {
   std::vector<BatchMeta> step;
-  for (std::int64_t i = 0; i < micro_batches_per_step_; ++i) {
+  while (static_cast<std::int64_t>(step.size()) < micro_batches_per_step_) {
     const std::optional<datasets::Batch> batch = loader_->next();
-    PENTATRON_CHECK(batch.has_value(), kInternal, "the data ended inside the run");
-    step.push_back(to_batch_meta(*batch, policy_));
+    if (batch) {
+      step.push_back(to_batch_meta(*batch, policy_));
+    } else {
+      PENTATRON_CHECK(at_end_ == AtEnd::kStartAnew, kInternal, "the data ended inside the run");
+      open(0);
+    }
   }
   return step;
 }

@@ -40,15 +40,25 @@ class TrainingData final {
 // The data-parallel rank's micro-batches, step after step.
 class BatchStream final {
  public:
+  // Training data never comes back to its start within a run; evaluation sets do.
+  enum class AtEnd { kError, kStartAnew };
+
   BatchStream(const datasets::SampleSource& source, const config::RunConfig& config,
-              std::int64_t dp_rank, std::int64_t consumed_samples, const PrecisionPolicy& policy);
+              std::int64_t dp_rank, std::int64_t consumed_samples, const PrecisionPolicy& policy,
+              AtEnd at_end = AtEnd::kStartAnew);
   ~BatchStream();
+  // The next step's micro-batches.
   [[nodiscard]] std::vector<BatchMeta> next();
 
  private:
+  void open(std::int64_t consumed_samples);
+
+  const datasets::SampleSource& source_;
+  datasets::DataLoaderOptions options_;
   std::unique_ptr<datasets::DataLoader> loader_;
   std::int64_t micro_batches_per_step_;
   PrecisionPolicy policy_;
+  AtEnd at_end_;
 };
 
 }  // namespace pentatron::training

@@ -183,8 +183,7 @@ std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
   std::map<std::string, Shape> shapes;
   for (const std::string& text : comm::all_gather_bytes(context_.world(), mine.dump())) {
     const nlohmann::json theirs = nlohmann::json::parse(text);
-    for (const auto& [name, shape] : theirs.items())
-      shapes[name] = shape.get<Shape>();
+    for (const auto& [name, shape] : theirs.items()) shapes[name] = shape.get<Shape>();
   }
   std::map<std::string, Tensor> whole;
   for (const auto& [name, shape] : shapes) whole[name] = tensor::zeros(shape, DType::Double);

@@ -53,6 +53,46 @@ TEST(ToBatchMeta, ShapesSegmentsAndPositions) {
             (std::vector<std::int64_t>{1, 1, 0, 1, 0, 0, 1, 1}));
 }
 
+// The first samples of another source.
+class ShortSource final : public datasets::SampleSource {
+ public:
+  explicit ShortSource(std::int64_t count) : count_(count) {}
+  [[nodiscard]] std::int64_t num_samples() const override { return count_; }
+  [[nodiscard]] std::int64_t sequence_length() const override { return kSequence; }
+  [[nodiscard]] datasets::GptSample sample(std::int64_t i) const override {
+    EXPECT_LT(i, count_);
+    return SyntheticSource().sample(i);
+  }
+
+ private:
+  std::int64_t count_;
+};
+
+TEST(BatchStream, WholeBatchesInOrderThenAnew) {
+  config::RunConfig config = tiny_config({.dp = 2});
+  const PrecisionPolicy policy = precision_policy("fp32");
+  const ShortSource source(2 * kGlobalBatch + 3);  // two batches of 8 and a rest
+  // First sample of each micro-batch (of 2) of each step.
+  const auto first_samples = [&](std::int64_t dp_rank, std::int64_t consumed, int workers) {
+    config.data.num_workers = workers;
+    BatchStream stream(source, config, dp_rank, consumed, policy);
+    std::vector<std::int64_t> samples;
+    for (int step = 0; step < 3; ++step) {
+      for (const BatchMeta& batch : stream.next()) {
+        EXPECT_EQ(batch.num_tokens, 2 * kSequence);
+        samples.push_back(batch.host_sample_ids.front());
+      }
+    }
+    return samples;
+  };
+  for (const int workers : {0, 3}) {
+    EXPECT_EQ(first_samples(0, 0, workers), (std::vector<std::int64_t>{0, 4, 8, 12, 0, 4}));
+    EXPECT_EQ(first_samples(1, 0, workers), (std::vector<std::int64_t>{2, 6, 10, 14, 2, 6}));
+    EXPECT_EQ(first_samples(0, 8, workers), (std::vector<std::int64_t>{8, 12, 0, 4, 8, 12}));
+    EXPECT_EQ(first_samples(0, 16, workers), first_samples(0, 0, workers));
+  }
+}
+
 // Sum over valid tokens of -log softmax(logits)[label], token by token in fp64.
 double loss_sum_by_hand(Engine& engine, const std::vector<BatchMeta>& batches) {
   const tensor::NoGrad no_grad;
@@ -164,7 +204,6 @@ TEST(Engine, Bf16LossStaysNearFp32) {
   EXPECT_LT(fp32.back(), fp32.front() - 0.5);  // it learns, so that nearness means something
   for (std::size_t step = 0; step < fp32.size(); ++step) {
     EXPECT_NEAR(bf16[step], fp32[step], 2e-2) << "step " << step;
-    fprintf(stderr, "TMP %f %f\n", fp32[step], bf16[step]);
   }
 }
 
@@ -197,6 +236,7 @@ TEST(Engine, TwoContextsWithDifferentGridsInOneProcess) {
           const Tensors weights = engine->gather_parameters();
           ASSERT_EQ(weights.size(), weights_alone.size());
           for (const auto& [name, values] : weights_alone) {
+            // Adam's quotient enlarges the rounding of gradients that are exactly zero.
             EXPECT_LE(weights.at(name).sub(values).abs().max().item<double>(), 1e-6) << name;
           }
         }
@@ -228,7 +268,6 @@ TEST(Engine, ResidentMemoryDoesNotGrow) {
                 const std::int64_t after_100 = tensor::resident_bytes();
                 (void)train_steps(engine, 100, 300);
                 const std::int64_t grown = tensor::resident_bytes() - after_100;
-                fprintf(stderr, "TMP grown %ld of %ld\n", (long)grown, (long)after_100);
                 EXPECT_LE(grown, std::max(kAllowedBytes, after_100 / 100));
               });
 }

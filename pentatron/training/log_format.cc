@@ -31,9 +31,9 @@ std::string format_iteration_line(const IterationLine& line) {
 
 std::string format_evaluation_block(std::string_view where, double lm_loss) {
   constexpr double kLargestExponent = 20.0;
-  const std::string line =
-      fmt::format(" validation loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ", where,
-                  lm_loss, std::exp(std::min(kLargestExponent, lm_loss)));
+  const std::string line = fmt::format(
+      " validation loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ", where, lm_loss,
+      std::isnan(lm_loss) ? lm_loss : std::exp(std::min(kLargestExponent, lm_loss)));
   const std::string dashes(line.size() + 1, '-');
   return fmt::format("{}\n{}\n{}", dashes, line, dashes);
 }

@@ -44,7 +44,8 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_
   if (std::filesystem::exists(path_)) {
     std::string kept;
     for_each_line(path_, [&](const std::string& line, const Json& json) {
-      if (json["iteration"].get<std::int64_t>() <= resume_iteration) kept += line + "\n";
+      const bool later = json["iteration"].get<std::int64_t>() > resume_iteration;
+      if (!later && !json.contains("final")) kept += line + "\n";
     });
     // A run from scratch keeps what an earlier run wrote beside it rather than mixing the two.
     if (resume_iteration == 0 && !kept.empty()) kept.clear();

@@ -63,6 +63,22 @@ TEST(Metrics, ResumeDropsWhatCameAfterTheCheckpoint) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "disturbed.jsonl.old"));
 }
 
+TEST(Metrics, EvaluationsAfterTrainingAreWrittenAnew) {
+  const TempFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  for (const std::int64_t resume : {0, 2}) {  // the second time the finished run is started again
+    MetricsFile file(path, resume);
+    for (std::int64_t i = resume + 1; i <= 2; ++i) file.write("train", i, {{"lm_loss", 1.0}});
+    if (resume == 0) file.write("validation", 2, {{"lm_loss", 2.0}});
+    file.write("validation", 2, {{"lm_loss", 3.0}, {"final", 1.0}});
+  }
+  EXPECT_EQ(iterations(path, "train"), (std::vector<std::int64_t>{1, 2}));
+  const std::vector<MetricsPoint> validation = read_metrics(path, "validation", "lm_loss");
+  ASSERT_EQ(validation.size(), 2U);
+  EXPECT_EQ(validation[0].value, 2.0);
+  EXPECT_EQ(validation[1].value, 3.0);
+}
+
 TEST(Metrics, TornLastLineIsLeftOutAndReplaced) {
   const TempFolder folder;
   const auto path = folder.path() / "metrics.jsonl";

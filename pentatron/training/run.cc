@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "pentatron/base/env.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/signals.h"
@@ -37,6 +38,12 @@ std::chrono::milliseconds timeout_of(const config::ParallelConfig& parallel) {
   return std::chrono::minutes(parallel.distributed_timeout_minutes);
 }
 
+// Ranks on this machine: the launcher's word, else all of them.
+std::int64_t local_ranks(const config::ParallelConfig& parallel) {
+  constexpr std::int64_t kMostRanks = 1 << 20;
+  return env_int("LOCAL_WORLD_SIZE", 1, kMostRanks).value_or(parallel.world_size);
+}
+
 void print_start(const config::ParsedOptions& options) {
   if (options.config.parallel.rank != 0) return;
   log::print_line(config::argument_dump(options.config));
@@ -63,7 +70,12 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
   const Timer since_start;
   const config::RunConfig& config = options.config;
   const config::ParallelConfig& parallel = config.parallel;
-  tensor::set_up_process(config.training.deterministic_mode);
+  // Determinism is the default on the CPU.
+  tensor::set_up_process(/*deterministic=*/true);
+  if (const auto fault = env_string("PENTATRON_PLANTED_FAULT")) {
+    log::warn("PENTATRON_PLANTED_FAULT={} breaks this run on purpose (a switch of the tests)",
+              *fault);
+  }
   print_start(options);
   std::optional<SignalFlag> flag;
   if (config.training.exit_signal_handler)
@@ -91,7 +103,7 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
                                                   .master_addr = parallel.master_addr,
                                                   .master_port = parallel.master_port,
                                                   .timeout = timeout_of(parallel)});
-    return run_one_rank(config, *backend, threads_per_rank(parallel, parallel.world_size), hooks);
+    return run_one_rank(config, *backend, threads_per_rank(parallel, local_ranks(parallel)), hooks);
   }
   PENTATRON_THROW(
       kUnsupported,

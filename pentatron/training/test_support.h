@@ -132,7 +132,9 @@ inline TrainState state_after(const config::RunConfig& config, std::int64_t iter
           .num_updates = iteration,
           .data_identity = "corpus A",
           .model = model_identity(config.model),
-          .schedule = schedule_identity(config)};
+          .run = run_identity(config),
+          .schedule = schedule_identity(config),
+          .tokenizer = "tokenizer A"};
 }
 
 using Tensors = std::map<std::string, Tensor>;

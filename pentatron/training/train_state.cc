@@ -41,7 +41,9 @@ std::string to_json_text(const TrainState& state) {
   json["nan_iterations"] = state.nan_iterations;
   json["data_identity"] = state.data_identity;
   json["model"] = state.model;
+  json["run"] = state.run;
   json["schedule"] = state.schedule;
+  json["tokenizer"] = state.tokenizer;
   return json.dump();
 }
 
@@ -57,7 +59,9 @@ TrainState parse_train_state(const std::string& text) {
     state.nan_iterations = counter(json, "nan_iterations");
     state.data_identity = json.at("data_identity").get<std::string>();
     state.model = json.at("model").get<std::string>();
+    state.run = json.at("run").get<std::string>();
     state.schedule = json.at("schedule").get<std::string>();
+    state.tokenizer = json.at("tokenizer").get<std::string>();
     return state;
   } catch (const Json::exception& error) {
     PENTATRON_THROW(kCheckpoint, "the training state of the checkpoint cannot be read: {}",
@@ -66,7 +70,6 @@ TrainState parse_train_state(const std::string& text) {
 }
 
 std::string model_identity(const config::ModelConfig& model) {
-  // Dropout and seed are part of it: another value would change the run without a word.
   Json json;
   json["num_layers"] = model.num_layers;
   json["hidden_size"] = model.hidden_size;
@@ -85,9 +88,16 @@ std::string model_identity(const config::ModelConfig& model) {
   json["swiglu"] = model.swiglu;
   json["add_bias_linear"] = model.add_bias_linear;
   json["add_qkv_bias"] = model.add_qkv_bias;
-  json["hidden_dropout"] = model.hidden_dropout;
-  json["attention_dropout"] = model.attention_dropout;
-  json["seed"] = model.seed;
+  return json.dump();
+}
+
+std::string run_identity(const config::RunConfig& config) {
+  // Another value would change the run without a word.
+  Json json;
+  json["hidden_dropout"] = config.model.hidden_dropout;
+  json["attention_dropout"] = config.model.attention_dropout;
+  json["seed"] = config.model.seed;
+  json["precision"] = config.training.precision;
   return json.dump();
 }
 
@@ -112,6 +122,36 @@ std::string schedule_identity(const config::RunConfig& config) {
   json["adam_eps"] = o.adam_eps;
   json["sgd_momentum"] = o.sgd_momentum;
   json["global_batch_size"] = batch;
+  return json.dump();
+}
+
+void apply_schedule(const std::string& saved, config::RunConfig& config) {
+  try {
+    const Json json = Json::parse(saved);
+    config::OptimizerConfig& o = config.optimizer;
+    o.lr = json.at("max_lr").get<double>();
+    o.min_lr = json.at("min_lr").get<double>();
+    o.lr_decay_style = json.at("lr_decay_style").get<std::string>();
+    o.lr_warmup_init = json.at("lr_warmup_init").get<double>();
+    o.lr_warmup_samples = json.at("lr_warmup_steps").get<std::int64_t>();
+    o.lr_warmup_iters = 0;
+    o.lr_warmup_fraction.reset();
+    if (json.contains("lr_warmup_fraction")) {
+      o.lr_warmup_fraction = json["lr_warmup_fraction"].get<double>();
+    }
+    o.lr_decay_samples = json.at("lr_decay_steps").get<std::int64_t>();
+    o.weight_decay = json.at("weight_decay").get<double>();
+  } catch (const Json::exception& error) {
+    PENTATRON_THROW(kCheckpoint, "the schedule in the checkpoint cannot be read: {}", error.what());
+  }
+}
+
+std::string without_schedule_keys(const std::string& identity) {
+  Json json = parse_identity(identity);
+  for (const char* key : {"max_lr", "min_lr", "lr_decay_style", "lr_warmup_init", "lr_warmup_steps",
+                          "lr_warmup_fraction", "lr_decay_steps", "weight_decay"}) {
+    json.erase(key);
+  }
   return json.dump();
 }
 

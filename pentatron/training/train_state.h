@@ -17,8 +17,10 @@ struct TrainState {
   std::int64_t skipped_iterations = 0;
   std::int64_t nan_iterations = 0;
   std::string data_identity;  // hash of what decides the order of the data
-  std::string model;     // canonical JSON of what decides the shape of the parameters and the loss
-  std::string schedule;  // canonical JSON of learning rate and weight decay schedules
+  std::string model;          // canonical JSON of what decides parameter shapes and formulas
+  std::string run;            // canonical JSON of seed, dropout and precision; free for --finetune
+  std::string schedule;       // canonical JSON of learning rate and weight decay schedules
+  std::string tokenizer;      // identity hash
 };
 
 [[nodiscard]] std::string to_json_text(const TrainState& state);
@@ -27,7 +29,13 @@ struct TrainState {
 
 // Canonical texts, compared word for word on resume; differences are named field by field.
 [[nodiscard]] std::string model_identity(const config::ModelConfig& model);
+[[nodiscard]] std::string run_identity(const config::RunConfig& config);
 [[nodiscard]] std::string schedule_identity(const config::RunConfig& config);
+// The learning-rate and weight-decay schedule of a saved identity, put into `config`
+// (--use-checkpoint-opt_param-scheduler).
+void apply_schedule(const std::string& saved, config::RunConfig& config);
+// The identity without the keys of learning rate and weight decay: what stays to be compared then.
+[[nodiscard]] std::string without_schedule_keys(const std::string& identity);
 // "hidden_size 64 in the checkpoint, 128 asked; ..." or empty when equal.
 [[nodiscard]] std::string json_differences(const std::string& saved, const std::string& asked);
 

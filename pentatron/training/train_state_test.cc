@@ -19,7 +19,9 @@ TrainState example() {
           .nan_iterations = 2,
           .data_identity = "ab\"cd",
           .model = R"({"hidden_size":64})",
-          .schedule = R"({"max_lr":0.1})"};
+          .run = R"({"seed":1})",
+          .schedule = R"({"max_lr":0.1})",
+          .tokenizer = "ef"};
 }
 
 TEST(TrainState, RoundTrip) {
@@ -33,13 +35,15 @@ TEST(TrainState, RoundTrip) {
   EXPECT_EQ(read.nan_iterations, state.nan_iterations);
   EXPECT_EQ(read.data_identity, state.data_identity);
   EXPECT_EQ(read.model, state.model);
+  EXPECT_EQ(read.run, state.run);
   EXPECT_EQ(read.schedule, state.schedule);
+  EXPECT_EQ(read.tokenizer, state.tokenizer);
   EXPECT_EQ(to_json_text(read), to_json_text(state));
 }
 
 TEST(TrainState, EveryFieldIsNeededAndChecked) {
   const nlohmann::json whole = nlohmann::json::parse(to_json_text(example()));
-  ASSERT_EQ(whole.size(), 9U);
+  ASSERT_EQ(whole.size(), 11U);
   for (const auto& [name, value] : whole.items()) {
     nlohmann::json missing = whole;
     missing.erase(name);
@@ -98,11 +102,77 @@ TEST(TrainState, ModelIdentityHoldsWhatChangesTheRun) {
   EXPECT_NE(changed([](auto& m) { m.hidden_size = 8; }).find("hidden_size 0"), std::string::npos);
   EXPECT_NE(changed([](auto& m) { m.num_query_groups = 2; }), "");
   EXPECT_NE(changed([](auto& m) { m.swiglu = true; }), "");
-  EXPECT_NE(changed([](auto& m) { m.hidden_dropout = 0.2; }), "");
-  EXPECT_NE(changed([](auto& m) { m.seed = 1; }), "");
   EXPECT_NE(changed([](auto& m) { m.layernorm_epsilon = 1e-6; }), "");
-  // Layout's padding is no part of the model.
+  // Layout's padding is no part of the model; seed and dropout are the run's.
   EXPECT_EQ(changed([](auto& m) { m.padded_vocab_size = 1024; }), "");
+  EXPECT_EQ(changed([](auto& m) { m.hidden_dropout = 0.2; }), "");
+  EXPECT_EQ(changed([](auto& m) { m.seed = 1; }), "");
+}
+
+TEST(TrainState, RunIdentityHoldsSeedDropoutAndPrecision) {
+  const config::RunConfig base;
+  const auto changed = [&base](auto&& change) {
+    config::RunConfig config = base;
+    change(config);
+    return json_differences(run_identity(base), run_identity(config));
+  };
+  EXPECT_EQ(changed([](auto&) {}), "");
+  EXPECT_EQ(changed([](auto& c) { c.model.seed = 1; }), "seed 1234 in the checkpoint, 1 asked");
+  EXPECT_EQ(changed([](auto& c) { c.model.hidden_dropout = 0.5; }),
+            "hidden_dropout 0.1 in the checkpoint, 0.5 asked");
+  EXPECT_NE(changed([](auto& c) { c.model.attention_dropout = 0.5; }), "");
+  EXPECT_NE(changed([](auto& c) { c.training.precision = "bf16"; }), "");
+  EXPECT_EQ(changed([](auto& c) { c.parallel.tensor_model_parallel_size = 2; }), "");
+}
+
+TEST(TrainState, ASavedScheduleIsPutIntoAnotherConfig) {
+  config::RunConfig saved;
+  saved.training.global_batch_size = 8;
+  saved.optimizer.lr = 0.5;
+  saved.optimizer.min_lr = 0.25;
+  saved.optimizer.lr_decay_style = "cosine";
+  saved.optimizer.lr_warmup_init = 0.125;
+  saved.optimizer.lr_warmup_iters = 10;
+  saved.optimizer.lr_decay_iters = 100;
+  saved.optimizer.weight_decay = 0.75;
+  for (const bool fraction : {false, true}) {
+    if (fraction) {
+      saved.optimizer.lr_warmup_iters = 0;
+      saved.optimizer.lr_warmup_fraction = 0.5;
+    }
+    config::RunConfig config;
+    config.training.global_batch_size = 8;
+    config.optimizer.lr = 7;
+    config.optimizer.lr_warmup_iters = 3;
+    config.optimizer.lr_decay_iters = 50;
+    apply_schedule(schedule_identity(saved), config);
+    EXPECT_EQ(json_differences(schedule_identity(saved), schedule_identity(config)), "");
+  }
+  for (const char* damaged : {"", "{", "[]", "{}", R"({"max_lr":"x"})"}) {
+    config::RunConfig config;
+    expect_error(ErrorKind::kCheckpoint, "", [&] { apply_schedule(damaged, config); });
+  }
+}
+
+TEST(TrainState, WithoutTheScheduleTheRestIsStillCompared) {
+  config::RunConfig a;
+  config::RunConfig b;
+  b.optimizer.lr = 1;
+  b.optimizer.min_lr = 0.5;
+  b.optimizer.lr_decay_style = "WSD";
+  b.optimizer.lr_warmup_init = 0.1;
+  b.optimizer.lr_warmup_samples = 3;
+  b.optimizer.lr_warmup_fraction = 0.1;
+  b.optimizer.lr_decay_samples = 50;
+  b.optimizer.weight_decay = 0.5;
+  const auto rest = [](const config::RunConfig& c) {
+    return without_schedule_keys(schedule_identity(c));
+  };
+  EXPECT_NE(schedule_identity(a), schedule_identity(b));
+  EXPECT_EQ(rest(a), rest(b));
+  b.optimizer.clip_grad = 3;
+  EXPECT_EQ(json_differences(rest(a), rest(b)), "clip_grad 1.0 in the checkpoint, 3.0 asked");
+  expect_error(ErrorKind::kCheckpoint, "no JSON object", [] { (void)without_schedule_keys("{"); });
 }
 
 TEST(TrainState, ScheduleIdentityCountsInSamples) {

@@ -8,6 +8,7 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
+#include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/optimizer/schedule.h"
 #include "pentatron/tensor/memory.h"
@@ -78,6 +79,8 @@ class Trainer {
   };
   Window window_;
   std::int64_t first_iteration_ = 0;
+  bool final_ =
+      false;  // the evaluations after training: written anew when a finished run starts again
   double last_grad_norm_ = 0;
 };
 
@@ -116,8 +119,6 @@ void Trainer::build() {
         "0, {}): {}",
         context_->coordinate("tp"), context_->coordinate("pp"), engine_->num_local_parameters()));
   }
-  schedule_ =
-      std::make_unique<optimizer::LearningRateSchedule>(config_.optimizer, config_.training);
   say("[after model, optimizer, and learning rate scheduler are built] datetime: {}",
       current_datetime());
   const datasets::SampleCounts& counts = data_->counts();
@@ -131,11 +132,20 @@ void Trainer::build() {
 void Trainer::load() {
   state_.data_identity = data_->identity();
   state_.model = model_identity(config_.model);
+  state_.run = run_identity(config_);
   state_.schedule = schedule_identity(config_);
+  state_.tokenizer = tokenizer_->identity_hash();
+  check_agreement(*context_, config::config_hash(config_) + state_.data_identity + state_.schedule,
+                  "their options or data");
   const LoadResult result = load_engine(*engine_, state_);
   state_ = result.state;
+  if (result.loaded && config_.optimizer.use_checkpoint_opt_param_scheduler) {
+    apply_schedule(state_.schedule, config_);
+  }
+  schedule_ =
+      std::make_unique<optimizer::LearningRateSchedule>(config_.optimizer, config_.training);
   if (result.loaded) loaded_iteration_ = state_.iteration;
-  saved_iteration_ = loaded_iteration_;
+  if (config_.checkpoint.load == config_.checkpoint.save) saved_iteration_ = loaded_iteration_;
   first_iteration_ = state_.iteration + 1;
   if (speaker_)
     metrics_ = std::make_unique<MetricsFile>(config_.training.metrics_file, state_.iteration);
@@ -187,8 +197,8 @@ void Trainer::log_iteration(bool reset) {
 }
 
 void Trainer::run_iteration() {
-  const std::vector<BatchMeta> batches = train_stream_->next();
   const Timer timer;
+  const std::vector<BatchMeta> batches = train_stream_->next();
   const double lr = schedule_->lr(state_.consumed_train_samples);
   const double weight_decay = schedule_->weight_decay(state_.consumed_train_samples);
   const StepResult result = engine_->train_step(batches, lr, weight_decay);
@@ -252,10 +262,12 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
     state_.consumed_valid_samples +=
         config_.training.eval_iters * config_.training.global_batch_size;
   }
-  const double loss = count > 0 ? loss_sum / count : 0.0;
+  const double loss = count > 0 ? loss_sum / count : std::nan("");
   if (speaker_) {
     log::print_line(format_evaluation_block(where, loss));
-    metrics_->write(kind, state_.iteration, {{"lm_loss", loss}, {"valid_tokens", count}});
+    MetricsFile::Values values{{"lm_loss", loss}, {"valid_tokens", count}};
+    if (final_) values.emplace_back("final", 1.0);
+    metrics_->write(kind, state_.iteration, values);
   }
   window_.excluded_seconds += pause.seconds();
 }
@@ -299,9 +311,9 @@ bool Trainer::should_exit() {
 void Trainer::train() {
   const config::TrainingConfig& t = config_.training;
   if (state_.iteration >= t.train_iters) return;
-  train_stream_ = std::make_unique<BatchStream>(*data_->part(datasets::DataSplit::kTrain), config_,
-                                                context_->group({"dp", "cp"}).rank(),
-                                                state_.consumed_train_samples, engine_->policy());
+  train_stream_ = std::make_unique<BatchStream>(
+      *data_->part(datasets::DataSplit::kTrain), config_, context_->group({"dp", "cp"}).rank(),
+      state_.consumed_train_samples, engine_->policy(), BatchStream::AtEnd::kError);
   window_ = Window{};
   while (state_.iteration < t.train_iters) {
     run_iteration();
@@ -328,6 +340,7 @@ TrainerReport Trainer::run() {
     say("[after training is done] datetime: {}", current_datetime());
     if (!config_.training.skip_train) save();
     const std::string at = fmt::format("iteration {} on ", state_.iteration);
+    final_ = true;
     evaluate(at + "validation set", "validation", datasets::DataSplit::kValid);
     evaluate(at + "test set", "test", datasets::DataSplit::kTest);
   }

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each check of tools/checks/checks.py passes on a clean small tree and fails on a planted fault."""
+"""Each check of tools/checks passes on a clean small tree and fails on a planted fault."""
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,7 +40,7 @@ class Checks(unittest.TestCase):
         self.assertIn(text, output)
 
     def test_clean_tree(self):
-        for name in ("layers", "sizes", "licence", "paths", "whitespace"):
+        for name in ("layers", "sizes", "licence", "paths", "whitespace", "random", "dtypes", "promised-tests"):
             self.assertEqual(self.run_check(name), (0, ""), name)
 
     def test_layers(self):
@@ -77,20 +79,143 @@ class Checks(unittest.TestCase):
         self.put("pentatron/ops/f.cc", LICENCE + "int x; \n")
         self.expect("whitespace", "blanks")
 
-    def test_format(self):
-        path = os.path.join(self.folder.name, "g.cc")
-        self.put("g.cc", LICENCE + "int  x ;\n")
-        result = subprocess.run(["clang-format", f"--style=file:{os.path.join(ROOT, '.clang-format')}", "--dry-run", "--Werror",
-                                 path], capture_output=True, text=True)
-        self.assertNotEqual(result.returncode, 0)
+    def test_random(self):
+        for number, line in enumerate(("Tensor t = at::randn({2});", "t.normal_(0, 1);", "t->uniform_();", "t = x.bernoulli(0.5);",
+                                       "y = at::native_dropout(x, 0.1);", "#include <ATen/ops/rand.h>")):
+            self.put("pentatron/ops/r.cc", LICENCE + "// at::rand in a comment is none\n" + line + "\n")
+            self.expect("random", "pentatron/ops/r.cc:3: ")
+        self.put("pentatron/ops/r.cc", LICENCE + "int r = hidden_dropout(x, randomize);\n")
+        self.put("pentatron/ops/r_test.cc", LICENCE + "Tensor t = at::randn({2});\n")
+        self.assertEqual(self.run_check("random"), (0, ""))
 
-    def test_tidy_naming(self):
-        self.put("h.cc", LICENCE + "int BadName() { return 0; }\n")
-        path = os.path.join(self.folder.name, "h.cc")
-        result = subprocess.run(["clang-tidy", f"--config-file={os.path.join(ROOT, '.clang-tidy')}", "--warnings-as-errors=*",
-                                 "--quiet", path, "--", "-std=c++20"], capture_output=True, text=True)
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn("BadName", result.stdout)
+    def test_dtypes(self):
+        self.put("pentatron/ops/t.cc", LICENCE + "auto t = x.to(DType::BFloat16);\n")
+        self.expect("dtypes", "pentatron/ops/t.cc:2: DType::BFloat16")
+        self.put("pentatron/ops/t.cc", LICENCE + "auto t = x.to(at::kFloat);\n")
+        self.expect("dtypes", "at::kFloat")
+        allowed = "tools/checks/dtype_literals.txt"
+        self.put(allowed, "pentatron/ops/t.cc: a reason\n")
+        self.put("pentatron/ops/i.cc", LICENCE + "auto t = x.to(DType::Long);\n")
+        self.put("pentatron/ops/t_test.cc", LICENCE + "auto t = x.to(DType::Double);\n")
+        self.put("pentatron/tensor/t.cc", LICENCE + "auto t = x.to(DType::Double);\n")
+        self.assertEqual(self.run_check("dtypes"), (0, ""))
+        self.put(allowed, "pentatron/ops/t.cc:\n")
+        self.expect("dtypes", "without a reason")
+        self.put(allowed, "pentatron/ops/t.cc: a reason\npentatron/ops/b.cc: gone\n")
+        self.expect("dtypes", "b.cc names no dtype")
+
+    def test_promised_tests(self):
+        row = '     .test = "base_test Errors.HaveKinds; functional_test "\n             "Options.Seed",\n'
+        self.put("pentatron/config/model_options.cc", LICENCE + row)
+        self.put("pentatron/base/a_test.cc", LICENCE + "TEST(Errors, HaveKinds) {}\n")
+        self.expect("promised-tests", "model_options.cc:2: no test Options.Seed in functional_test")
+        self.put("tests/functional/a_test.cc", LICENCE + "TEST_F(Options, Seed) {}\n")
+        self.assertEqual(self.run_check("promised-tests"), (0, ""))
+        # The right name in the wrong program.
+        self.put("pentatron/base/a_test.cc", LICENCE + "TEST(Errors, OtherName) {}\n")
+        self.put("tests/functional/b_test.cc", LICENCE + "TEST(Errors, HaveKinds) {}\n")
+        self.expect("promised-tests", "no test Errors.HaveKinds in base_test")
+        self.put("pentatron/config/model_options.cc", LICENCE + '.test = "some words"\n')
+        self.expect("promised-tests", "expected `program_test Suite.Name`")
+
+
+class RunScript(unittest.TestCase):
+    """tools/checks/run.sh in a git tree of its own: a clean first commit, then a change."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = os.path.realpath(self.folder.name)
+        for name in ("tools/checks/run.sh", "tools/checks/checks.py", "tools/checks/tidy_database.py", ".clang-format", ".clang-tidy"):
+            os.makedirs(os.path.dirname(os.path.join(self.root, name)), exist_ok=True)
+            shutil.copy(os.path.join(ROOT, name), os.path.join(self.root, name))
+        self.put("cmake/layers.txt", "base:\n")
+        self.put(".gitignore", "/build/\n")
+        self.put("pentatron/base/clean.cc", LICENCE + "int three() { return 3; }\n")
+        self.git("init", "-q")
+        self.commit()
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def put(self, name, text):
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def git(self, *words):
+        subprocess.run(["git", "-c", "user.name=check", "-c", "user.email=check@localhost", "-C", self.root, *words], check=True,
+                       capture_output=True, env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"})
+
+    def commit(self):
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "change")
+
+    def configure(self, names):
+        self.put("build/release/compile_commands.json", json.dumps(
+            [{"directory": self.root, "file": name, "command": f"g++ -std=c++20 -c {name}"} for name in names]))
+
+    def run_script(self, **environment):
+        plain = {k: v for k, v in os.environ.items() if k not in ("TIDY", "TIDY_MOST", "BASE")}
+        result = subprocess.run([os.path.join(self.root, "tools/checks/run.sh")], capture_output=True, text=True,
+                                env={**plain, **environment})
+        return result.returncode, result.stdout + result.stderr
+
+    def change(self, text, name="pentatron/base/changed.cc"):
+        self.put(name, LICENCE + text)
+        self.configure([name])
+        self.commit()
+
+    def test_clean_change(self):
+        self.change("int four() { return 4; }\n")
+        code, output = self.run_script()
+        self.assertEqual(code, 0, output)
+        self.assertIn("all good (2 sources, 1 of them tidied)", output)
+
+    def test_format_fault(self):
+        self.change("int  four( ) { return 4; }\n")
+        code, output = self.run_script(TIDY="none")
+        self.assertEqual(code, 1, output)
+        self.assertIn("format: run clang-format", output)
+        self.assertNotIn("all good", output)
+
+    def test_tidy_naming_fault(self):
+        self.change("int BadName() { return 4; }\n")
+        code, output = self.run_script()
+        self.assertEqual(code, 1, output)
+        self.assertIn("BadName", output)
+        self.assertEqual(self.run_script(TIDY="none")[0], 0)
+
+    def test_tidy_long_function(self):
+        self.change("int long_function(int x) {\n" + "  x += 1;\n" * 81 + "  return x;\n}\n")
+        code, output = self.run_script()
+        self.assertEqual(code, 1, output)
+        self.assertIn("readability-function-size", output)
+
+    def test_fault_of_checks_py(self):
+        self.put("pentatron/base/bare.cc", "int four() { return 4; }\n")
+        code, output = self.run_script(TIDY="none")
+        self.assertEqual(code, 1, output)
+        self.assertIn("licence: pentatron/base/bare.cc", output)
+
+    def test_what_is_left_out_is_named(self):
+        names = [f"pentatron/base/c{i}.cc" for i in range(4)]
+        for i, name in enumerate(names):
+            self.put(name, LICENCE + f"int number_{i}() {{ return {i}; }}\n")
+        self.configure(names[:3])
+        self.commit()
+        code, output = self.run_script(TIDY_MOST="1")
+        self.assertEqual(code, 0, output)
+        self.assertIn("left out beyond TIDY_MOST=1, 2 of 3 files: pentatron/base/c0.cc pentatron/base/c1.cc\n", output)
+        self.assertIn("left out, not in build/release/compile_commands.json: pentatron/base/c3.cc\n", output)
+        self.assertIn("1 of them tidied", output)
+
+    def test_not_configured(self):
+        self.change("int four() { return 4; }\n")
+        shutil.rmtree(os.path.join(self.root, "build"))
+        code, output = self.run_script()
+        self.assertEqual(code, 1, output)
+        self.assertIn("configure first", output)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@
 // libs: icuuc fmt
 // clang-format on
 //
-// The first byte chooses. Even: the rest is vocab.json, a zero byte, merges.txt, a zero byte, text.
-// Odd: the rest is a list of merges (two bytes each, parts by number) up to a zero byte pair, then
-// text; the vocabulary is always valid then, so that the encoder is reached. Properties: only Error
-// is thrown, and with kind data; the text comes back; what is written reads back the same.
+// The first byte chooses, modulo 3. 0: the rest is vocab.json, a zero byte, merges.txt, a zero
+// byte, text. 1: a list of merges (two bytes each, parts by number) up to a zero byte pair, then
+// text; the vocabulary is always valid then, so that the encoder is reached. 2: merges.txt for a
+// fixed vocabulary of all words of a, b, c, d up to three letters, a zero byte, text. Properties:
+// only Error is thrown, and with kind data; the text comes back; what is written reads back the
+// same.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -68,6 +70,21 @@ BpeVocabulary vocabulary_of_merges(std::string_view& data) {
   return BpeVocabulary::from_parts(std::move(tokens), merges);
 }
 
+std::string small_vocab_json() {
+  std::vector<std::string> tokens{std::string(tokenizers::kEndOfText)};
+  for (const std::uint8_t byte : tokenizers::alphabet_bytes()) {
+    tokens.emplace_back(1, static_cast<char>(byte));
+  }
+  constexpr std::string_view kLetters = "abcd";
+  for (const char first : kLetters) {
+    for (const char second : kLetters) {
+      tokens.push_back({first, second});
+      for (const char third : kLetters) tokens.push_back({first, second, third});
+    }
+  }
+  return BpeVocabulary::from_parts(std::move(tokens), {}).vocab_json();
+}
+
 void check(BpeVocabulary vocabulary, std::string_view text) {
   // Writing and reading back costs more than all else: every eighth input is enough.
   if (text.size() % 8 == 0) {
@@ -92,13 +109,15 @@ void check(BpeVocabulary vocabulary, std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   if (size == 0) return 0;
   std::string_view data(reinterpret_cast<const char*>(bytes) + 1, size - 1);
-  if (bytes[0] % 2 == 1) {
+  const int mode = bytes[0] % 3;
+  if (mode == 1) {
     BpeVocabulary vocabulary = vocabulary_of_merges(data);
     check(std::move(vocabulary), data);
     return 0;
   }
   try {
-    const std::string_view json = take_part(data);
+    static const std::string small_json = small_vocab_json();
+    const std::string_view json = mode == 2 ? small_json : take_part(data);
     const std::string_view merges = take_part(data);
     check(BpeVocabulary::parse(json, "v", merges, "m"), data);
   } catch (const pentatron::Error& error) {

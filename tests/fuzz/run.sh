@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds every *_fuzz.cc of this folder with libFuzzer, AddressSanitizer and UBSan and runs each for SECONDS.
 #   tests/fuzz/run.sh [SECONDS=10] [NAME...]
-# Prints the executions of each; ends with 1 at the first finding (the input is kept in build/fuzz/findings).
+# As many at a time as there are cores. Prints the executions of each; ends with 1 at the first finding (the input is kept in
+# build/fuzz/findings).
 # Needs: clang++-14 (or clang++) and libclang-rt-14-dev. A target names its parts in comment lines:
 #   // sources: pentatron/base/x.cc ...     // libs: fmt ...
 # Starting inputs: corpus/<name>/ if present; a dictionary: <name>.dict if present.
@@ -27,35 +28,44 @@ fi
 words() { sed -n "s|^// $1: *||p" "$2" | tr '\n' ' '; }
 
 for name in "${names[@]}"; do
-  source_file="$here/${name}_fuzz.cc"
-  [[ -f "$source_file" ]] || { echo "fuzz: no $source_file" >&2; exit 2; }
-  parts=()
+  [[ -f "$here/${name}_fuzz.cc" ]] || { echo "fuzz: no $here/${name}_fuzz.cc" >&2; exit 2; }
+done
+
+build_one() {
+  local name="$1" source_file="$here/$1_fuzz.cc" program="$out/$1_fuzz" part lib stale=0
+  local parts=() libs=()
   for part in $(words sources "$source_file"); do parts+=("$root/$part"); done
-  libs=()
   for lib in $(words libs "$source_file"); do libs+=("-l$lib"); done
-  program="$out/${name}_fuzz"
-  stale=0
   [[ -x "$program" ]] || stale=1
   for part in "$source_file" "${parts[@]}" "$root"/pentatron/*/*.h; do
     if [[ "$part" -nt "$program" ]]; then stale=1; fi
   done
   if [[ $stale -eq 1 ]]; then
     "$compiler" -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-      "-I$root" "$source_file" "${parts[@]}" "${libs[@]}" -o "$program"
+      "-I$root" "$source_file" "${parts[@]}" "${libs[@]}" -o "$program.new" && mv "$program.new" "$program"
   fi
-  corpus="$out/corpus/$name"
+}
+
+run_one() {
+  local name="$1" program="$out/$1_fuzz" corpus="$out/corpus/$1" log="$out/$1.log" executions
   mkdir -p "$corpus"
-  inputs=("$corpus")
+  local inputs=("$corpus")
   [[ -d "$here/corpus/$name" ]] && inputs+=("$here/corpus/$name")
-  options=("-max_total_time=$seconds" "-artifact_prefix=$out/findings/$name-" -print_final_stats=1
+  local options=("-max_total_time=$seconds" "-artifact_prefix=$out/findings/$name-" -print_final_stats=1
     -rss_limit_mb=2048 -timeout=10 -verbosity=0)
   [[ -f "$here/$name.dict" ]] && options+=("-dict=$here/$name.dict")
-  log="$out/$name.log"
   if ! "$program" "${options[@]}" "${inputs[@]}" >"$log" 2>&1; then
     tail -n 60 "$log"
     echo "fuzz: $name FAILED (input in $out/findings)" >&2
-    exit 1
+    return 1
   fi
   executions="$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
   printf 'fuzz: %-20s %12s executions in %s s, no finding\n' "$name" "$executions" "$seconds"
-done
+}
+
+export -f words build_one run_one
+export here root out compiler seconds
+jobs="$(nproc)"
+# 255 ends xargs at once: the first failure starts nothing new.
+printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'build_one {} || exit 255' || { echo "fuzz: a target does not build" >&2; exit 1; }
+printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'run_one {} || exit 255' || exit 1

@@ -11,7 +11,6 @@
 #include "pentatron/datasets/data_loader.h"
 #include "pentatron/datasets/gpt_sample.h"
 #include "pentatron/training/data.h"
-#include "pentatron/training/engine.h"
 
 namespace pentatron::parity {
 namespace {
@@ -60,34 +59,6 @@ std::vector<BatchMeta> micro_batches(const Layout& layout, std::int64_t dp_rank,
   return batches;
 }
 
-Outcome run_rank(const CaseOptions& options, const Layout& layout, comm::Backend& backend) {
-  const config::RunConfig config = make_config(options, layout);
-  comm::ParallelContext context(
-      backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
-  Outcome outcome;
-  const std::int64_t dp_rank = context.coordinate("dp");
-  {
-    training::Engine engine(config, context);
-    if (layout.split_weight) engine.set_schedule("split_weight");
-    const auto batches = micro_batches(layout, dp_rank, 0, engine.policy());
-    const training::StepResult first = engine.forward_backward(batches);
-    outcome.first_loss = first.loss;
-    outcome.first_gradients = engine.gather_gradients();
-  }
-  training::Engine engine(config, context);
-  if (layout.split_weight) engine.set_schedule("split_weight");
-  for (int step = 0; step < options.steps; ++step) {
-    const training::StepResult result =
-        engine.train_step(micro_batches(layout, dp_rank, step, engine.policy()),
-                          config.optimizer.lr, config.optimizer.weight_decay);
-    outcome.losses.push_back(result.loss);
-    outcome.norms.push_back(result.grad_norm);
-  }
-  outcome.first_norm = outcome.norms.front();
-  outcome.weights = engine.gather_parameters();
-  return outcome;
-}
-
 double largest(const std::map<std::string, Tensor>& tensors) {
   double value = 0;
   for (const auto& [name, t] : tensors) value = std::max(value, t.abs().max().item<double>());
@@ -121,8 +92,11 @@ std::string compare_tensors(const char* what, const std::map<std::string, Tensor
 
 std::string compare_numbers(const char* what, const std::vector<double>& reference,
                             const std::vector<double>& other, double tolerance) {
+  if (reference.size() != other.size()) {
+    return fmt::format("{}: {} steps against {}", what, other.size(), reference.size());
+  }
   for (std::size_t i = 0; i < reference.size(); ++i) {
-    if (!(std::abs(other.at(i) - reference[i]) <= tolerance * std::abs(reference[i]))) {
+    if (!(std::abs(other[i] - reference[i]) <= tolerance * std::abs(reference[i]))) {
       return fmt::format("{} of step {}: {:.17g} against {:.17g}", what, i, other[i], reference[i]);
     }
   }
@@ -191,6 +165,48 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   return config;
 }
 
+RankRun::RankRun(const CaseOptions& options, const Layout& layout, comm::Backend& backend,
+                 const std::string& name)
+    : layout_(layout),
+      config_(make_config(options, layout)),
+      context_(backend, comm::make_rank_grid(config_.parallel, config_.model.num_query_groups),
+               name) {
+  {
+    training::Engine engine(config_, context_);
+    if (layout_.split_weight) engine.set_schedule("split_weight");
+    const auto batches = micro_batches(layout_, context_.coordinate("dp"), 0, engine.policy());
+    outcome_.first_loss = engine.forward_backward(batches).loss;
+    outcome_.first_gradients = engine.gather_gradients();
+  }
+  engine_ = std::make_unique<training::Engine>(config_, context_);
+  if (layout_.split_weight) engine_->set_schedule("split_weight");
+}
+
+void RankRun::train_step() {
+  const auto step = static_cast<int>(outcome_.losses.size());
+  const training::StepResult result = engine_->train_step(
+      micro_batches(layout_, context_.coordinate("dp"), step, engine_->policy()),
+      config_.optimizer.lr, config_.optimizer.weight_decay);
+  outcome_.losses.push_back(result.loss);
+  outcome_.norms.push_back(result.grad_norm);
+  if (step == 0) {
+    outcome_.first_norm = result.grad_norm;
+    outcome_.first_weights = engine_->gather_parameters();
+  }
+}
+
+Outcome RankRun::finish() {
+  outcome_.weights = engine_->gather_parameters();
+  return std::move(outcome_);
+}
+
+Outcome run_rank(const CaseOptions& options, const Layout& layout, comm::Backend& backend,
+                 const std::string& name) {
+  RankRun run(options, layout, backend, name);
+  for (int step = 0; step < options.steps; ++step) run.train_step();
+  return run.finish();
+}
+
 Outcome run_case(const CaseOptions& options, const Layout& layout) {
   Outcome outcome;
   comm::run_threads({.world_size = layout.world_size(), .threads_per_rank = 1},
@@ -201,16 +217,23 @@ Outcome run_case(const CaseOptions& options, const Layout& layout) {
   return outcome;
 }
 
-std::string difference(const Outcome& reference, const Outcome& other, double tolerance) {
+std::string difference(const Outcome& reference, const Outcome& other, double first,
+                       double trained) {
   for (const std::string& text :
-       {compare_numbers("first loss", {reference.first_loss}, {other.first_loss}, tolerance),
-        compare_tensors("gradient of", reference.first_gradients, other.first_gradients, tolerance),
-        compare_numbers("gradient norm", reference.norms, other.norms, tolerance),
-        compare_numbers("loss", reference.losses, other.losses, tolerance),
-        compare_tensors("weight", reference.weights, other.weights, tolerance)}) {
+       {compare_numbers("first loss", {reference.first_loss}, {other.first_loss}, first),
+        compare_tensors("gradient of", reference.first_gradients, other.first_gradients, first),
+        compare_numbers("first gradient norm", {reference.first_norm}, {other.first_norm}, first),
+        compare_tensors("first weight", reference.first_weights, other.first_weights, first),
+        compare_numbers("gradient norm", reference.norms, other.norms, trained),
+        compare_numbers("loss", reference.losses, other.losses, trained),
+        compare_tensors("weight", reference.weights, other.weights, trained)}) {
     if (!text.empty()) return text;
   }
   return {};
+}
+
+std::string difference(const Outcome& reference, const Outcome& other, double tolerance) {
+  return difference(reference, other, tolerance, tolerance);
 }
 
 }  // namespace pentatron::parity

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/tensor/tensor.h"
+#include "pentatron/training/engine.h"
 
 // One training of a tiny model in some layout, and everything of it that must not depend on the
 // layout.
@@ -44,11 +47,35 @@ struct Outcome {
   std::map<std::string, Tensor> first_gradients;  // whole logical tensors, fp64
   std::vector<double> losses;
   std::vector<double> norms;
-  std::map<std::string, Tensor> weights;  // after the last step
+  std::map<std::string, Tensor> first_weights;  // after the first step
+  std::map<std::string, Tensor> weights;        // after the last step
 };
 
 [[nodiscard]] config::RunConfig make_config(const CaseOptions& options, const Layout& layout);
 
+// One rank's part of a case, a step at a time, so that two of them can take turns. All ranks make
+// the same calls; several runs that live at once on one backend need different names.
+class RankRun final {
+ public:
+  // Takes the gradients of the first batch with an engine of its own, then stands before the first
+  // step.
+  RankRun(const CaseOptions& options, const Layout& layout, comm::Backend& backend,
+          const std::string& name = "parity");
+  void train_step();
+  // Equal on every rank.
+  [[nodiscard]] Outcome finish();
+
+ private:
+  Layout layout_;
+  config::RunConfig config_;
+  comm::ParallelContext context_;
+  Outcome outcome_;
+  std::unique_ptr<training::Engine> engine_;
+};
+
+// All steps on this rank of any backend.
+[[nodiscard]] Outcome run_rank(const CaseOptions& options, const Layout& layout,
+                               comm::Backend& backend, const std::string& name = "parity");
 // On rank threads of this process.
 [[nodiscard]] Outcome run_case(const CaseOptions& options, const Layout& layout);
 
@@ -56,5 +83,9 @@ struct Outcome {
 // max(largest of the tensor, 1e-3 x largest of the model). Otherwise the worst difference in words.
 [[nodiscard]] std::string difference(const Outcome& reference, const Outcome& other,
                                      double tolerance);
+// The same with two bounds: everything up to the weights after the first step within `first`, what
+// later steps make of it within `trained`.
+[[nodiscard]] std::string difference(const Outcome& reference, const Outcome& other, double first,
+                                     double trained);
 
 }  // namespace pentatron::parity

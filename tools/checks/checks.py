@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Repository checks that need no compiler: include layers, file sizes, licence lines, absolute paths, whitespace.
+"""Repository checks that need no compiler: include layers, file sizes, licence lines, absolute paths, whitespace, unkeyed
+random numbers, dtype literals, tests that the option tables promise.
 
     checks.py [--root FOLDER] [NAME ...]     all checks by default; exit code 1 and a line each for what is wrong
 """
@@ -19,7 +20,28 @@ PROSE_COLUMNS = 120
 NO_LICENCE = re.compile(r"(^|/)(testdata|golden)/|\.(json|jsonl|txt|md|svg|bin|idx|npy|safetensors)$|(^|/)(LICENSE|\.clang-.*|\.gitignore)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
 # A path of somebody's machine.
-ABSOLUTE = re.compile(r"(?<![\w.$}/])/(work|home|root|Users|mnt|farm|workspace)/[\w.]")
+ABSOLUTE = re.compile(r"(?<![\w.$}/])/(work|home|root|Users|mnt)/[\w.]")
+# Library functions that draw from a generator instead of a key.
+RANDOM = re.compile(
+    r"\b(?:at|torch)::(?:rand\w*|normal|bernoulli|multinomial|poisson|binomial|\w*dropout\w*|manual_seed|Generator)\b"
+    r"|(?:\.|->)(?:normal|uniform|random|bernoulli|exponential|geometric|cauchy|log_normal)_\(|(?:\.|->)(?:bernoulli|multinomial)\("
+    r"|#include <ATen/ops/(?:rand\w*|normal|bernoulli|multinomial|poisson|binomial|\w*dropout\w*)\.h>")
+# Integer dtypes are no choice of precision.
+DTYPE = re.compile(r"\b(?:(?:DType|ScalarType)::|(?:at|c10|torch)::k)(?:Float|Double|Half|BFloat16|Float8_\w+|Float4_\w+)\b")
+DTYPE_ALLOWED = "tools/checks/dtype_literals.txt"
+# `.test = "program Suite.Name; program Suite.Name"` of an option's row, split over several literals if long.
+PROMISE = re.compile(r'\.test\s*=\s*((?:"[^"]*"\s*)+)')
+TEST = re.compile(r"^\s*TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.MULTILINE)
+
+
+def is_test(name):
+    return name.startswith("tests/") or bool(re.search(r"_test[._]|/testing|/test_", name))
+
+
+def code_lines(root, name):
+    """Number and text of each line, comments left out."""
+    for number, line in enumerate(read(root, name).splitlines(), 1):
+        yield number, re.sub(r"//.*", "", line)
 
 
 def tracked(root):
@@ -64,7 +86,7 @@ def check_layers(root, files):
         if not match or not name.endswith(SOURCE):
             continue
         room = match.group(1)
-        is_test = "_test." in name or "/testing/" in name
+        test = is_test(name)
         if room not in reach:
             yield f"{name}: the room {room} is missing in cmake/layers.txt"
             continue
@@ -76,16 +98,16 @@ def check_layers(root, files):
             inner = re.match(r"pentatron/([^/]+)/", target)
             if inner and inner.group(1) != room and inner.group(1) not in reach[room]:
                 # A test may build the rooms it needs to stand on, except across a deny edge of its layer file line.
-                if is_test and room not in ("transformer", "models"):
+                if test and room not in ("transformer", "models"):
                     continue
                 yield f"{name}:{number}: {room} may not include {inner.group(1)} (cmake/layers.txt)"
             if re.match(r"(torch/torch\.h|ATen/ATen\.h)$", target):
                 yield f"{name}:{number}: the umbrella header {target} is banned"
             if re.match(r"(ATen|torch|c10)/", target) and room == "kernels":
                 yield f"{name}:{number}: kernels know no torch"
-            if re.match(r"ATen/ops/", target) and room != "tensor" and not is_test:
+            if re.match(r"ATen/ops/", target) and room != "tensor" and not test:
                 yield f"{name}:{number}: only tensor/ includes {target}"
-            if re.match(r"torch/csrc/autograd/", target) and name != "pentatron/ops/backward.cc" and room != "tensor" and not is_test:
+            if re.match(r"torch/csrc/autograd/", target) and name != "pentatron/ops/backward.cc" and room != "tensor" and not test:
                 yield f"{name}:{number}: only ops/backward.cc includes autograd headers"
 
 
@@ -137,12 +159,75 @@ def check_whitespace(root, files):
                 yield f"{name}:{number}: blanks at the end of the line"
             if "\t" in line and os.path.basename(name) != "Makefile":
                 yield f"{name}:{number}: a tab"
-            if name.endswith(SOURCE) and len(line) > PROSE_COLUMNS + 30:
+            # A fuzzer names its sources in one comment line that its build reads.
+            if name.endswith(SOURCE) and len(line) > PROSE_COLUMNS + 30 and not line.startswith("// sources:"):
                 yield f"{name}:{number}: {len(line)} columns"
 
 
+def check_random(root, files):
+    for name in files:
+        if not name.endswith(SOURCE) or is_test(name):
+            continue
+        for number, line in code_lines(root, name):
+            found = RANDOM.search(line)
+            if found:
+                yield f"{name}:{number}: {found.group(0)} draws unkeyed random numbers (use tensor/random.h)"
+
+
+def check_dtypes(root, files):
+    allowed = {}
+    if DTYPE_ALLOWED in files:
+        for line in read(root, DTYPE_ALLOWED).splitlines():
+            if line.strip() and not line.startswith("#"):
+                name, _, reason = line.partition(":")
+                allowed[name.strip()] = reason.strip()
+    used = set()
+    for name in files:
+        if not name.endswith(SOURCE) or is_test(name) or name.startswith("pentatron/tensor/"):
+            continue
+        for number, line in code_lines(root, name):
+            found = DTYPE.search(line)
+            if not found:
+                continue
+            used.add(name)
+            if name not in allowed:
+                yield f"{name}:{number}: {found.group(0)} outside the precision policy (tensor/precision.h; exceptions: {DTYPE_ALLOWED})"
+    for name, reason in allowed.items():
+        if name not in used:
+            yield f"{DTYPE_ALLOWED}: {name} names no dtype: take the line out"
+        elif not reason:
+            yield f"{DTYPE_ALLOWED}: {name} without a reason"
+
+
+def check_promised_tests(root, files):
+    """Each named test stands in its program: room_test in the room's folder, all others under tests/."""
+    rooms = {m.group(1) for m in (re.match(r"pentatron/([^/]+)/", f) for f in files) if m}
+    tests = {}
+    for name in files:
+        if not name.endswith(".cc") or not is_test(name):
+            continue
+        folder = re.match(r"pentatron/[^/]+/|tests/[^/]+/|", name).group(0)
+        tests.setdefault(folder, set()).update(".".join(t) for t in TEST.findall(read(root, name)))
+    for name in files:
+        if not re.match(r"pentatron/config/\w+_options\.cc$", name):
+            continue
+        text = read(root, name)
+        for row in PROMISE.finditer(text):
+            number = text.count("\n", 0, row.start()) + 1
+            for promise in "".join(re.findall(r'"([^"]*)"', row.group(1))).split(";"):
+                found = re.fullmatch(r"\s*(\w+)_test (\w+\.\w+)\s*", promise)
+                if not found:
+                    yield f"{name}:{number}: expected `program_test Suite.Name`, found `{promise.strip()}`"
+                    continue
+                program, test = found.groups()
+                folders = [f"pentatron/{program}/"] if program in rooms else [f for f in tests if f.startswith("tests/")]
+                if not any(test in tests.get(folder, ()) for folder in folders):
+                    yield f"{name}:{number}: no test {test} in {program}_test"
+
+
 CHECKS = {"layers": check_layers, "sizes": check_sizes, "licence": check_licence, "paths": check_paths,
-          "whitespace": check_whitespace}
+          "whitespace": check_whitespace, "random": check_random, "dtypes": check_dtypes,
+          "promised-tests": check_promised_tests}
 
 
 def main():

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies a compile_commands.json with the precompiled header replaced by its plain text and gcc-only flags left out."""
+"""Copies a compile_commands.json without the precompiled header and gcc-only flags; prints the files it holds, a line each,
+relative to the current folder.
+"""
 import json
+import os
 import re
 import sys
 
@@ -17,3 +20,5 @@ for entry in entries:
     entry["command"] = command
 with open(target, "w", encoding="utf-8") as f:
     json.dump(entries, f)
+for name in sorted({os.path.join(entry["directory"], entry["file"]) for entry in entries}):
+    print(os.path.relpath(name))

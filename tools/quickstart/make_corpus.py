@@ -54,14 +54,14 @@ def main():
     if len(names) != EXPECTED_TEXTS:
         raise SystemExit(f"error: expected {EXPECTED_TEXTS} texts in {args.sdist}, found {len(names)}")
     documents.sort(key=lambda d: hashlib.sha256(f"{d[0]}:{d[1]}".encode()).digest())
-    with open(args.out + ".tmp", "w", encoding="utf-8") as f:
-        for name, i, piece in documents:
-            f.write(json.dumps({"id": f"{name}:{i}", "text": piece}, ensure_ascii=False) + "\n")
-    os.replace(args.out + ".tmp", args.out)
     if args.text:
         with open(args.text + ".tmp", "w", encoding="utf-8") as f:
             f.writelines(piece for _, _, piece in documents)
         os.replace(args.text + ".tmp", args.text)
+    with open(args.out + ".tmp", "w", encoding="utf-8") as f:
+        for name, i, piece in documents:
+            f.write(json.dumps({"id": f"{name}:{i}", "text": piece}, ensure_ascii=False) + "\n")
+    os.replace(args.out + ".tmp", args.out)
     size = sum(len(p.encode()) for _, _, p in documents)
     print(f"{len(names)} texts, {len(documents)} documents, {size} bytes", file=sys.stderr)
 

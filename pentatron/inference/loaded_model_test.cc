@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/inference/loaded_model.h"
+
+#include <gtest/gtest.h>
+
+#include "pentatron/base/temp_folder.h"
+#include "pentatron/base/test_support.h"
+#include "pentatron/checkpoint/store.h"
+#include "pentatron/checkpoint/writer.h"
+#include "pentatron/config/config_json.h"
+#include "pentatron/models/model_test_support.h"
+
+namespace pentatron::inference {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::int64_t kTensorSize = 2;
+
+// Two tensor-parallel ranks save their halves of `weights`, as a training run would.
+void save_halves(const config::ModelConfig& model, const test_support::Tensors& weights,
+                 const fs::path& root, std::int64_t iteration) {
+  config::RunConfig run;
+  run.model = model;
+  run.parallel.world_size = kTensorSize;
+  run.parallel.tensor_model_parallel_size = kTensorSize;
+  const PrecisionPolicy policy = precision_policy(run.training.precision);
+  comm::run_threads({.world_size = kTensorSize}, [&](comm::Backend& backend) {
+    comm::ParallelContext context(backend,
+                                  comm::make_rank_grid(run.parallel, model.num_query_groups));
+    const auto stage = models::make_stage(
+        "gpt", model,
+        parallel_layers::make_leaf_context(context, model.num_query_groups, false, policy), {});
+    test_support::load(*stage, weights);
+    checkpoint::SaveRequest request{.root = root,
+                                    .iteration = iteration,
+                                    .slices = {},
+                                    .config = config::to_json(run),
+                                    .layout = "{}",
+                                    .train_state = "{}"};
+    for (nn::Parameter* parameter : stage->parameters()) {
+      for (const nn::ShardPart& part : parameter->spec().parts) {
+        if (part.replica != 0) continue;
+        const Tensor values = nn::part_view(parameter->data(), part).contiguous().view({-1});
+        request.slices.push_back({.kind = "param", .part = &part, .values = values});
+      }
+    }
+    (void)checkpoint::save_checkpoint(request, context.world());
+  });
+}
+
+TEST(LoadedModel, TwoHalvesBecomeOneModel) {
+  for (const config::ModelConfig& config :
+       {test_support::gpt2_kind(), test_support::llama_kind()}) {
+    const TempFolder folder;
+    const test_support::Tensors weights = test_support::random_weights(config);
+    save_halves(config, weights, folder.path(), 7);
+    // By the run's folder, and by the iteration's own.
+    for (const fs::path& root : {folder.path(), folder.path() / checkpoint::iteration_folder(7)}) {
+      const LoadedModel model = load_model(root, 0, "");
+      EXPECT_EQ(model.iteration, 7);
+      EXPECT_EQ(model.policy.compute, DType::Float);
+      EXPECT_EQ(model.config.parallel.tensor_model_parallel_size, 1);
+      const CacheShape shape = model.cache_shape();
+      EXPECT_EQ(shape.num_layers, config.num_layers);
+      EXPECT_EQ(shape.num_kv_heads, config.num_query_groups);
+      EXPECT_EQ(shape.head_dim, config.kv_channels);
+      EXPECT_EQ(shape.max_positions, config.max_position_embeddings);
+      std::size_t parts = 0;
+      for (nn::Parameter* parameter : model.stage->parameters()) {
+        for (const nn::ShardPart& part : parameter->spec().parts) {
+          ++parts;
+          EXPECT_TRUE(
+              nn::part_view(parameter->data(), part).equal(weights.at(part.name).to(DType::Float)))
+              << part.name;
+        }
+      }
+      EXPECT_EQ(parts, weights.size());
+    }
+  }
+}
+
+TEST(LoadedModel, GeneratesWhatTheSavedWeightsSay) {
+  const config::ModelConfig config = test_support::llama_kind();
+  const TempFolder folder;
+  const test_support::Tensors weights = test_support::random_weights(config);
+  save_halves(config, weights, folder.path(), 1);
+  const LoadedModel model = load_model(folder.path(), 0, "fp64");
+  EXPECT_EQ(model.policy.compute, DType::Double);
+  const GenerationOptions options{.sampling = {.temperature = 0.0}, .max_new_tokens = 10};
+  const Generated got = generate(*model.stage, model.cache_shape(), model.policy, config.vocab_size,
+                                 {5, 6, 7}, options);
+  std::vector<std::int32_t> expected;
+  test_support::run_layout({1, false, config.num_query_groups}, model.policy,
+                           [&](const parallel_layers::LeafContext& context) {
+                             const auto stage = models::make_stage("gpt", config, context, {});
+                             test_support::load(*stage, weights);
+                             expected = generate(*stage, model.cache_shape(), model.policy,
+                                                 config.vocab_size, {5, 6, 7}, options)
+                                            .tokens;
+                           });
+  EXPECT_EQ(got.tokens, expected);
+  EXPECT_EQ(got.tokens.size(), 10U);
+}
+
+TEST(LoadedModel, ChoosesTheStepAndRefusesWhatIsNotThere) {
+  const config::ModelConfig config = test_support::gpt2_kind();
+  const TempFolder folder;
+  expect_error(ErrorKind::kCheckpoint, "no checkpoint there",
+               [&] { (void)load_model(folder.path() / "nothing", 0, ""); });
+  const test_support::Tensors weights = test_support::random_weights(config);
+  save_halves(config, weights, folder.path(), 3);
+  save_halves(config, weights, folder.path(), 5);
+  EXPECT_EQ(load_model(folder.path(), 0, "").iteration, 5);
+  EXPECT_EQ(load_model(folder.path(), 3, "").iteration, 3);
+  expect_error(ErrorKind::kCheckpoint, "4", [&] { (void)load_model(folder.path(), 4, ""); });
+  expect_error(ErrorKind::kConfig, "fp7", [&] { (void)load_model(folder.path(), 0, "fp7"); });
+}
+
+}  // namespace
+}  // namespace pentatron::inference

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// clang-format off
+// sources: pentatron/config/option_file.cc pentatron/base/temp_folder.cc pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/fault.cc
+// libs: yaml-cpp fmt
+// clang-format on
+//
+// The first byte chooses: even YAML, odd a file whose name ends in .json. Any text: a bounded list
+// of values, or an Error of kind config or data.
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/temp_folder.h"
+#include "pentatron/config/option_file.h"
+
+namespace {
+
+using pentatron::config::FileValue;
+
+constexpr std::size_t kMaxValues = 10'000;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+std::vector<FileValue> read_json_file(const std::string& text) {
+  static const pentatron::TempFolder folder("option_file_fuzz");
+  const std::filesystem::path path = folder.path() / "options.json";
+  std::ofstream(path, std::ios::binary) << text;
+  return pentatron::config::read_option_file(path);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string text(reinterpret_cast<const char*>(bytes) + 1, size - 1);
+  const bool is_json = bytes[0] % 2 == 1;
+  try {
+    const std::vector<FileValue> values =
+        is_json ? read_json_file(text) : pentatron::config::parse_yaml_options(text, "options");
+    require(values.size() <= kMaxValues);
+    std::size_t num_words = 0;
+    for (const FileValue& value : values) {
+      num_words += value.words.size();
+      require(!value.is_null || value.words.empty());
+      require(value.is_null || value.is_list || value.words.size() == 1);
+      require(is_json || value.line >= 1);
+    }
+    require(num_words <= kMaxValues || is_json);
+  } catch (const pentatron::Error& error) {
+    require(error.kind() == pentatron::ErrorKind::kConfig ||
+            error.kind() == pentatron::ErrorKind::kData);
+  }
+  return 0;
+}
