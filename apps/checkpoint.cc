@@ -20,6 +20,8 @@ int checkpoint(const Words& words) {
                     words);
   if (flags.help()) return 0;
   const std::string& action = flags.positional(0);
+  PENTATRON_CHECK(action == "inspect" || action == "verify" || action == "hash", kConfig,
+                  "pentatron checkpoint: expected inspect, verify or hash, got '{}'", action);
   std::filesystem::path folder = flags.positional(1);
   if (!std::filesystem::exists(folder / "manifest.json")) {
     const pentatron::checkpoint::Found found =
@@ -38,17 +40,13 @@ int checkpoint(const Words& words) {
     log::print_line(pentatron::checkpoint::state_hash(reader));
     return 0;
   }
-  if (action == "verify") {
-    const pentatron::checkpoint::VerifyReport report =
-        pentatron::checkpoint::verify_checkpoint(folder);
-    for (const std::string& problem : report.problems) log::error("{}", problem);
-    log::print_line(fmt::format("{}: {} ({} tensors, {} files, {} bytes)", folder.string(),
-                                report.ok ? "good" : "damaged", report.tensors, report.files,
-                                report.bytes));
-    return report.ok ? 0 : exit_code(ErrorKind::kCheckpoint);
-  }
-  PENTATRON_THROW(kConfig, "pentatron checkpoint: expected inspect, verify or hash, got '{}'",
-                  action);
+  const pentatron::checkpoint::VerifyReport report =
+      pentatron::checkpoint::verify_checkpoint(folder);
+  for (const std::string& problem : report.problems) log::error("{}", problem);
+  log::print_line(fmt::format("{}: {} ({} tensors, {} files, {} bytes)", folder.string(),
+                              report.ok ? "good" : "damaged", report.tensors, report.files,
+                              report.bytes));
+  return report.ok ? 0 : exit_code(ErrorKind::kCheckpoint);
 }
 
 }  // namespace pentatron::apps

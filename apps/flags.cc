@@ -7,8 +7,22 @@
 #include "apps/command.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/config/option_index.h"
 
 namespace pentatron::apps {
+namespace {
+
+std::string near_name(const std::string& word, const std::vector<Flags::Spec>& specs) {
+  constexpr int kMostEdits = 3;
+  for (const Flags::Spec& s : specs) {
+    if (config::edit_distance(word, s.name, kMostEdits) <= kMostEdits) {
+      return fmt::format(" (did you mean {}?)", s.name);
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 Flags::Flags(std::string command, std::string description, std::vector<std::string> positionals,
              std::vector<Spec> specs, const Words& words)
@@ -33,7 +47,9 @@ Flags::Flags(std::string command, std::string description, std::vector<std::stri
     const auto known =
         std::find_if(specs_.begin(), specs_.end(), [&](const Spec& s) { return s.name == word; });
     if (known == specs_.end()) {
-      problems.push_back(fmt::format("unknown option {}", word));
+      problems.push_back(fmt::format("unknown option {}{}", word, near_name(word, specs_)));
+      // What follows belongs to it.
+      while (i + 1 < words.size() && !words[i + 1].starts_with("--")) ++i;
       continue;
     }
     std::vector<std::string> values;

@@ -12,6 +12,7 @@
 #include "apps/command.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/config/option_index.h"
 
 namespace pentatron::apps {
 namespace {
@@ -52,7 +53,15 @@ int dispatch(const Words& words) {
   for (const Command& command : kCommands) {
     if (command.name == words.front()) return command.run(Words(words.begin() + 1, words.end()));
   }
-  PENTATRON_THROW(kConfig, "no command named '{}'; pentatron --help lists them", words.front());
+  std::string near;
+  for (const Command& command : kCommands) {
+    constexpr int kMostEdits = 3;
+    if (config::edit_distance(words.front(), command.name, kMostEdits) <= kMostEdits) {
+      near = fmt::format(", did you mean {}?", command.name);
+    }
+  }
+  PENTATRON_THROW(kConfig, "no command named '{}'{} pentatron --help lists them", words.front(),
+                  near.empty() ? ";" : near);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ class Flattener final {
     PENTATRON_CHECK(depth < kMaxDepth, kConfig, "{}: more than {} nested sections", label_,
                     kMaxDepth);
     for (const auto& entry : mapping) {
+      count();
       PENTATRON_CHECK(entry.first.IsScalar(), kConfig, "{}:{}: a key is not a plain word", label_,
                       entry.first.Mark().line + 1);
       if (entry.second.IsMap()) {
@@ -38,15 +39,18 @@ class Flattener final {
   std::vector<FileValue> take() { return std::move(values_); }
 
  private:
-  void add_leaf(const YAML::Node& key, const YAML::Node& node) {
-    PENTATRON_CHECK(values_.size() < kMaxLeaves, kConfig, "{}: more than {} values", label_,
+  // Every step of the walk, sections too: aliases make a small text a huge tree.
+  void count() {
+    PENTATRON_CHECK(++num_visited_ <= kMaxLeaves, kConfig, "{}: more than {} values", label_,
                     kMaxLeaves);
+  }
+
+  void add_leaf(const YAML::Node& key, const YAML::Node& node) {
     FileValue value{.key = key.Scalar(), .line = key.Mark().line + 1};
     if (node.IsSequence()) {
       value.is_list = true;
-      PENTATRON_CHECK(node.size() <= kMaxLeaves, kConfig, "{}:{}: a list of more than {} values",
-                      label_, value.line, kMaxLeaves);
       for (const YAML::Node& item : node) {
+        count();
         PENTATRON_CHECK(item.IsScalar(), kConfig, "{}:{}: {} holds a list of something but values",
                         label_, value.line, quoted_for_message(value.key));
         value.words.push_back(item.Scalar());
@@ -66,6 +70,7 @@ class Flattener final {
 
   std::string label_;
   std::vector<FileValue> values_;
+  std::size_t num_visited_ = 0;
 };
 
 }  // namespace

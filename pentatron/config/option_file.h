@@ -18,8 +18,9 @@ struct FileValue {
 };
 
 // Reads a YAML file, or a JSON file if its name ends in .json. Mappings nest freely: only the
-// leaves' keys count. Bounded: 1 MiB, 16 levels, 10,000 leaves. Errors: kIo when it cannot be read,
-// kConfig or kData (with file and line) when it is no such file.
+// leaves' keys count. Bounded: 1 MiB, 16 levels, 10,000 values (in YAML with sections and aliases).
+// Errors: kIo when it cannot be read, kConfig or kData (with file and line) when it is no such
+// file.
 [[nodiscard]] std::vector<FileValue> read_option_file(const std::filesystem::path& path);
 
 // The same for the text of a YAML file; `label` names it in messages.

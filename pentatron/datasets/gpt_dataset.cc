@@ -71,7 +71,8 @@ GptText GptDataset::text(std::int64_t i) const {
       PENTATRON_CHECK(
           token >= 0 && token < vocab_size_, kData,
           "{}: sequence {} holds token {}, but the vocabulary has {} entries: the corpus "
-          "was made with another tokenizer",
+          "was made with another tokenizer; give the --tokenizer-type, --vocab-file or "
+          "--vocab-size it was made with",
           corpus_->name(), sequence, token, vocab_size_);
     }
     rest = rest.subspan(count);

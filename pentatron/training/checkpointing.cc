@@ -103,13 +103,16 @@ void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_i
     log::print_line(fmt::format("saving checkpoint at iteration {:7d} to {} in safetensors format",
                                 state.iteration, options.save));
   }
+  // --save-retain-interval alone keeps its multiples and the newest.
+  const bool only_multiples = options.keep_checkpoints == 0 && options.save_retain_interval > 0;
+  const std::int64_t keep = only_multiples ? 1 : options.keep_checkpoints;
   checkpoint::SaveRequest request{.root = options.save,
                                   .iteration = state.iteration,
                                   .slices = {},
                                   .config = config::to_json(engine.config()),
                                   .layout = layout_text(engine, context),
                                   .train_state = to_json_text(state),
-                                  .keep_checkpoints = options.keep_checkpoints,
+                                  .keep_checkpoints = keep,
                                   .save_retain_interval = options.save_retain_interval,
                                   .protect_iteration = protect_iteration};
   for (const optimizer::StateSlice& slice : engine.optimizer().state_slices(/*owner_only=*/true)) {

@@ -42,6 +42,8 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_
   if (path_.empty()) return;
   if (path_.has_parent_path()) create_folders(path_.parent_path());
   if (std::filesystem::exists(path_)) {
+    PENTATRON_CHECK(std::filesystem::is_regular_file(path_), kConfig,
+                    "--metrics-file {} is no regular file", path_.string());
     std::string kept;
     for_each_line(path_, [&](const std::string& line, const Json& json) {
       const bool later = json["iteration"].get<std::int64_t>() > resume_iteration;
