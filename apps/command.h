@@ -46,7 +46,7 @@ class Flags final {
 
   // `positionals`: names of the words without a name, all required. On --help prints `usage` and
   // the table and sets help().
-  Flags(std::string command, std::string description, std::vector<std::string> positionals,
+  Flags(std::string command, const std::string& description, std::vector<std::string> positionals,
         std::vector<Spec> specs, const Words& words);
 
   [[nodiscard]] bool help() const { return help_; }

@@ -24,8 +24,8 @@ std::string near_name(const std::string& word, const std::vector<Flags::Spec>& s
 
 }  // namespace
 
-Flags::Flags(std::string command, std::string description, std::vector<std::string> positionals,
-             std::vector<Spec> specs, const Words& words)
+Flags::Flags(std::string command, const std::string& description,
+             std::vector<std::string> positionals, std::vector<Spec> specs, const Words& words)
     : command_(std::move(command)), specs_(std::move(specs)) {
   std::vector<std::string> problems;
   for (std::size_t i = 0; i < words.size(); ++i) {

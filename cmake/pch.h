@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one precompiled header: Tensor.h (3.6 s a file without it) and the standard headers that most files use.
+// The one precompiled header: Tensor.h (3.6 s a file without it) and the standard headers that most
+// files use.
 #pragma once
 #include <ATen/core/Tensor.h>
 

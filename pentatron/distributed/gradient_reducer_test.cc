@@ -165,15 +165,15 @@ double worst_deviation(const Layout& layout, const PrecisionPolicy& policy, bool
 }
 
 const std::vector<Layout>& layouts() {
-  static const std::vector<Layout> all = {{},
-                                          {.dp = 2},
-                                          {.dp = 2, .sharded = true},
-                                          {.tp = 2},
-                                          {.pp = 2},
-                                          {.dp = 2, .pp = 2},
-                                          {.tp = 2, .dp = 2, .sharded = true},
-                                          {.tp = 2, .dp = 2, .pp = 2, .sharded = true}};
-  return all;
+  static const std::vector<Layout> kAll = {{},
+                                           {.dp = 2},
+                                           {.dp = 2, .sharded = true},
+                                           {.tp = 2},
+                                           {.pp = 2},
+                                           {.dp = 2, .pp = 2},
+                                           {.tp = 2, .dp = 2, .sharded = true},
+                                           {.tp = 2, .dp = 2, .pp = 2, .sharded = true}};
+  return kAll;
 }
 
 TEST(GradientReducer, SumsOverEveryLayout) {

@@ -104,7 +104,7 @@ struct Model {
 // Everything that acts on one grid's parameters.
 struct Grid {
   Grid(Model& model, comm::ParallelContext& context, const PrecisionPolicy& policy, bool sharded,
-       std::vector<std::string> axes, std::string name)
+       const std::vector<std::string>& axes, std::string name)
       : buffer(model.by_layer,
                {.reduction_size = context.group(axes).size(),
                 .bucket_bytes = 100,
