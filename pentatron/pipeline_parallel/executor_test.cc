@@ -23,8 +23,8 @@ constexpr std::int64_t kHidden = 6;
 constexpr int kNumLayers = 6;
 
 const PrecisionPolicy& policy() {
-  static const PrecisionPolicy fp64 = precision_policy("fp64");
-  return fp64;
+  static const PrecisionPolicy kFp64 = precision_policy("fp64");
+  return kFp64;
 }
 
 // Any fixed well-spread values.

@@ -51,7 +51,8 @@ TEST(TrainState, EveryFieldIsNeededAndChecked) {
     // What a count or a text may not be.
     std::vector<nlohmann::json> wrong{nullptr, true, nlohmann::json::array()};
     if (value.is_number()) {
-      for (nlohmann::json bad : {nlohmann::json(-1), nlohmann::json(1.5), nlohmann::json("3")}) {
+      for (const nlohmann::json& bad :
+           {nlohmann::json(-1), nlohmann::json(1.5), nlohmann::json("3")}) {
         wrong.push_back(bad);
       }
     } else {
