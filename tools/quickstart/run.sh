@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # From nothing to a trained GPT that talks: corpus, tokenizer, tokens, training, a text, a loss curve, and the same first steps on two ranks.
 # Each part is done once; what is there already is left alone. `rm -r quickstart` starts anew.
-#   QUICKSTART_ITERS   training iterations (default 1500)
+#   QUICKSTART_ITERS   training iterations (default 600)
 #   QUICKSTART_FOLDER  where everything goes (default quickstart/)
 set -euo pipefail
 root="$(cd "$(dirname "$0")/../.." && pwd)"
 cd "$root"
 out="${QUICKSTART_FOLDER:-quickstart}"
-iters="${QUICKSTART_ITERS:-1500}"
+iters="${QUICKSTART_ITERS:-600}"
 program="build/release/bin/pentatron"
 limit="$(cat tools/quickstart/bits_per_byte_limit.txt)"
 say() { printf '\n== %s\n' "$*"; }
@@ -43,8 +43,8 @@ model=(--num-layers 4 --hidden-size 192 --num-attention-heads 6 --seq-length 128
 
 say "training: $iters iterations (resumes if it was interrupted)"
 if [ "$(cat "$out/checkpoints/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0)" -lt "$iters" ]; then
-  "$program" pretrain_gpt "${model[@]}" --global-batch-size 16 --train-iters "$iters" --eval-interval 250 --eval-iters 10 \
-    --log-interval 50 --save "$out/checkpoints" --load "$out/checkpoints" --save-interval 250 --keep-checkpoints 2 \
+  "$program" pretrain_gpt "${model[@]}" --global-batch-size 16 --train-iters "$iters" --eval-interval 100 --eval-iters 10 \
+    --log-interval 50 --save "$out/checkpoints" --load "$out/checkpoints" --save-interval 200 --keep-checkpoints 2 \
     --metrics-file "$out/metrics.jsonl" | tee -a "$out/training.log"
 fi
 
