@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # From nothing to a trained GPT that talks: corpus, tokenizer, tokens, training, a text, a loss curve, and the same first steps on two ranks.
 # Each part is done once; what is there already is left alone. `rm -r quickstart` starts anew.
-#   QUICKSTART_ITERS   training iterations (default 600)
+#   QUICKSTART_ITERS   training iterations (default 800)
 #   QUICKSTART_FOLDER  where everything goes (default quickstart/)
 set -euo pipefail
 root="$(cd "$(dirname "$0")/../.." && pwd)"
 cd "$root"
 out="${QUICKSTART_FOLDER:-quickstart}"
-iters="${QUICKSTART_ITERS:-600}"
-program="build/release/bin/pentatron"
+iters="${QUICKSTART_ITERS:-800}"
+program="${PENTATRON_BIN:-build/release/bin/pentatron}"
 limit="$(cat tools/quickstart/bits_per_byte_limit.txt)"
 say() { printf '\n== %s\n' "$*"; }
 mkdir -p "$out"
