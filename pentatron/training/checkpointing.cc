@@ -142,7 +142,13 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   if (options.load.empty()) return result;
   const bool speaker = engine.context().rank() == engine.context().grid().world_size() - 1;
   const checkpoint::Found found = checkpoint::find_checkpoint(options.load, options.ckpt_step);
-  if (found.result == checkpoint::FindResult::kNothingThere) {
+  // Before any rank goes its way: one that saw nothing must not start from scratch beside others
+  // that load, nor leave them waiting.
+  const bool there = found.result == checkpoint::FindResult::kFound;
+  check_agreement(engine.context(),
+                  there ? fmt::format("iteration {}", found.iteration) : "no checkpoint",
+                  "what they find (does every rank see the same --load folder?)");
+  if (!there) {
     PENTATRON_CHECK(
         same_folder(options.load, options.save), kCheckpoint,
         "--load {}: no checkpoint there. Name the folder given to --save of the run to load.",
@@ -166,10 +172,8 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   PENTATRON_CHECK(saved.iteration == reader.manifest().iteration, kCheckpoint,
                   "{}: the manifest is of iteration {}, its training state of {}",
                   found.folder.string(), reader.manifest().iteration, saved.iteration);
-  check_agreement(engine.context(),
-                  fmt::format("iteration {}, state {}", found.iteration,
-                              sha256_hex(reader.manifest().train_state)),
-                  "the checkpoint to load (does every rank see the same --load folder?)");
+  check_agreement(engine.context(), sha256_hex(reader.manifest().train_state),
+                  "the training state in the checkpoint (is --load the same folder everywhere?)");
   check_matches(engine, saved, asked, found.folder.string());
   const bool with_optimizer = !options.no_load_optim && !options.finetune;
   const bool complete = read_state(engine, reader, with_optimizer);

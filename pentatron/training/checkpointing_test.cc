@@ -254,6 +254,26 @@ TEST(LoadRules, RanksMustAgree) {
   });
 }
 
+// One rank's disk lacks the checkpoint: no rank may start from scratch or wait for the others.
+TEST(LoadRules, ARankThatSeesNoCheckpointStopsAll) {
+  const TempFolder folder;
+  const fs::path there = folder.path() / "there";
+  const fs::path empty = folder.path() / "empty";
+  (void)save_run(tiny_config(), there, 2);
+  const config::RunConfig config = tiny_config({.dp = 2});
+  const TrainState asked = state_after(config, 0);
+  const comm::ThreadsOptions world{
+      .world_size = 2, .threads_per_rank = 1, .timeout = std::chrono::seconds(10)};
+  comm::run_threads(world, [&](comm::Backend& backend) {
+    const fs::path& seen = backend.rank() == 0 ? there : empty;
+    comm::ParallelContext context(
+        backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+    Engine engine(with_folders(config, seen, seen), context);
+    expect_error(ErrorKind::kConfig, "no checkpoint and iteration 2",
+                 [&] { (void)load_engine(engine, asked); });
+  });
+}
+
 TEST(LoadRules, WithoutOptimizerStateOnlyTheWeightsCanBeLoaded) {
   const TempFolder folder;
   config::RunConfig without = tiny_config();
