@@ -17,6 +17,12 @@ if(PENTATRON_WITH_TORCH)
   add_library(pentatron_pch OBJECT "${CMAKE_BINARY_DIR}/pch/pch.cc")
   target_link_libraries(pentatron_pch PUBLIC pentatron_flags torch::torch_cpu)
   target_precompile_headers(pentatron_pch PRIVATE "${CMAKE_SOURCE_DIR}/cmake/pch.h")
+  # The compiled header holds absolute paths, so its bytes differ between clones and ccache would miss for every file that
+  # uses it. With CCACHE_PCH_EXTSUM (cmake/options.cmake) it reads this sum of what the header is made of instead.
+  file(SHA256 "${CMAKE_SOURCE_DIR}/cmake/pch.h" _pch_text)
+  file(SHA256 "${PENTATRON_TORCH_ROOT}/include/torch/version.h" _pch_torch)
+  file(WRITE "${CMAKE_BINARY_DIR}/CMakeFiles/pentatron_pch.dir/cmake_pch.hxx.gch.sum"
+    "${_pch_text} ${_pch_torch} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${PENTATRON_SANITIZE}\n")
 endif()
 
 function(pentatron_use_flags target room)
