@@ -20,7 +20,7 @@ if(PENTATRON_WITH_TORCH)
   # The compiled header holds absolute paths, so its bytes differ between clones and ccache would miss for every file that
   # uses it. With CCACHE_PCH_EXTSUM (cmake/options.cmake) it reads this sum of what the header is made of instead.
   file(SHA256 "${CMAKE_SOURCE_DIR}/cmake/pch.h" _pch_text)
-  file(SHA256 "${PENTATRON_TORCH_ROOT}/include/torch/version.h" _pch_torch)
+  file(SHA256 "${CMAKE_SOURCE_DIR}/tools/setup/wheels.txt" _pch_torch)
   file(WRITE "${CMAKE_BINARY_DIR}/CMakeFiles/pentatron_pch.dir/cmake_pch.hxx.gch.sum"
     "${_pch_text} ${_pch_torch} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${PENTATRON_SANITIZE}\n")
 endif()
