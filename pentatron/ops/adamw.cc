@@ -9,6 +9,7 @@
 #include "pentatron/ops/cpu_ops.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/ops/row_math.h"
+#include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/parallel.h"
 
 namespace pentatron::ops {
@@ -208,10 +209,15 @@ void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const Ad
   op_table(param.device()).sgd_step(param, grad, momentum_buffer, scalars, momentum, weight_decay);
 }
 
+Tensor cpu::sum_of_squares(const Tensor& flat) {
+  const double sum = flat.scalar_type() == DType::Double
+                         ? blocked_squares<double>(flat)
+                         : blocked_squares<float>(flat.to(DType::Float));
+  return tensor::scalar(sum, kAccumulationDType);
+}
+
 double sum_of_squares(const Tensor& t) {
-  const Tensor flat = t.contiguous();
-  if (flat.scalar_type() == DType::Double) return blocked_squares<double>(flat);
-  return blocked_squares<float>(flat.to(DType::Float));
+  return op_table(t.device()).sum_of_squares(t.contiguous()).item<double>();
 }
 
 }  // namespace pentatron::ops
