@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/comm/conformance_test.h"
+#include "pentatron/comm/nccl_backend.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "pentatron/base/error.h"
+#include "pentatron/tensor/device.h"
 
 namespace pentatron::comm {
 namespace {
@@ -216,7 +218,7 @@ TEST(FakeBackend, ActsAsIfAllMembersHeldThisRanksData) {
   EXPECT_EQ(group->rank(), 1);
   for (DType dtype : {DType::Double, DType::Float, DType::BFloat16, DType::Long}) {
     const auto mine = [](std::int64_t i) { return conformance::value_at(5, i); };
-    const Tensor in = conformance::filled({6, 2}, dtype, mine);
+    const Tensor in = conformance::filled({6, 2}, dtype, Device("cpu"), mine);
     conformance::require_equal(
         all_gather(*group, in), [&](std::int64_t i) { return mine(i % 12); }, "all_gather");
     conformance::require_equal(
@@ -293,6 +295,19 @@ TEST(ParallelContext, StandardGridFactorsTensorParallelByKvHeads) {
   EXPECT_THROW(static_cast<void>(make_rank_grid(parallel, 3)), Error);
   parallel.world_size = 12;
   EXPECT_THROW(static_cast<void>(make_rank_grid(parallel, 2)), Error);
+}
+
+// The default tests are shown no card.
+TEST(NcclBackend, IsRefusedWithTheReasonWhereNoCardIs) {
+  try {
+    static_cast<void>(make_nccl_backend({}));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    const std::string message = error.what();
+    EXPECT_NE(message.find(tensor::load_cuda_half().reason), std::string::npos) << message;
+    EXPECT_NE(message.find("--distributed-backend gloo"), std::string::npos) << message;
+  }
 }
 
 }  // namespace

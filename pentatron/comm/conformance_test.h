@@ -13,10 +13,15 @@
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/tensor/ops.h"
 
-// What every backend with real peers must do, as one function over a Backend: run by comm_test on
-// threads and by comm_worker in processes. A broken expectation throws. Expected values come from
-// formulas over (rank, index), never from a backend.
+// What every backend with real peers must do, for tensors of one device, as one function over a
+// Backend: run by comm_test on threads and by comm_worker in processes. A broken expectation
+// throws. Expected values come from formulas over (rank, index), never from a backend.
 namespace pentatron::comm::conformance {
+
+struct Subject {
+  Device device = Device("cpu");
+  bool rounds_once = true;  // a reduction of 16-bit floats rounds its end alone
+};
 
 inline void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error("conformance: " + what);
@@ -27,18 +32,18 @@ inline double value_at(std::int64_t rank, std::int64_t index) {
   return static_cast<double>((index * 7 + rank * 5) % 13 - 6);
 }
 
-inline Tensor filled(const Shape& shape, DType dtype,
+inline Tensor filled(const Shape& shape, DType dtype, Device device,
                      const std::function<double(std::int64_t)>& f) {
   const std::int64_t count = tensor::num_elements(shape);
   std::vector<double> values;
   for (std::int64_t i = 0; i < count; ++i) values.push_back(f(i));
-  if (count == 0) return tensor::empty(shape, dtype);
-  return tensor::from_vector(values).to(dtype).view(shape);
+  if (count == 0) return tensor::empty(shape, dtype, device);
+  return tensor::from_vector(values).to(dtype).view(shape).to(device);
 }
 
 inline void require_equal(const Tensor& t, const std::function<double(std::int64_t)>& f,
                           const std::string& what) {
-  const Tensor wide = t.to(DType::Double).contiguous();
+  const Tensor wide = t.cpu().to(DType::Double).contiguous();
   const auto* data = static_cast<const double*>(wide.const_data_ptr());
   for (std::int64_t i = 0; i < wide.numel(); ++i) {
     require(data[i] == f(i),
@@ -57,17 +62,18 @@ inline double reduced(const Group& group, ReduceOp op, std::int64_t index) {
   return total;
 }
 
-inline void reductions(Group& group, std::int64_t own, DType dtype, std::int64_t rows) {
+inline void reductions(Group& group, std::int64_t own, DType dtype, Device device,
+                       std::int64_t rows) {
   const auto mine = [own](std::int64_t i) { return value_at(own, i); };
   const std::string what = fmt::format("{} x {} rows", tensor::dtype_name(dtype), rows);
   for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
-    const Tensor t = filled({rows, 3}, dtype, mine);
+    const Tensor t = filled({rows, 3}, dtype, device, mine);
     group.all_reduce(t, op)->wait();
     require_equal(
         t, [&](std::int64_t i) { return reduced(group, op, i); }, "all_reduce " + what);
 
-    const Tensor in = filled({rows * group.size(), 3}, dtype, mine);
-    const Tensor out = tensor::empty({rows, 3}, dtype);
+    const Tensor in = filled({rows * group.size(), 3}, dtype, device, mine);
+    const Tensor out = tensor::empty({rows, 3}, dtype, device);
     group.reduce_scatter(out, in, op)->wait();
     const std::int64_t offset = group.rank() * rows * 3;
     require_equal(
@@ -77,10 +83,11 @@ inline void reductions(Group& group, std::int64_t own, DType dtype, std::int64_t
   }
 }
 
-inline void movements(Group& group, std::int64_t own, DType dtype, std::int64_t rows) {
+inline void movements(Group& group, std::int64_t own, DType dtype, Device device,
+                      std::int64_t rows) {
   const auto mine = [own](std::int64_t i) { return value_at(own, i); };
   const std::string what = fmt::format("{} x {} rows", tensor::dtype_name(dtype), rows);
-  const Tensor gathered = all_gather(group, filled({rows, 2}, dtype, mine));
+  const Tensor gathered = all_gather(group, filled({rows, 2}, dtype, device, mine));
   require_equal(
       gathered,
       [&](std::int64_t i) {
@@ -89,7 +96,7 @@ inline void movements(Group& group, std::int64_t own, DType dtype, std::int64_t 
       },
       "all_gather " + what);
   for (int root = 0; root < group.size(); ++root) {
-    const Tensor t = filled({rows, 2}, dtype, mine);
+    const Tensor t = filled({rows, 2}, dtype, device, mine);
     group.broadcast(t, root)->wait();
     const std::int64_t source = group.world_ranks()[static_cast<std::size_t>(root)];
     require_equal(
@@ -99,7 +106,7 @@ inline void movements(Group& group, std::int64_t own, DType dtype, std::int64_t 
 
 // Member a sends (a + 2 b) % 3 rows to member b: zero rows and uneven pairs among them; then nobody
 // sends anything.
-inline void uneven_all_to_all(Group& group, std::int64_t own, DType dtype) {
+inline void uneven_all_to_all(Group& group, std::int64_t own, DType dtype, Device device) {
   for (const bool nothing : {false, true}) {
     const auto rows = [nothing](std::int64_t from, std::int64_t to) {
       return nothing ? 0 : (from + 2 * to) % 3;
@@ -123,8 +130,8 @@ inline void uneven_all_to_all(Group& group, std::int64_t own, DType dtype) {
       }
     }
     const Tensor in =
-        filled({in_rows, 2}, dtype, [own](std::int64_t i) { return value_at(own, i); });
-    const Tensor out = tensor::empty({out_rows, 2}, dtype);
+        filled({in_rows, 2}, dtype, device, [own](std::int64_t i) { return value_at(own, i); });
+    const Tensor out = tensor::empty({out_rows, 2}, dtype, device);
     group.all_to_all(out, in, out_splits, in_splits)->wait();
     require_equal(
         out, [&](std::int64_t i) { return expected[static_cast<std::size_t>(i)]; },
@@ -132,7 +139,7 @@ inline void uneven_all_to_all(Group& group, std::int64_t own, DType dtype) {
   }
 }
 
-inline void point_to_point(Group& group, DType dtype) {
+inline void point_to_point(Group& group, DType dtype, Device device) {
   const int me = group.rank();
   // Everybody posts to everybody, half of the ranks receive first: no order of posting may block.
   std::vector<WorkPtr> works;
@@ -141,7 +148,8 @@ inline void point_to_point(Group& group, DType dtype) {
     for (int peer = 0; peer < group.size(); ++peer) {
       for (int k = 0; k < 3 && peer != me; ++k) {
         works.push_back(group.send(
-            filled({4 * k}, dtype, [&](std::int64_t i) { return value_at(me + 2 * k, i); }), peer));
+            filled({4 * k}, dtype, device, [&](std::int64_t i) { return value_at(me + 2 * k, i); }),
+            peer));
       }
     }
   };
@@ -149,7 +157,7 @@ inline void point_to_point(Group& group, DType dtype) {
     for (int peer = 0; peer < group.size(); ++peer) {
       for (int k = 0; k < 3 && peer != me; ++k) {
         Tensor& t = received[static_cast<std::size_t>(peer * 3 + k)];
-        t = tensor::empty({4 * k}, dtype);
+        t = tensor::empty({4 * k}, dtype, device);
         works.push_back(group.recv(t, peer));
       }
     }
@@ -172,11 +180,12 @@ inline void point_to_point(Group& group, DType dtype) {
 }
 
 // Several operations under way at once, waited for backwards; a dropped one finishes as well.
-inline void asynchronous(Group& group) {
+inline void asynchronous(Group& group, Device device) {
   const std::int64_t own = group.world_ranks()[static_cast<std::size_t>(group.rank())];
-  const Tensor a = filled({100}, DType::Float, [&](std::int64_t i) { return value_at(own, i); });
+  const Tensor a =
+      filled({100}, DType::Float, device, [&](std::int64_t i) { return value_at(own, i); });
   const Tensor b = a.clone();
-  const Tensor gathered = tensor::empty({100 * group.size()}, DType::Float);
+  const Tensor gathered = tensor::empty({100 * group.size()}, DType::Float, device);
   WorkPtr first = group.all_reduce(a, ReduceOp::kSum);
   WorkPtr second = group.all_gather(gathered, b);
   const Tensor c = b.clone();
@@ -209,30 +218,30 @@ inline void host_values(Group& group) {
 }
 
 // 256 + 1 + 1: one rounding at the end gives 258, rounding after each step gives 256.
-inline void bf16_rounds_once(Group& group) {
+inline void bf16_rounds_once(Group& group, Device device) {
   if (group.size() < 3) return;
   const double mine = group.rank() == 0 ? 256 : group.rank() < 3 ? 1 : 0;
-  const Tensor t = tensor::full({5}, mine, DType::BFloat16);
+  const Tensor t = tensor::full({5}, mine, DType::BFloat16, device);
   group.all_reduce(t, ReduceOp::kSum)->wait();
   require_equal(
       t, [](std::int64_t) { return 258.0; }, "bf16 sum");
-  const Tensor in = tensor::full({group.size(), 2}, mine, DType::BFloat16);
+  const Tensor in = tensor::full({group.size(), 2}, mine, DType::BFloat16, device);
   require_equal(
       reduce_scatter(group, in), [](std::int64_t) { return 258.0; }, "bf16 scatter");
 }
 
-inline void all_operations(Group& group, std::int64_t own) {
+inline void all_operations(Group& group, std::int64_t own, const Subject& subject) {
   for (DType dtype : {DType::Double, DType::Float, DType::BFloat16, DType::Long}) {
     for (std::int64_t rows : {0, 1, 7, 700}) {
-      reductions(group, own, dtype, rows);
-      movements(group, own, dtype, rows);
+      reductions(group, own, dtype, subject.device, rows);
+      movements(group, own, dtype, subject.device, rows);
     }
-    uneven_all_to_all(group, own, dtype);
-    point_to_point(group, dtype);
+    uneven_all_to_all(group, own, dtype, subject.device);
+    point_to_point(group, dtype, subject.device);
   }
-  asynchronous(group);
+  asynchronous(group, subject.device);
   host_values(group);
-  bf16_rounds_once(group);
+  if (subject.rounds_once) bf16_rounds_once(group, subject.device);
   group.barrier();
 }
 
@@ -254,7 +263,7 @@ inline void two_contexts(Backend& backend) {
   }
 }
 
-inline void run(Backend& backend) {
+inline void run(Backend& backend, const Subject& subject = {}) {
   const std::int64_t world = backend.world_size();
   const std::int64_t own = backend.rank();
   std::vector<std::int64_t> everyone;
@@ -267,8 +276,8 @@ inline void run(Backend& backend) {
   const auto parity = backend.make_group(like_me, fmt::format("parity:{}", own % 2));
   require(all->size() == static_cast<int>(world) && all->rank() == static_cast<int>(own), "ranks");
   require(parity->world_ranks() == like_me, "members of the sub-group");
-  all_operations(*all, own);
-  all_operations(*parity, own);
+  all_operations(*all, own, subject);
+  all_operations(*parity, own, subject);
   two_contexts(backend);
   // A name that was used before is a new group.
   const auto again = backend.make_group(everyone, "all");

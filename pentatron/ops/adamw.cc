@@ -11,6 +11,7 @@
 #include "pentatron/ops/row_math.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/parallel.h"
+#include "pentatron/tensor/precision.h"
 
 namespace pentatron::ops {
 namespace {
@@ -109,19 +110,23 @@ void over_slices(const Tensor& param, const Tensor& grad, F body) {
   });
 }
 
+// Whether the step is to change nothing.
+bool skipped(const AdamScalars& scalars) { return scalar_or(scalars.skip, 0.0) != 0.0; }
+
 template <typename C>
 void adamw_of(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
               const Tensor& exp_avg_sq, const AdamScalars& scalars, const AdamOptions& options) {
   const double step = scalars.step.item<double>();
   PENTATRON_CHECK(step >= 1.0, kInternal, "adamw: the first step is 1, got {}", step);
-  const AdamConstants<C> k{.lr = static_cast<C>(scalars.lr.item<double>()),
-                           .beta1 = static_cast<C>(options.beta1),
-                           .beta2 = static_cast<C>(options.beta2),
-                           .eps = static_cast<C>(options.eps),
-                           .weight_decay = static_cast<C>(options.weight_decay),
-                           .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0)),
-                           .correction1 = static_cast<C>(1.0 - std::pow(options.beta1, step)),
-                           .correction2 = static_cast<C>(1.0 - std::pow(options.beta2, step))};
+  const AdamConstants<C> k{
+      .lr = static_cast<C>(scalars.lr.item<double>()),
+      .beta1 = static_cast<C>(options.beta1),
+      .beta2 = static_cast<C>(options.beta2),
+      .eps = static_cast<C>(options.eps),
+      .weight_decay = static_cast<C>(options.weight_decay * scalar_or(scalars.weight_decay, 1.0)),
+      .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0)),
+      .correction1 = static_cast<C>(1.0 - std::pow(options.beta1, step)),
+      .correction2 = static_cast<C>(1.0 - std::pow(options.beta2, step))};
   C* p = param.data_ptr<C>();
   C* m = exp_avg.data_ptr<C>();
   C* v = exp_avg_sq.data_ptr<C>();
@@ -133,10 +138,11 @@ void adamw_of(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
 template <typename C>
 void sgd_of(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
             const AdamScalars& scalars, double momentum, double weight_decay) {
-  const SgdConstants<C> k{.lr = static_cast<C>(scalars.lr.item<double>()),
-                          .momentum = static_cast<C>(momentum),
-                          .weight_decay = static_cast<C>(weight_decay),
-                          .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0))};
+  const SgdConstants<C> k{
+      .lr = static_cast<C>(scalars.lr.item<double>()),
+      .momentum = static_cast<C>(momentum),
+      .weight_decay = static_cast<C>(weight_decay * scalar_or(scalars.weight_decay, 1.0)),
+      .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0))};
   C* p = param.data_ptr<C>();
   C* m = momentum == 0.0 ? nullptr : momentum_buffer.data_ptr<C>();
   over_slices<C>(param, grad, [&](const C* g, std::int64_t at, std::int64_t n) {
@@ -174,6 +180,7 @@ double blocked_squares(const Tensor& t) {
 void cpu::adamw_step(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
                      const Tensor& exp_avg_sq, const AdamScalars& scalars,
                      const AdamOptions& options) {
+  if (skipped(scalars)) return;
   if (is_fp64(param)) {
     adamw_of<double>(param, grad, exp_avg, exp_avg_sq, scalars, options);
   } else {
@@ -183,6 +190,7 @@ void cpu::adamw_step(const Tensor& param, const Tensor& grad, const Tensor& exp_
 
 void cpu::sgd_step(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
                    const AdamScalars& scalars, double momentum, double weight_decay) {
+  if (skipped(scalars)) return;
   if (is_fp64(param)) {
     sgd_of<double>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
   } else {
@@ -216,8 +224,8 @@ Tensor cpu::sum_of_squares(const Tensor& flat) {
   return tensor::scalar(sum, kAccumulationDType);
 }
 
-double sum_of_squares(const Tensor& t) {
-  return op_table(t.device()).sum_of_squares(t.contiguous()).item<double>();
+Tensor sum_of_squares(const Tensor& t) {
+  return op_table(t.device()).sum_of_squares(t.contiguous());
 }
 
 }  // namespace pentatron::ops

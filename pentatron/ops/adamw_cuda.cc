@@ -28,8 +28,8 @@ kernels::StepScalars scalars_at(const AdamScalars& scalars, const Tensor& param)
   return {.lr = scalar_at(scalars.lr, param),
           .step = scalar_at(scalars.step, param),
           .grad_scale = scalar_at(scalars.grad_scale, param),
-          .weight_decay = nullptr,
-          .skip = nullptr};
+          .weight_decay = scalar_at(scalars.weight_decay, param),
+          .skip = scalar_at(scalars.skip, param)};
 }
 
 kernels::FlatSlices slices_of(const Tensor& param, const Tensor& grad) {
