@@ -38,6 +38,7 @@ struct Engine::State {
     Tensor num_valid_tokens;
     Tensor grad_norm;
     Tensor skipped;
+    Tensor num_zeros;
     std::vector<Tensor> micro_losses;
   };
 
@@ -46,6 +47,7 @@ struct Engine::State {
   WeightGradQueue weight_grads;  // outlives the reducer, which listens to it
   std::unique_ptr<distributed::GradientReducer> reducer;
   std::string schedule = "1f1b";
+  Timers* timers = nullptr;
   // What changes from step to step, one after another in device memory, and views of each.
   Tensor inputs;
   Tensor lr;
@@ -105,6 +107,12 @@ std::vector<BatchMeta> Engine::on_device(const std::vector<BatchMeta>& micro_bat
   return batches;
 }
 
+void Engine::set_timers(Timers* timers) {
+  state_->timers = timers;
+  state_->reducer->set_timers(timers);
+  optimizer_->set_timers(timers);
+}
+
 Tensor Engine::global_valid_count(const std::vector<BatchMeta>& micro_batches) {
   const tensor::NoGrad no_grad;
   Tensor count = tensor::zeros({}, kAccumulationDType, device_);
@@ -124,6 +132,7 @@ Tensor Engine::global_loss_sum(const Tensor& local) {
 
 void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches) {
   PENTATRON_CHECK(!micro_batches.empty(), kInternal, "a step needs at least one micro-batch");
+  const TimedScope timed(state_->timers, "forward-backward", 1);
   const std::vector<BatchMeta> batches = on_device(micro_batches);
   State::DeviceStep& step = state_->step = {};
   step.num_valid_tokens = global_valid_count(batches);
@@ -148,7 +157,8 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
        .phase = nn::Phase::kTrain,
        .layer_events = state_->reducer.get(),
        .weight_grads = &state_->weight_grads,
-       .on_last_micro_batch = [this] { state_->reducer->begin_last_micro_batch(); }});
+       .on_last_micro_batch = [this] { state_->reducer->begin_last_micro_batch(); },
+       .timers = state_->timers});
   state_->weight_grads.drain();
   state_->reducer->finish_step();
   step.loss = global_loss_sum(losses.loss_sum).mul_(inverse);
@@ -164,6 +174,7 @@ void Engine::launch_step(const std::vector<BatchMeta>& micro_batches, const Step
   state_->set_inputs(inputs);
   launch_forward_backward(micro_batches);
   State::DeviceStep& step = state_->step;
+  if (config_.logging.log_num_zeros_in_grad) step.num_zeros = optimizer_->num_zero_gradients();
   Tensor bad_loss;
   if (config_.training.check_for_nan_in_loss_and_grad) {
     bad_loss = step.loss.isfinite().logical_not().to(kAccumulationDType);
@@ -184,16 +195,17 @@ StepResult Engine::read_step() {
   const Tensor none = tensor::zeros({}, kAccumulationDType, device_);
   const auto or_none = [&](const Tensor& t) { return t.defined() ? t : none; };
   // The one place where the host waits for the device.
-  const Tensor host =
-      tensor::stack(
-          {step.loss, step.num_valid_tokens, or_none(step.grad_norm), or_none(step.skipped)}, 0)
-          .cpu();
+  const Tensor host = tensor::stack({step.loss, step.num_valid_tokens, or_none(step.grad_norm),
+                                     or_none(step.skipped), or_none(step.num_zeros)},
+                                    0)
+                          .cpu();
   StepResult result{.loss = value_of(host, 0),
                     .grad_norm = value_of(host, 2),
                     .num_valid_tokens = value_of(host, 1),
                     .finite = std::isfinite(value_of(host, 0)) && std::isfinite(value_of(host, 2)),
                     .skipped = value_of(host, 3) != 0,
                     .micro_losses = step.micro_losses};
+  if (step.num_zeros.defined()) result.num_zeros = value_of(host, 4);
   return result;
 }
 

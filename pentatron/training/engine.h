@@ -4,9 +4,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/nn/stage.h"
@@ -29,6 +31,7 @@ struct StepResult {
   double num_valid_tokens = 0;  // of the global batch
   bool finite = true;           // loss and gradients
   bool skipped = false;         // no update was made
+  std::optional<double> num_zeros;   // among the gradients, with --log-num-zeros-in-grad
   std::vector<Tensor> micro_losses;  // last stage: loss sum of each of this rank's micro-batches
 };
 
@@ -91,6 +94,8 @@ class Engine final {
   [[nodiscard]] std::int64_t num_local_parameters();
   // 1F1B by default; "split_weight" postpones weight gradients.
   void set_schedule(std::string name);
+  // Times its steps, not its evaluations; null: none. The timers outlive the engine.
+  void set_timers(Timers* timers);
 
  private:
   [[nodiscard]] std::vector<BatchMeta> on_device(const std::vector<BatchMeta>& micro_batches) const;

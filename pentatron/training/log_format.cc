@@ -23,17 +23,22 @@ std::string format_iteration_line(const IterationLine& line) {
   if (line.lm_loss) text += fmt::format(" lm loss: {:.6E} |", *line.lm_loss);
   text += fmt::format(" loss scale: {:.1f} |", line.loss_scale);
   if (line.grad_norm) text += fmt::format(" grad norm: {:.3f} |", *line.grad_norm);
+  if (line.num_zeros) text += fmt::format(" num zeros: {:.0f} |", *line.num_zeros);
   if (line.params_norm) text += fmt::format(" params norm: {:.3f} |", *line.params_norm);
   text += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |",
                       line.skipped_iterations, line.nan_iterations);
   return text;
 }
 
-std::string format_evaluation_block(std::string_view where, double lm_loss) {
+double perplexity(double loss) {
   constexpr double kLargestExponent = 20.0;
-  const std::string line = fmt::format(
-      " validation loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ", where, lm_loss,
-      std::isnan(lm_loss) ? lm_loss : std::exp(std::min(kLargestExponent, lm_loss)));
+  return std::isnan(loss) ? loss : std::exp(std::min(kLargestExponent, loss));
+}
+
+std::string format_evaluation_block(std::string_view where, double lm_loss) {
+  const std::string line =
+      fmt::format(" validation loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ", where,
+                  lm_loss, perplexity(lm_loss));
   const std::string dashes(line.size() + 1, '-');
   return fmt::format("{}\n{}\n{}", dashes, line, dashes);
 }

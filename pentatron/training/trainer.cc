@@ -19,6 +19,7 @@
 #include "pentatron/training/engine.h"
 #include "pentatron/training/log_format.h"
 #include "pentatron/training/reporter.h"
+#include "pentatron/training/samples.h"
 
 namespace pentatron::training {
 namespace {
@@ -33,9 +34,10 @@ class Trainer {
   void build();
   void load();
   void train();
+  [[nodiscard]] std::vector<BatchMeta> next_batches();
   void run_iteration();
-  void log_iteration(bool reset);
   void evaluate(const std::string& where, const char* kind, datasets::DataSplit split);
+  void write_samples();
   void save();
   bool should_exit();
   bool agree(bool mine) {
@@ -61,7 +63,6 @@ class Trainer {
   std::int64_t loaded_iteration_ = -1;
   std::int64_t saved_iteration_ = -1;
   TrainerReport report_;
-  std::int64_t first_iteration_ = 0;
   bool final_ = false;  // the evaluations after training
 };
 
@@ -69,7 +70,7 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
     : config_(config),
       backend_(backend),
       hooks_(hooks),
-      reporter_(config_, backend.rank(), backend.world_size()) {
+      reporter_(config_, backend.rank(), backend.world_size(), hooks.memory) {
   config_.parallel.rank = backend.rank();
   // A length in samples is one in whole iterations.
   config::TrainingConfig& t = config_.training;
@@ -95,7 +96,10 @@ void Trainer::build() {
   say("time to initialize megatron (seconds): {:.3f}",
       hooks_.seconds_before_start + since_start_.seconds());
   say("[after megatron is initialized] datetime: {}", current_datetime());
+  check_sample_prompts(config_, *tokenizer_);
   engine_ = std::make_unique<Engine>(config_, *context_);
+  reporter_.connect(*context_, engine_->device());
+  engine_->set_timers(&reporter_.timers());
   if (context_->group({"dp", "cp"}).rank() == 0) {
     log::print_line(fmt::format(
         " > number of parameters on (tensor, gtp_weight_remat, pipeline) model parallel rank ({}, "
@@ -129,19 +133,17 @@ void Trainer::load() {
       std::make_unique<optimizer::LearningRateSchedule>(config_.optimizer, config_.training);
   if (result.loaded) loaded_iteration_ = state_.iteration;
   if (config_.checkpoint.load == config_.checkpoint.save) saved_iteration_ = loaded_iteration_;
-  first_iteration_ = state_.iteration + 1;
-  reporter_.open(state_.iteration);
+  reporter_.open(state_);
 }
 
-void Trainer::log_iteration(bool reset) {
-  std::optional<double> params_norm;
-  if (config_.training.log_params_norm) params_norm = engine_->optimizer().parameter_norm();
-  reporter_.log_line(state_, schedule_->lr(state_.consumed_train_samples), params_norm, reset);
+std::vector<BatchMeta> Trainer::next_batches() {
+  const TimedScope timed(&reporter_.timers(), "batch-generator", 2);
+  return train_stream_->next();
 }
 
 void Trainer::run_iteration() {
   const Timer timer;
-  const std::vector<BatchMeta> batches = train_stream_->next();
+  const std::vector<BatchMeta> batches = next_batches();
   const double lr = schedule_->lr(state_.consumed_train_samples);
   const double weight_decay = schedule_->weight_decay(state_.consumed_train_samples);
   const StepResult result = engine_->train_step(batches, lr, weight_decay);
@@ -160,14 +162,22 @@ void Trainer::run_iteration() {
       state_.consumed_train_samples - config_.training.global_batch_size,
       state_.consumed_train_samples - 1);
   report_.last_loss = result.loss;
+  const double seconds = timer.seconds();
+  std::optional<double> params_norm;
+  if (reporter_.params_norm_due(state_.iteration)) {
+    params_norm = engine_->optimizer().parameter_norm();
+  }
   reporter_.step(state_, {.loss = result.loss,
                           .grad_norm = result.grad_norm,
                           .num_valid_tokens = result.num_valid_tokens,
                           .finite = result.finite,
                           .skipped = result.skipped,
                           .learning_rate = lr,
+                          .next_learning_rate = schedule_->lr(state_.consumed_train_samples),
                           .weight_decay = weight_decay,
-                          .seconds = timer.seconds()});
+                          .num_zeros = result.num_zeros,
+                          .params_norm = params_norm,
+                          .seconds = seconds});
 }
 
 void Trainer::evaluate(const std::string& where, const char* kind, datasets::DataSplit split) {
@@ -180,10 +190,13 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
                      engine_->policy());
   double loss_sum = 0;
   double count = 0;
-  for (std::int64_t i = 0; i < config_.training.eval_iters; ++i) {
-    const EvaluationResult result = engine_->evaluate(stream.next());
-    loss_sum += result.loss_sum;
-    count += result.num_valid_tokens;
+  {
+    const TimedScope timed(&reporter_.timers(), "evaluate", 0);
+    for (std::int64_t i = 0; i < config_.training.eval_iters; ++i) {
+      const EvaluationResult result = engine_->evaluate(stream.next());
+      loss_sum += result.loss_sum;
+      count += result.num_valid_tokens;
+    }
   }
   if (valid) {
     state_.consumed_valid_samples +=
@@ -191,13 +204,28 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
   }
   reporter_.evaluation(state_, where, kind, count > 0 ? loss_sum / count : std::nan(""), count,
                        final_);
+  reporter_.show_timers({"evaluate"});
+  reporter_.exclude(pause.seconds());
+}
+
+void Trainer::write_samples() {
+  if (config_.logging.sample_prompt.empty() || !reporter_.speaks()) return;
+  const Timer pause;
+  for (const Sample& sample : training::write_samples(*engine_, *tokenizer_)) {
+    reporter_.sample(state_, sample, final_);
+  }
   reporter_.exclude(pause.seconds());
 }
 
 void Trainer::save() {
   if (config_.checkpoint.save.empty() || saved_iteration_ == state_.iteration) return;
   const Timer pause;
-  save_engine(*engine_, state_, loaded_iteration_);
+  {
+    const TimedScope timed(&reporter_.timers(), "save-checkpoint", 0);
+    save_engine(*engine_, state_, loaded_iteration_);
+  }
+  reporter_.show_timers({"save-checkpoint"});
+  reporter_.saved(state_);
   reporter_.exclude(pause.seconds());
   saved_iteration_ = state_.iteration;
 }
@@ -236,15 +264,14 @@ void Trainer::train() {
   train_stream_ = std::make_unique<BatchStream>(
       *data_->part(datasets::DataSplit::kTrain), config_, context_->group({"dp", "cp"}).rank(),
       state_.consumed_train_samples, engine_->policy(), BatchStream::AtEnd::kError);
-  reporter_.begin_training();
+  reporter_.begin_training(state_);
   while (state_.iteration < t.train_iters) {
     run_iteration();
-    const bool at_interval = state_.iteration % t.log_interval == 0;
-    if (at_interval || state_.iteration == first_iteration_) log_iteration(/*reset=*/at_interval);
     const bool last = state_.iteration == t.train_iters;
     if (t.eval_interval > 0 && state_.iteration % t.eval_interval == 0) {
       evaluate(fmt::format("iteration {}", state_.iteration), "validation",
                datasets::DataSplit::kValid);
+      write_samples();
     }
     const std::int64_t save_interval = config_.checkpoint.save_interval;
     if (save_interval > 0 && state_.iteration % save_interval == 0) save();
@@ -264,8 +291,10 @@ TrainerReport Trainer::run() {
     const std::string at = fmt::format("iteration {} on ", state_.iteration);
     final_ = true;
     evaluate(at + "validation set", "validation", datasets::DataSplit::kValid);
+    write_samples();
     evaluate(at + "test set", "test", datasets::DataSplit::kTest);
   }
+  reporter_.close();
   report_.iteration = state_.iteration;
   report_.consumed_samples = state_.consumed_train_samples;
   return report_;
