@@ -109,9 +109,9 @@ TEST(Options, TensorboardDir) {
 TEST(Options, TensorboardGoesOnInAnotherFile) {
   const fs::path folder = new_folder() / "events";
   const fs::path saves = new_folder();
-  const Options two = base().with("--tensorboard-dir", folder.string());
-  (void)train(saving(two.with("--train-iters", 2), saves));
-  (void)train(resuming(two.with("--train-iters", 4), saves));
+  const Options four = base().with("--train-iters", 4).with("--tensorboard-dir", folder.string());
+  (void)train(saving(four.with("--exit-interval", 2), saves));
+  (void)train(resuming(four, saves));
   std::vector<std::int64_t> steps;
   for (const ReadEvent& event : events_of(folder)) {
     if (event.tag == "lm loss") steps.push_back(event.step);
