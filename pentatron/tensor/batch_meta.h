@@ -30,4 +30,7 @@ struct BatchMeta {
   Tensor token_index;
 };
 
+// The same batch with its tensors on `device`.
+[[nodiscard]] BatchMeta to_device(BatchMeta batch, Device device);
+
 }  // namespace pentatron
