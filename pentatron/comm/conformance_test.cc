@@ -212,6 +212,22 @@ TEST(ThreadsBackend, WrongArgumentsAreRefused) {
       ErrorKind::kComm, {"cannot reduce", "bool"});
 }
 
+TEST(FakeBackend, EveryOperation) {
+  for (const std::int64_t world : {1, 2, 3, 5, 8}) {
+    for (std::int64_t rank = 0; rank < world; ++rank) {
+      const auto backend = make_fake_backend(rank, world);
+      EXPECT_NO_THROW(conformance::run(*backend, {.peers = conformance::Peers::kLikeThisRank}))
+          << "rank " << rank << " of " << world;
+    }
+  }
+  // The same expectations of a world without peers.
+  EXPECT_NO_THROW(
+      conformance::run(*make_single_backend(), {.peers = conformance::Peers::kLikeThisRank}));
+  // And they can fail: the fake is no world of real peers.
+  const auto backend = make_fake_backend(1, 2);
+  EXPECT_THROW(conformance::run(*backend), std::runtime_error);
+}
+
 TEST(FakeBackend, ActsAsIfAllMembersHeldThisRanksData) {
   const auto backend = make_fake_backend(5, 8);
   const auto group = backend->make_group({1, 5, 7}, "three");

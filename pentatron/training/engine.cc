@@ -161,7 +161,13 @@ StepResult Engine::forward_backward(const std::vector<BatchMeta>& micro_batches)
 }
 
 void Engine::launch_step(const std::vector<BatchMeta>& micro_batches, const StepInputs& inputs) {
-  state_->set_inputs(inputs);
+  write_inputs(inputs);
+  launch_prepared_step(micro_batches);
+}
+
+void Engine::write_inputs(const StepInputs& inputs) { state_->set_inputs(inputs); }
+
+void Engine::launch_prepared_step(const std::vector<BatchMeta>& micro_batches) {
   launch_forward_backward(micro_batches);
   State::DeviceStep& step = state_->step;
   Tensor bad_loss;
