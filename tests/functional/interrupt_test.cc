@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <map>
@@ -79,7 +80,7 @@ void interrupt(const Subject& subject, int times) {
   const Files before = files_of(whole);
   const Clock::time_point begun = Clock::now();
   const ProgramResult undisturbed = run_program(request_of(subject, whole));
-  const auto length = Clock::now() - begun;
+  auto length = Clock::now() - begun;
   ASSERT_TRUE(undisturbed.ok()) << undisturbed.describe();
   const Files after = files_of(whole);
   std::set<std::string> allowed = kinds_of_names(before);
@@ -104,6 +105,8 @@ void interrupt(const Subject& subject, int times) {
     EXPECT_TRUE(ended || run.ok()) << run.describe();
     EXPECT_FALSE(run.left_children || run.timed_out) << run.describe();
     stopped += ended ? 1 : 0;
+    // The machine has become faster: later moments would all come too late.
+    if (run.ok()) length = std::min(length, Clock::now() - start);
     for (const std::string& name : kinds_of_names(files_of(folder))) {
       EXPECT_TRUE(allowed.contains(name)) << "left over: " << name << "\n" << run.describe();
     }
