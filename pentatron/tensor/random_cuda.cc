@@ -54,8 +54,8 @@ constexpr RandomTable kCudaTable = {.dropout_keep_mask = keep_mask,
 
 void register_cuda_tensor() {
   register_cuda_random_table(kCudaTable);
-  at::globalContext().setAllowBF16ReductionCuBLAS(false);
-  at::globalContext().setAllowFP16ReductionCuBLAS(false);
+  at::globalContext().setAllowBF16ReductionCuBLAS(false, false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(false, false);
 }
 
 }  // namespace pentatron::tensor
