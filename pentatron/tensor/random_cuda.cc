@@ -54,8 +54,9 @@ constexpr RandomTable kCudaTable = {.dropout_keep_mask = keep_mask,
 
 void register_cuda_tensor() {
   register_cuda_random_table(kCudaTable);
-  at::globalContext().setAllowBF16ReductionCuBLAS(false, false);
-  at::globalContext().setAllowFP16ReductionCuBLAS(false, false);
+  // Products of 16-bit floats are summed in fp32, also where a product is split.
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
 }
 
 }  // namespace pentatron::tensor

@@ -2,6 +2,7 @@
 // Tiny models on a card against the CPU, and on several cards against one. Tests of GpuRank are the
 // ranks: they run in processes that GpuParity starts, and are skipped otherwise.
 #include <ATen/Context.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
