@@ -21,7 +21,7 @@ struct TrainState {
   std::int64_t skipped_train_samples = 0;  // passed over by --iterations-to-skip
   std::int64_t skipped_iterations = 0;
   std::int64_t nan_iterations = 0;
-  optimizer::LossScaler::State loss_scaler;
+  optimizer::LossScaler::State loss_scaler = {};
   double largest_loss = 0;       // seen by --check-for-spiky-loss
   double largest_grad_norm = 0;  // seen by --check-for-large-grads
   std::string data_identity;     // hash of what decides the order of the data
