@@ -2,6 +2,8 @@
 // The program `pentatron`: one file a subcommand; errors become one message and an exit code by
 // kind.
 #include <fmt/format.h>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -12,7 +14,9 @@
 #include "apps/command.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/stop_cleanup.h"
 #include "pentatron/config/option_index.h"
+#include "pentatron/tensor/device.h"
 
 namespace pentatron::apps {
 namespace {
@@ -40,6 +44,26 @@ void print_usage() {
   log::print_line(text);
 }
 
+// What is here, for a bug report.
+std::string version_text() {
+  std::string text = fmt::format("pentatron {}\nlibtorch {}\ncompiler {}\n", PENTATRON_VERSION,
+                                 TORCH_VERSION, __VERSION__);
+  const tensor::CudaHalf& half = tensor::load_cuda_half();
+  if (!half.available) return text + fmt::format("CUDA half not in use: {}", half.reason);
+  const tensor::CudaVersions versions = tensor::cuda_versions();
+  text += fmt::format(
+      "CUDA half in use: runtime {}, driver {}, NCCL {}, cuDNN {}",
+      tensor::cuda_version_text(versions.runtime), tensor::cuda_version_text(versions.driver),
+      tensor::nccl_version_text(versions.nccl), tensor::cudnn_version_text(versions.cudnn));
+  const std::vector<tensor::CardInfo> cards = tensor::cards();
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    text += fmt::format("\ncard {}: {}, compute capability {}.{}, {} GiB, {} multiprocessors", i,
+                        cards[i].name, cards[i].major, cards[i].minor, cards[i].memory_bytes >> 30,
+                        cards[i].multiprocessors);
+  }
+  return text;
+}
+
 int dispatch(const Words& words) {
   if (words.empty() || words.front() == "--help" || words.front() == "-h" ||
       words.front() == "help") {
@@ -47,7 +71,7 @@ int dispatch(const Words& words) {
     return words.empty() ? exit_code(ErrorKind::kConfig) : 0;
   }
   if (words.front() == "--version") {
-    log::print_line("pentatron " PENTATRON_VERSION " (libtorch 2.11.0, CPU)");
+    log::print_line(version_text());
     return 0;
   }
   for (const Command& command : kCommands) {
@@ -70,12 +94,15 @@ std::span<const Command> commands() { return kCommands; }
 
 }  // namespace pentatron::apps
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   using namespace pentatron;
   // A reader that goes away (| head) must not kill a training run; writes then fail and are noticed
   // below.
   (void)std::signal(SIGPIPE, SIG_IGN);
   try {
+    const StopCleanup stop_cleanup;
     const int code = apps::dispatch(apps::Words(argv + 1, argv + argc));
     const bool training = argc > 1 && std::string_view(argv[1]) == "pretrain_gpt";
     if (code == 0 && !training && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
@@ -99,4 +126,17 @@ int main(int argc, char** argv) {
     log::error("internal error: {}", error.what());
     return exit_code(ErrorKind::kInternal);
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = run(argc, argv);
+  // With a card in use the destructors of the libraries could meet a driver that is shutting down.
+  if (pentatron::tensor::release_devices()) {
+    (void)std::fflush(stdout);
+    (void)std::fflush(stderr);
+    ::_exit(code);
+  }
+  return code;
 }

@@ -57,7 +57,7 @@ struct ParallelConfig {
   std::int64_t data_parallel_size = 1;  // resolved: world / (tp * cp * pp)
   bool sequence_parallel = false;
   bool use_distributed_optimizer = false;
-  std::string distributed_backend = "gloo";  // nccl, gloo, threads, fake
+  std::string distributed_backend = "auto";  // nccl, gloo, threads, fake
   std::int64_t distributed_timeout_minutes = 10;
   std::int64_t cpu_threads_per_rank = 0;  // 0: all cores / local ranks
 };

@@ -88,11 +88,7 @@ TEST(Parser, RefusesUnsupportedChoices) {
       problem_of("--dataloader-type cyclic"),
       "--dataloader-type 'cyclic': this value does not work here (cyclic is planned; external "
       "names a Python iterator); expected one of single");
-  EXPECT_EQ(
-      problem_of("--device cuda"),
-      "--device 'cuda': this value does not work here (cuda comes with the GPU half); expected "
-      "one of auto, cpu");
-  EXPECT_EQ(problem_of("--device tpu"), "--device 'tpu': expected one of auto, cpu");
+  EXPECT_EQ(problem_of("--device tpu"), "--device 'tpu': expected one of auto, cpu, cuda");
   EXPECT_EQ(problem_of("--context-parallel-size 2"),
             "--context-parallel-size '2': this value does not work here (the context-parallel size "
             "is 1; larger ones are planned); expected one of 1");

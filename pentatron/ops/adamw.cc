@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "pentatron/ops/cpu_ops.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/ops/row_math.h"
 #include "pentatron/tensor/ops.h"
@@ -176,13 +177,10 @@ double blocked_squares(const Tensor& t) {
 
 }  // namespace
 
-void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
-                const AdamScalars& scalars, const AdamOptions& options) {
-  check_flat(param, param, "parameter");
-  check_flat(grad, param, "gradient");
-  check_flat(exp_avg, param, "first moment");
-  check_flat(exp_avg_sq, param, "second moment");
-  if (param.numel() == 0 || skipped(scalars)) return;
+void cpu::adamw_step(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
+                     const Tensor& exp_avg_sq, const AdamScalars& scalars,
+                     const AdamOptions& options) {
+  if (skipped(scalars)) return;
   if (is_fp64(param)) {
     adamw_of<double>(param, grad, exp_avg, exp_avg_sq, scalars, options);
   } else {
@@ -190,12 +188,9 @@ void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg
   }
 }
 
-void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const AdamScalars& scalars,
-              double momentum, double weight_decay) {
-  check_flat(param, param, "parameter");
-  check_flat(grad, param, "gradient");
-  if (momentum != 0.0) check_flat(momentum_buffer, param, "momentum buffer");
-  if (param.numel() == 0 || skipped(scalars)) return;
+void cpu::sgd_step(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
+                   const AdamScalars& scalars, double momentum, double weight_decay) {
+  if (skipped(scalars)) return;
   if (is_fp64(param)) {
     sgd_of<double>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
   } else {
@@ -203,12 +198,34 @@ void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const Ad
   }
 }
 
-Tensor sum_of_squares(const Tensor& t) {
-  const Tensor flat = t.contiguous();
+void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
+                const AdamScalars& scalars, const AdamOptions& options) {
+  check_flat(param, param, "parameter");
+  check_flat(grad, param, "gradient");
+  check_flat(exp_avg, param, "first moment");
+  check_flat(exp_avg_sq, param, "second moment");
+  if (param.numel() == 0) return;
+  op_table(param.device()).adamw_step(param, grad, exp_avg, exp_avg_sq, scalars, options);
+}
+
+void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const AdamScalars& scalars,
+              double momentum, double weight_decay) {
+  check_flat(param, param, "parameter");
+  check_flat(grad, param, "gradient");
+  if (momentum != 0.0) check_flat(momentum_buffer, param, "momentum buffer");
+  if (param.numel() == 0) return;
+  op_table(param.device()).sgd_step(param, grad, momentum_buffer, scalars, momentum, weight_decay);
+}
+
+Tensor cpu::sum_of_squares(const Tensor& flat) {
   const double sum = flat.scalar_type() == DType::Double
                          ? blocked_squares<double>(flat)
                          : blocked_squares<float>(flat.to(DType::Float));
   return tensor::scalar(sum, kAccumulationDType);
+}
+
+Tensor sum_of_squares(const Tensor& t) {
+  return op_table(t.device()).sum_of_squares(t.contiguous());
 }
 
 }  // namespace pentatron::ops

@@ -12,13 +12,22 @@
 #include "pentatron/ops/rows.h"
 #include "pentatron/tensor/tensor.h"
 
-// How CPU ops meet dtypes: tensors are stored as T (fp32, fp64, bf16 or fp16) and computed row by row in
-// C (fp32 or fp64).
+// How CPU ops meet dtypes: tensors are stored as T (fp32, fp64, bf16 or fp16) and computed row by
+// row in C (fp32 or fp64).
 namespace pentatron::ops {
 
 // fp64 where the tensor or the asked statistics are fp64, else fp32.
 [[nodiscard]] inline DType compute_dtype(DType storage, DType statistics = DType::Float) {
   return storage == DType::Double || statistics == DType::Double ? DType::Double : DType::Float;
+}
+
+// On cards the computing type follows from the storage: wider statistics are a CPU's.
+[[nodiscard]] inline DType device_compute_dtype(DType storage, DType statistics) {
+  const DType computed = compute_dtype(storage);
+  PENTATRON_CHECK(compute_dtype(storage, statistics) == computed, kUnsupported,
+                  "{} statistics over {} tensors are computed on CPUs only",
+                  tensor::dtype_name(statistics), tensor::dtype_name(storage));
+  return computed;
 }
 
 // Calls body(T{}, C{}) for the storage and computing types.

@@ -155,6 +155,16 @@ BpeVocabulary BpeVocabulary::parse(std::string_view vocab_json, std::string_view
   return vocabulary;
 }
 
+BpeVocabulary BpeVocabulary::with_merges(std::string_view merges_txt,
+                                         std::string_view merges_name) const {
+  BpeVocabulary vocabulary;
+  vocabulary.tokens_ = tokens_;
+  vocabulary.byte_ids_ = byte_ids_;
+  vocabulary.eod_ = eod_;
+  vocabulary.parse_merges(merges_txt, merges_name, token_index(merges_name));
+  return vocabulary;
+}
+
 BpeVocabulary BpeVocabulary::from_parts(
     std::vector<std::string> tokens,
     const std::vector<std::pair<std::int32_t, std::int32_t>>& merges, std::string_view eod_token) {
@@ -296,11 +306,14 @@ std::string BpeVocabulary::merges_txt() const {
 
 void BpeVocabulary::save(const std::filesystem::path& vocab_file,
                          const std::filesystem::path& merge_file) const {
-  // Both are complete on disk before either name changes.
+  // Both are complete on disk before either name changes, and Ctrl-C changes both or none.
   AtomicFile vocab(vocab_file);
   AtomicFile merges(merge_file);
   vocab.write(vocab_json());
   merges.write(merges_txt());
+  vocab.sync();
+  merges.sync();
+  const HoldStop together;
   vocab.commit();
   merges.commit();
 }

@@ -19,10 +19,6 @@ namespace pentatron::training {
 // A loader's micro-batch as the model reads it.
 [[nodiscard]] BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& policy);
 
-// The batch with its tensors on `device` (those that are there already stay as they are); host
-// copies are kept.
-[[nodiscard]] BatchMeta to_device(BatchMeta batch, Device device);
-
 // A corpus to evaluate on.
 struct EvaluationSet {
   std::string name;  // empty: the only one

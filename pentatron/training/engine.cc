@@ -40,8 +40,6 @@ struct Engine::State {
     Tensor grad_norm;
     Tensor skipped;
     Tensor num_zeros;
-    double loss_scale = 1;  // as launched
-    bool updates = false;   // not yet counted by the loss scaler
     std::vector<Tensor> micro_losses;
   };
 
@@ -56,6 +54,8 @@ struct Engine::State {
   Tensor decoupled_lr;
   Tensor weight_decay;
   Tensor loss_scale;
+  double written_scale = 1;  // that stands there
+  bool updates = false;      // the step makes an update, which the loss scaler has not counted yet
   DeviceStep step;
 
   void make_inputs(Device device) {
@@ -69,6 +69,7 @@ struct Engine::State {
     const std::vector<double> host{values.lr, values.decoupled_lr.value_or(values.lr),
                                    values.weight_decay, scale};
     inputs.copy_(tensor::from_vector(host));
+    written_scale = scale;
   }
 };
 
@@ -137,7 +138,6 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
   PENTATRON_CHECK(!micro_batches.empty(), kInternal, "a step needs at least one micro-batch");
   const std::vector<BatchMeta> batches = on_device(micro_batches);
   State::DeviceStep& step = state_->step = {};
-  step.loss_scale = loss_scaler_.scale();
   step.num_valid_tokens = global_valid_count(batches);
   // No valid token at all: no loss and no gradient, not a quotient of zeros.
   const Tensor inverse =
@@ -169,12 +169,22 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
 
 StepResult Engine::forward_backward(const std::vector<BatchMeta>& micro_batches) {
   state_->set_inputs({}, loss_scaler_.scale());
+  state_->updates = false;
   launch_forward_backward(micro_batches);
   return read_step();
 }
 
 void Engine::launch_step(const std::vector<BatchMeta>& micro_batches, const StepInputs& inputs) {
+  write_inputs(inputs);
+  launch_prepared_step(micro_batches);
+}
+
+void Engine::write_inputs(const StepInputs& inputs) {
   state_->set_inputs(inputs, loss_scaler_.scale());
+  state_->updates = true;
+}
+
+void Engine::launch_prepared_step(const std::vector<BatchMeta>& micro_batches) {
   launch_forward_backward(micro_batches);
   State::DeviceStep& step = state_->step;
   Tensor bad_loss;
@@ -191,11 +201,10 @@ void Engine::launch_step(const std::vector<BatchMeta>& micro_batches, const Step
                                .grad_norm = {}});
   step.grad_norm = update.grad_norm;
   step.skipped = update.skipped;
-  step.updates = true;
 }
 
 StepResult Engine::read_step() {
-  State::DeviceStep& step = state_->step;
+  const State::DeviceStep& step = state_->step;
   PENTATRON_CHECK(step.loss.defined(), kInternal, "no step was launched that could be read");
   const Tensor none = tensor::zeros({}, kAccumulationDType, device_);
   const auto or_none = [&](const Tensor& t) { return t.defined() ? t : none; };
@@ -209,10 +218,10 @@ StepResult Engine::read_step() {
                     .num_valid_tokens = value_of(host, 1),
                     .finite = std::isfinite(value_of(host, 0)) && std::isfinite(value_of(host, 2)),
                     .skipped = value_of(host, 3) != 0,
-                    .loss_scale = step.loss_scale,
+                    .loss_scale = state_->written_scale,
                     .micro_losses = step.micro_losses};
   if (step.num_zeros.defined()) result.num_zeros = value_of(host, 4);
-  if (std::exchange(step.updates, false)) loss_scaler_.update(result.skipped);
+  if (std::exchange(state_->updates, false)) loss_scaler_.update(result.skipped);
   return result;
 }
 
@@ -320,7 +329,7 @@ std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
           target.narrow(static_cast<std::int64_t>(dim), part->box.offset[dim], part->box.size[dim]);
     }
     target.add_(values.view(part->box.size));
-    if (gradients) target.div_(state_->step.loss_scale);
+    if (gradients) target.div_(state_->written_scale);
   }
   for (auto& [name, t] : whole) {
     comm::all_reduce(context_.world(), t);

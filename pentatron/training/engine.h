@@ -73,6 +73,12 @@ class Engine final {
   // The two halves of train_step. All of the first is work of the device: the host decides nothing
   // between the inputs and the last kernel. The second waits for it and reads what came of it.
   void launch_step(const std::vector<BatchMeta>& micro_batches, const StepInputs& inputs);
+  // launch_step in two: the inputs go to the device, then the work that reads them there. The
+  // second alone can be recorded (tensor::StepGraph) when the batches lie on the device: replayed,
+  // it reads what the inputs' and the batches' memory holds by then, and read_step reads its
+  // results.
+  void write_inputs(const StepInputs& inputs);
+  void launch_prepared_step(const std::vector<BatchMeta>& micro_batches);
   [[nodiscard]] StepResult read_step();
   // The step without the update: gradients stay readable (parity tests, debugging).
   [[nodiscard]] StepResult forward_backward(const std::vector<BatchMeta>& micro_batches);

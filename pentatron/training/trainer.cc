@@ -30,7 +30,8 @@ namespace {
 // One rank's run from data to exit.
 class Trainer {
  public:
-  Trainer(const config::RunConfig& config, comm::Backend& backend, const TrainerHooks& hooks);
+  Trainer(const config::RunConfig& config, comm::Backend& backend, const TrainerHooks& hooks,
+          Device device);
   TrainerReport run();
 
  private:
@@ -65,6 +66,7 @@ class Trainer {
   config::RunConfig config_;
   comm::Backend& backend_;
   const TrainerHooks& hooks_;
+  Device device_;
   Timer since_start_;
   Reporter reporter_;
   std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
@@ -82,10 +84,12 @@ class Trainer {
   bool final_ = false;  // the evaluations after training
 };
 
-Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const TrainerHooks& hooks)
+Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const TrainerHooks& hooks,
+                 Device device)
     : config_(config),
       backend_(backend),
       hooks_(hooks),
+      device_(device),
       reporter_(config_, backend.rank(), backend.world_size()),
       batches_(config::batch_schedule(config)) {
   config_.parallel.rank = backend.rank();
@@ -113,7 +117,7 @@ void Trainer::build() {
   say("time to initialize megatron (seconds): {:.3f}",
       hooks_.seconds_before_start + since_start_.seconds());
   say("[after megatron is initialized] datetime: {}", current_datetime());
-  engine_ = std::make_unique<Engine>(config_, *context_);
+  engine_ = std::make_unique<Engine>(config_, *context_, device_);
   if (context_->group({"dp", "cp"}).rank() == 0) {
     log::print_line(fmt::format(
         " > number of parameters on (tensor, gtp_weight_remat, pipeline) model parallel rank ({}, "
@@ -363,8 +367,8 @@ TrainerReport Trainer::run() {
 }  // namespace
 
 TrainerReport run_training(const config::RunConfig& config, comm::Backend& backend,
-                           const TrainerHooks& hooks) {
-  return Trainer(config, backend, hooks).run();
+                           const TrainerHooks& hooks, Device device) {
+  return Trainer(config, backend, hooks, device).run();
 }
 
 }  // namespace pentatron::training

@@ -28,7 +28,8 @@ struct TrainerHooks {
 // One rank's whole training run on the given backend: data, model, checkpoint, loop, evaluation,
 // exits. `config` has been through config::resolve with the launcher's world size; rank fields are
 // taken from the backend. Every rank of the world calls it with the same configuration.
+// The model lies on `device`, which the backend can move tensors of.
 [[nodiscard]] TrainerReport run_training(const config::RunConfig& config, comm::Backend& backend,
-                                         const TrainerHooks& hooks);
+                                         const TrainerHooks& hooks, Device device = Device("cpu"));
 
 }  // namespace pentatron::training
