@@ -12,8 +12,8 @@
 #include "pentatron/ops/rows.h"
 #include "pentatron/tensor/tensor.h"
 
-// How CPU ops meet dtypes: tensors are stored as T (fp32, fp64, bf16 or fp16) and computed row by row in
-// C (fp32 or fp64).
+// How CPU ops meet dtypes: tensors are stored as T (fp32, fp64, bf16 or fp16) and computed row by
+// row in C (fp32 or fp64).
 namespace pentatron::ops {
 
 // fp64 where the tensor or the asked statistics are fp64, else fp32.
