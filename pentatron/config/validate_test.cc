@@ -305,7 +305,7 @@ TEST(Resolve, RefusesContradictions) {
        "--multiple-validation-sets needs --valid-data-path"},
       {[](RunConfig& c) { c.data.validation_set_names = {"a"}; },
        "--validation-set-names has 1 names for 0 corpora"},
-      {[](RunConfig& c) { c.data.valid_data_path = {"a"}; }, "--data-path excludes"},
+      {[](RunConfig& c) { c.data.train_data_path = {"a"}; }, "--data-path excludes"},
       {[](RunConfig& c) { c.data.data_path.clear(); }, "--data-path is missing"},
       {[](RunConfig& c) { c.data.tokenizer_type.clear(); }, "--tokenizer-type is missing"},
       {[](RunConfig& c) { c.data.merge_file.clear(); }, "needs --merge-file"},

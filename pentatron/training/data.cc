@@ -189,9 +189,10 @@ TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::To
       identity_(data_identity(config, tokenizer, sets_.front())) {
   for (const EvaluationSet& set : evaluation_sets(datasets::DataSplit::kValid)) {
     PENTATRON_CHECK(set.iterations > 0, kConfig,
-                    "--full-validation: the validation set {} has {} samples, less than one batch "
+                    "--full-validation: the validation set {}has {} samples, less than one batch "
                     "of {}; lower --eval-global-batch-size",
-                    set.name, set.dataset->num_samples(), eval_batch_size_);
+                    set.name.empty() ? "" : set.name + " ", set.dataset->num_samples(),
+                    eval_batch_size_);
   }
 }
 

@@ -12,6 +12,7 @@ namespace pentatron::functional {
 namespace {
 
 using Numbers = std::vector<double>;
+using Words = std::vector<std::string>;
 
 constexpr double kLr = 1e-2;
 
@@ -165,12 +166,16 @@ TEST(Options, EvalBatchSizes) {
 }
 
 TEST(Options, FullValidation) {
-  const Options evaluating = base().with("--eval-iters", 1);
+  const Options evaluating = base().with("--eval-iters", 1).with("--split", "40,40,20");
   const TinyRun part = train(evaluating);
   const TinyRun whole = train(evaluating.with("--full-validation"));
   EXPECT_EQ(part.series("validation", "valid_tokens"), (Numbers{64}));
   EXPECT_GT(whole.series("validation", "valid_tokens").at(0), 64);
   EXPECT_EQ(part.series("test", "lm_loss"), whole.series("test", "lm_loss"));
+  expect_refusal(
+      try_train(evaluating.with("--full-validation").with("--eval-global-batch-size", 1000))
+          .program,
+      2, {"less than one batch of 1000", "--eval-global-batch-size"});
 }
 
 TEST(Options, MultipleValidationSets) {
@@ -179,7 +184,7 @@ TEST(Options, MultipleValidationSets) {
                               .without("--split")
                               .with("--eval-iters", 1)
                               .with("--train-data-path", corpus(0))
-                              .with("--valid-data-path", {corpus(1), corpus(0)});
+                              .with("--valid-data-path", Words{corpus(1), corpus(0)});
   const Options several = by_path.with("--multiple-validation-sets");
   const TinyRun numbered = train(several);
   EXPECT_EQ(count(numbered.program.out, " validation-0 loss at iteration 3 on validation set |"),
@@ -187,8 +192,8 @@ TEST(Options, MultipleValidationSets) {
   EXPECT_EQ(count(numbered.program.out, " validation-1 loss at iteration 3 on validation set |"),
             1U);
   EXPECT_EQ(numbered.series("test", "lm_loss"), Numbers{});
-  const TinyRun named = train(
-      several.with("--validation-set-names", {"web", "code"}).with("--test-data-path", corpus(1)));
+  const TinyRun named = train(several.with("--validation-set-names", Words{"web", "code"})
+                                  .with("--test-data-path", corpus(1)));
   EXPECT_EQ(named.series("validation-web", "lm_loss"), numbered.series("validation-0", "lm_loss"));
   EXPECT_EQ(named.series("validation-code", "lm_loss"), numbered.series("validation-1", "lm_loss"));
   EXPECT_NE(named.series("validation-web", "lm_loss"), named.series("validation-code", "lm_loss"));
@@ -202,11 +207,11 @@ TEST(Options, MultipleValidationSets) {
 }
 
 TEST(Options, IterationsToSkip) {
-  const TinyRun run = train(steps(4).with("--iterations-to-skip", {"1", "2"}));
+  const TinyRun run = train(steps(4).with("--iterations-to-skip", Words{"1", "2"}));
   EXPECT_EQ(iterations(run, "train"), (std::vector<int>{1, 4}));
   EXPECT_EQ(run.series("train", "consumed_samples"), (Numbers{4, 16}));
   EXPECT_EQ(count(run.program.out, "| skipped samples:            8 |"), 2U);
-  expect_refusal(try_train(base().with("--iterations-to-skip", {"1", "x"})).program, 2,
+  expect_refusal(try_train(base().with("--iterations-to-skip", Words{"1", "x"})).program, 2,
                  {"--iterations-to-skip", "expected an integer"});
 }
 
