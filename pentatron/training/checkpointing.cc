@@ -107,7 +107,10 @@ void check_agreement(comm::ParallelContext& context, const std::string& mine, co
   }
 }
 
-void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration) {
+void save_engine(Engine& engine, const TrainState& state_without_scale,
+                 std::int64_t protect_iteration) {
+  TrainState state = state_without_scale;
+  state.loss_scaler = engine.loss_scaler().state();
   comm::ParallelContext& context = engine.context();
   const config::CheckpointConfig& options = engine.config().checkpoint;
   const bool speaker = context.rank() == context.grid().world_size() - 1;
@@ -200,7 +203,10 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
       result.state.schedule = asked.schedule;
     }
   }
-  if (with_optimizer) engine.optimizer().set_num_updates(saved.num_updates);
+  if (with_optimizer) {
+    engine.optimizer().set_num_updates(saved.num_updates);
+    engine.loss_scaler().restore(saved.loss_scaler);
+  }
   if (!with_optimizer) result.state.num_updates = 0;
   if (speaker) {
     log::print_line(fmt::format(
