@@ -31,9 +31,10 @@ if(LLD_PROGRAM)
   add_link_options(-fuse-ld=lld)
 endif()
 
-add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-unused-parameter -ffp-contract=off -fpch-preprocess)
+# nvcc takes its own (cmake/cuda.cmake).
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-unused-parameter -ffp-contract=off -fpch-preprocess>")
 if(PENTATRON_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(PENTATRON_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined -g1 -fno-omit-frame-pointer)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -141,6 +142,26 @@ TEST(BaseTimer, MisuseIsRefused) {
   expect_error(ErrorKind::kInternal, "has level 0, not 1", [&] { timers.start("a", 1); });
   expect_error(ErrorKind::kInternal, "level 3", [&] { timers.start("b", 3); });
   expect_error(ErrorKind::kInternal, "level 3", [] { Timers bad(3); });
+}
+
+TEST(BaseTimer, ScopesTimeTheirBlockAtTheirLevel) {
+  Timers timers(1);
+  int barriers = 0;
+  int waits = 0;
+  timers.set_barrier([&] { ++barriers; });
+  timers.set_synchronize([&] { ++waits; });
+  for (int level = 0; level <= 2; ++level) {
+    constexpr std::array kNames{"a", "b", "c"};
+    const TimedScope scope(&timers, kNames.at(static_cast<std::size_t>(level)), level);
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  { const TimedScope none(nullptr, "d", 0); }
+  EXPECT_EQ(barriers, 1);  // of level 1 only
+  EXPECT_EQ(waits, 4);     // before and after what is on
+  EXPECT_EQ(timers.names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_GE(timers.elapsed_seconds("a"), 0.005);
+  EXPECT_GE(timers.elapsed_seconds("b"), 0.005);
+  EXPECT_EQ(timers.elapsed_seconds("c"), 0);
 }
 
 std::atomic<int> former_handler_calls{0};

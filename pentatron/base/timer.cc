@@ -27,7 +27,9 @@ void Timers::start(std::string_view name, int level) {
                   entry.level, level);
   PENTATRON_CHECK(!entry.running, kInternal, "timer {} was started twice", name);
   entry.running = true;
-  if (level <= max_level_) entry.interval.restart();
+  if (level > max_level_) return;
+  if (synchronize_) synchronize_();
+  entry.interval.restart();
 }
 
 void Timers::stop(std::string_view name) {
@@ -36,7 +38,9 @@ void Timers::stop(std::string_view name) {
                   "timer {} was stopped but not started", name);
   Entry& entry = found->second;
   entry.running = false;
-  if (entry.level <= max_level_) entry.sum_seconds += entry.interval.seconds();
+  if (entry.level > max_level_) return;
+  if (synchronize_) synchronize_();
+  entry.sum_seconds += entry.interval.seconds();
 }
 
 double Timers::elapsed_seconds(std::string_view name, bool reset) {

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-// Wall-clock timing on the steady clock; knows no device (a caller that times a device waits for it
-// first). Not shared between threads: each rank owns its timers.
+// Wall-clock timing on the steady clock; knows no device (set_synchronize waits for one). Not
+// shared between threads: each rank owns its timers.
 namespace pentatron {
 
 class Timer final {
@@ -30,6 +31,14 @@ class Timers final {
  public:
   explicit Timers(int max_level);
 
+  // Called before each reading of the clock, where the timed work runs beside the program (a GPU's
+  // stream).
+  void set_synchronize(std::function<void()> wait) { synchronize_ = std::move(wait); }
+  // Called before a TimedScope of level 1 begins, so that its time holds no waiting for others: all
+  // ranks must come by the same scopes.
+  void set_barrier(std::function<void()> barrier) { barrier_ = std::move(barrier); }
+
+  [[nodiscard]] bool on(int level) const { return level <= max_level_; }
   void start(std::string_view name, int level = 0);
   void stop(std::string_view name);
   // Seconds summed over finished and running intervals; 0 for a timer that is off or unknown. A
@@ -45,9 +54,33 @@ class Timers final {
     double sum_seconds = 0;
     Timer interval;
   };
+  friend class TimedScope;
   int max_level_;
+  std::function<void()> synchronize_;
+  std::function<void()> barrier_;
   std::map<std::string, Entry, std::less<>> entries_;
   std::vector<std::string> names_;
+};
+
+// Times the block that it stands in. Without timers, or with a level that is off, it does nothing
+// but compare; `name` then is not even looked at.
+class TimedScope final {
+ public:
+  TimedScope(Timers* timers, std::string_view name, int level)
+      : timers_(timers != nullptr && timers->on(level) ? timers : nullptr), name_(name) {
+    if (timers_ == nullptr) return;
+    if (level == 1 && timers_->barrier_) timers_->barrier_();
+    timers_->start(name_, level);
+  }
+  ~TimedScope() {
+    if (timers_ != nullptr) timers_->stop(name_);
+  }
+  TimedScope(const TimedScope&) = delete;
+  TimedScope& operator=(const TimedScope&) = delete;
+
+ private:
+  Timers* timers_;
+  std::string_view name_;
 };
 
 }  // namespace pentatron

@@ -18,7 +18,7 @@
 #include "pentatron/training/data.h"
 #include "pentatron/training/engine.h"
 #include "pentatron/training/log_format.h"
-#include "pentatron/training/metrics.h"
+#include "pentatron/training/reporter.h"
 
 namespace pentatron::training {
 namespace {
@@ -41,56 +41,39 @@ class Trainer {
   bool agree(bool mine) {
     return comm::all_reduce_value(context_->world(), mine ? 1.0 : 0.0, comm::ReduceOp::kMax) > 0;
   }
-  [[nodiscard]] double flops_of_step() const;
   template <typename... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) {
-    if (speaker_) log::print_line(fmt::format(format, std::forward<Args>(args)...));
+    reporter_.say(format, std::forward<Args>(args)...);
   }
 
   config::RunConfig config_;
   comm::Backend& backend_;
   const TrainerHooks& hooks_;
   Timer since_start_;
-  bool speaker_ = false;
+  Reporter reporter_;
   std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
   std::unique_ptr<comm::ParallelContext> context_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<BatchStream> train_stream_;
   std::unique_ptr<optimizer::LearningRateSchedule> schedule_;
-  std::unique_ptr<MetricsFile> metrics_;
   TrainState state_;
   std::int64_t loaded_iteration_ = -1;
   std::int64_t saved_iteration_ = -1;
   TrainerReport report_;
-
-  // Since the last log line that reset them.
-  struct Window {
-    double loss_sum = 0;
-    std::int64_t good = 0;
-    std::int64_t all = 0;
-    std::int64_t skipped = 0;
-    std::int64_t nan = 0;
-    double tokens = 0;
-    double excluded_seconds =
-        0;  // evaluations and saves, which Megatron's interval timer leaves out
-    Timer timer;
-    [[nodiscard]] double seconds() const { return timer.seconds() - excluded_seconds; }
-  };
-  Window window_;
   std::int64_t first_iteration_ = 0;
-  bool final_ =
-      false;  // the evaluations after training: written anew when a finished run starts again
-  double last_grad_norm_ = 0;
+  bool final_ = false;  // the evaluations after training
 };
 
 Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const TrainerHooks& hooks)
-    : config_(config), backend_(backend), hooks_(hooks) {
+    : config_(config),
+      backend_(backend),
+      hooks_(hooks),
+      reporter_(config_, backend.rank(), backend.world_size()) {
   config_.parallel.rank = backend.rank();
   // A length in samples is one in whole iterations.
   config::TrainingConfig& t = config_.training;
   if (t.train_samples > 0) t.train_iters = t.train_samples / t.global_batch_size;
-  speaker_ = backend.rank() == backend.world_size() - 1;
 }
 
 void Trainer::build() {
@@ -147,53 +130,13 @@ void Trainer::load() {
   if (result.loaded) loaded_iteration_ = state_.iteration;
   if (config_.checkpoint.load == config_.checkpoint.save) saved_iteration_ = loaded_iteration_;
   first_iteration_ = state_.iteration + 1;
-  if (speaker_)
-    metrics_ = std::make_unique<MetricsFile>(config_.training.metrics_file, state_.iteration);
-}
-
-double Trainer::flops_of_step() const {
-  const config::ModelConfig& m = config_.model;
-  const auto batch = static_cast<double>(config_.training.global_batch_size);
-  const auto length = static_cast<double>(m.seq_length);
-  return model_flops({.tokens = batch * length,
-                      .sum_squared_lengths = batch * length * length,
-                      .num_layers = m.num_layers,
-                      .hidden = m.hidden_size,
-                      .ffn_hidden = m.ffn_hidden_size,
-                      .query_projection = m.num_attention_heads * m.kv_channels,
-                      .kv_projection = m.num_query_groups * m.kv_channels,
-                      .padded_vocab = m.padded_vocab_size,
-                      .swiglu = m.swiglu});
+  reporter_.open(state_.iteration);
 }
 
 void Trainer::log_iteration(bool reset) {
-  const double seconds =
-      window_.seconds() / static_cast<double>(std::max<std::int64_t>(1, window_.all));
-  IterationLine line;
-  line.timestamp = current_timestamp();
-  line.iteration = state_.iteration;
-  line.train_iters = config_.training.train_iters;
-  line.consumed_samples = state_.consumed_train_samples;
-  line.milliseconds_per_iteration = seconds * 1e3;
-  if (config_.training.log_throughput) {
-    line.tflops_per_gpu =
-        flops_of_step() / (seconds * 1e12 * static_cast<double>(backend_.world_size()));
-  }
-  line.learning_rate = schedule_->lr(state_.consumed_train_samples);
-  line.global_batch_size = config_.training.global_batch_size;
-  if (window_.good > 0) line.lm_loss = window_.loss_sum / static_cast<double>(window_.good);
-  line.grad_norm = last_grad_norm_;
-  if (config_.training.log_params_norm) line.params_norm = engine_->optimizer().parameter_norm();
-  line.skipped_iterations = window_.skipped;
-  line.nan_iterations = window_.nan;
-  if (speaker_) {
-    log::print_line(format_iteration_line(line));
-    const std::int64_t left = config_.training.train_iters - state_.iteration;
-    log::info("{:.0f} tokens/s, {} of {} iterations, about {} left",
-              window_.tokens / std::max(1e-9, window_.seconds()), state_.iteration,
-              config_.training.train_iters, format_duration(seconds * static_cast<double>(left)));
-  }
-  if (reset) window_ = Window{};
+  std::optional<double> params_norm;
+  if (config_.training.log_params_norm) params_norm = engine_->optimizer().parameter_norm();
+  reporter_.log_line(state_, schedule_->lr(state_.consumed_train_samples), params_norm, reset);
 }
 
 void Trainer::run_iteration() {
@@ -216,31 +159,15 @@ void Trainer::run_iteration() {
       std::isfinite(result.loss) ? result.grad_norm : result.loss,
       state_.consumed_train_samples - config_.training.global_batch_size,
       state_.consumed_train_samples - 1);
-  ++window_.all;
-  if (result.skipped) {
-    ++window_.skipped;
-  } else {
-    ++window_.good;
-    window_.loss_sum += result.loss;
-  }
-  if (!result.finite) ++window_.nan;
-  const double tokens =
-      static_cast<double>(config_.training.global_batch_size * config_.model.seq_length);
-  window_.tokens += tokens;
-  last_grad_norm_ = result.grad_norm;
   report_.last_loss = result.loss;
-  if (metrics_) {
-    const double seconds = timer.seconds();
-    metrics_->write("train", state_.iteration,
-                    {{"consumed_samples", static_cast<double>(state_.consumed_train_samples)},
-                     {"lm_loss", result.loss},
-                     {"grad_norm", result.grad_norm},
-                     {"learning_rate", lr},
-                     {"weight_decay", weight_decay},
-                     {"valid_tokens", result.num_valid_tokens},
-                     {"seconds", seconds},
-                     {"tokens_per_second", tokens / std::max(1e-9, seconds)}});
-  }
+  reporter_.step(state_, {.loss = result.loss,
+                          .grad_norm = result.grad_norm,
+                          .num_valid_tokens = result.num_valid_tokens,
+                          .finite = result.finite,
+                          .skipped = result.skipped,
+                          .learning_rate = lr,
+                          .weight_decay = weight_decay,
+                          .seconds = timer.seconds()});
 }
 
 void Trainer::evaluate(const std::string& where, const char* kind, datasets::DataSplit split) {
@@ -262,21 +189,16 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
     state_.consumed_valid_samples +=
         config_.training.eval_iters * config_.training.global_batch_size;
   }
-  const double loss = count > 0 ? loss_sum / count : std::nan("");
-  if (speaker_) {
-    log::print_line(format_evaluation_block(where, loss));
-    MetricsFile::Values values{{"lm_loss", loss}, {"valid_tokens", count}};
-    if (final_) values.emplace_back("final", 1.0);
-    metrics_->write(kind, state_.iteration, values);
-  }
-  window_.excluded_seconds += pause.seconds();
+  reporter_.evaluation(state_, where, kind, count > 0 ? loss_sum / count : std::nan(""), count,
+                       final_);
+  reporter_.exclude(pause.seconds());
 }
 
 void Trainer::save() {
   if (config_.checkpoint.save.empty() || saved_iteration_ == state_.iteration) return;
   const Timer pause;
   save_engine(*engine_, state_, loaded_iteration_);
-  window_.excluded_seconds += pause.seconds();
+  reporter_.exclude(pause.seconds());
   saved_iteration_ = state_.iteration;
 }
 
@@ -314,7 +236,7 @@ void Trainer::train() {
   train_stream_ = std::make_unique<BatchStream>(
       *data_->part(datasets::DataSplit::kTrain), config_, context_->group({"dp", "cp"}).rank(),
       state_.consumed_train_samples, engine_->policy(), BatchStream::AtEnd::kError);
-  window_ = Window{};
+  reporter_.begin_training();
   while (state_.iteration < t.train_iters) {
     run_iteration();
     const bool at_interval = state_.iteration % t.log_interval == 0;

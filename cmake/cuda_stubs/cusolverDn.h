@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tensor library's CUDA headers name of cuSOLVER; used where the toolkit comes without it.
+#pragma once
+typedef struct cusolverDnContext* cusolverDnHandle_t;
