@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # make build       the program: build/release/bin/pentatron
+# make cuda        the program with its CUDA half, fetching a compiler where there is none
 # make test        builds and runs the default CPU tests
 # make test-all    the slow ones: parity sweep, reference tests, fuzzers
 # make quickstart  from nothing to a trained GPT that talks
 # make checks      format, layers, sizes, licence lines, tidy
-.PHONY: help packages deps configure build test test-all quickstart checks clean
+.PHONY: help packages deps configure build cuda test test-all quickstart checks clean
 PRESET ?= release
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
 CTEST_ARGS ?=
 
 help:
-	@sed -n '2,7p' Makefile | sed 's/^# //'
+	@sed -n '2,8p' Makefile | sed 's/^# //'
 
 packages:
 	@tools/setup/install_packages.sh
@@ -24,6 +25,11 @@ configure: deps
 
 build: configure
 	@cmake --build $(BUILD) --target pentatron_program -j $(JOBS)
+
+cuda: deps
+	@tools/setup/fetch_cuda.sh
+	@mkdir -p build && { cmake --preset $(PRESET) -DPENTATRON_CUDA=ON >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+	@cmake --build $(BUILD) --target pentatron_program pentatron_cuda -j $(JOBS)
 
 test: configure
 	@cmake --build $(BUILD) -j $(JOBS)

@@ -56,7 +56,7 @@ endif()
 
 if(PENTATRON_WITH_CUDA)
   set(CMAKE_CUDA_COMPILER "${PENTATRON_NVCC}")
-  set(CMAKE_CUDA_ARCHITECTURES 90a)
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
   enable_language(CUDA)
   # CMake 3.25 knows no C++20 for nvcc.
@@ -100,7 +100,7 @@ function(pentatron_finish_cuda)
       "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--fmad=true -lineinfo -Xcompiler=-Wall,-Wno-unused-function -diag-suppress=177>")
     target_sources(pentatron_cuda PRIVATE $<TARGET_OBJECTS:pentatron_kernels>)
   endif()
-  set_target_properties(pentatron_cuda PROPERTIES LINKER_LANGUAGE CXX BUILD_RPATH_USE_ORIGIN ON)
+  set_target_properties(pentatron_cuda PROPERTIES LINKER_LANGUAGE CXX)
   # Nothing of libtorch_cuda is named by our code, so it must be forced in. Libraries that the toolkit lacks are found at run time: torch_cuda
   # brings them.
   target_link_libraries(pentatron_cuda PRIVATE pentatron "-Wl,--push-state,--no-as-needed" torch::torch_cuda torch::c10_cuda

@@ -6,9 +6,12 @@
 #include <type_traits>
 #include <vector>
 
+#include "pentatron/ops/cpu_ops.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/ops/row_math.h"
+#include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/parallel.h"
+#include "pentatron/tensor/precision.h"
 
 namespace pentatron::ops {
 namespace {
@@ -107,19 +110,23 @@ void over_slices(const Tensor& param, const Tensor& grad, F body) {
   });
 }
 
+// Whether the step is to change nothing.
+bool skipped(const AdamScalars& scalars) { return scalar_or(scalars.skip, 0.0) != 0.0; }
+
 template <typename C>
 void adamw_of(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
               const Tensor& exp_avg_sq, const AdamScalars& scalars, const AdamOptions& options) {
   const double step = scalars.step.item<double>();
   PENTATRON_CHECK(step >= 1.0, kInternal, "adamw: the first step is 1, got {}", step);
-  const AdamConstants<C> k{.lr = static_cast<C>(scalars.lr.item<double>()),
-                           .beta1 = static_cast<C>(options.beta1),
-                           .beta2 = static_cast<C>(options.beta2),
-                           .eps = static_cast<C>(options.eps),
-                           .weight_decay = static_cast<C>(options.weight_decay),
-                           .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0)),
-                           .correction1 = static_cast<C>(1.0 - std::pow(options.beta1, step)),
-                           .correction2 = static_cast<C>(1.0 - std::pow(options.beta2, step))};
+  const AdamConstants<C> k{
+      .lr = static_cast<C>(scalars.lr.item<double>()),
+      .beta1 = static_cast<C>(options.beta1),
+      .beta2 = static_cast<C>(options.beta2),
+      .eps = static_cast<C>(options.eps),
+      .weight_decay = static_cast<C>(options.weight_decay * scalar_or(scalars.weight_decay, 1.0)),
+      .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0)),
+      .correction1 = static_cast<C>(1.0 - std::pow(options.beta1, step)),
+      .correction2 = static_cast<C>(1.0 - std::pow(options.beta2, step))};
   C* p = param.data_ptr<C>();
   C* m = exp_avg.data_ptr<C>();
   C* v = exp_avg_sq.data_ptr<C>();
@@ -131,10 +138,11 @@ void adamw_of(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
 template <typename C>
 void sgd_of(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
             const AdamScalars& scalars, double momentum, double weight_decay) {
-  const SgdConstants<C> k{.lr = static_cast<C>(scalars.lr.item<double>()),
-                          .momentum = static_cast<C>(momentum),
-                          .weight_decay = static_cast<C>(weight_decay),
-                          .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0))};
+  const SgdConstants<C> k{
+      .lr = static_cast<C>(scalars.lr.item<double>()),
+      .momentum = static_cast<C>(momentum),
+      .weight_decay = static_cast<C>(weight_decay * scalar_or(scalars.weight_decay, 1.0)),
+      .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0))};
   C* p = param.data_ptr<C>();
   C* m = momentum == 0.0 ? nullptr : momentum_buffer.data_ptr<C>();
   over_slices<C>(param, grad, [&](const C* g, std::int64_t at, std::int64_t n) {
@@ -169,6 +177,27 @@ double blocked_squares(const Tensor& t) {
 
 }  // namespace
 
+void cpu::adamw_step(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
+                     const Tensor& exp_avg_sq, const AdamScalars& scalars,
+                     const AdamOptions& options) {
+  if (skipped(scalars)) return;
+  if (is_fp64(param)) {
+    adamw_of<double>(param, grad, exp_avg, exp_avg_sq, scalars, options);
+  } else {
+    adamw_of<float>(param, grad, exp_avg, exp_avg_sq, scalars, options);
+  }
+}
+
+void cpu::sgd_step(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
+                   const AdamScalars& scalars, double momentum, double weight_decay) {
+  if (skipped(scalars)) return;
+  if (is_fp64(param)) {
+    sgd_of<double>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
+  } else {
+    sgd_of<float>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
+  }
+}
+
 void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
                 const AdamScalars& scalars, const AdamOptions& options) {
   check_flat(param, param, "parameter");
@@ -176,11 +205,7 @@ void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg
   check_flat(exp_avg, param, "first moment");
   check_flat(exp_avg_sq, param, "second moment");
   if (param.numel() == 0) return;
-  if (is_fp64(param)) {
-    adamw_of<double>(param, grad, exp_avg, exp_avg_sq, scalars, options);
-  } else {
-    adamw_of<float>(param, grad, exp_avg, exp_avg_sq, scalars, options);
-  }
+  op_table(param.device()).adamw_step(param, grad, exp_avg, exp_avg_sq, scalars, options);
 }
 
 void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const AdamScalars& scalars,
@@ -189,17 +214,15 @@ void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const Ad
   check_flat(grad, param, "gradient");
   if (momentum != 0.0) check_flat(momentum_buffer, param, "momentum buffer");
   if (param.numel() == 0) return;
-  if (is_fp64(param)) {
-    sgd_of<double>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
-  } else {
-    sgd_of<float>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
-  }
+  op_table(param.device()).sgd_step(param, grad, momentum_buffer, scalars, momentum, weight_decay);
 }
 
-double sum_of_squares(const Tensor& t) {
+Tensor sum_of_squares(const Tensor& t) {
   const Tensor flat = t.contiguous();
-  if (flat.scalar_type() == DType::Double) return blocked_squares<double>(flat);
-  return blocked_squares<float>(flat.to(DType::Float));
+  const double sum = flat.scalar_type() == DType::Double
+                         ? blocked_squares<double>(flat)
+                         : blocked_squares<float>(flat.to(DType::Float));
+  return tensor::scalar(sum, kAccumulationDType);
 }
 
 }  // namespace pentatron::ops

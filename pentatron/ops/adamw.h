@@ -8,15 +8,19 @@ namespace pentatron::ops {
 // What changes from step to step is read from device memory: fp64 scalars on the parameter's
 // device.
 struct AdamScalars {
-  Tensor lr;          // learning rate of this step
-  Tensor step;        // 1 for the first step
-  Tensor grad_scale;  // multiplies the gradient (clip factor / loss scale); undefined: 1
+  Tensor lr;                 // learning rate of this step
+  Tensor step;               // 1 for the first step
+  Tensor grad_scale = {};    // multiplies the gradient (clip factor / loss scale); undefined: 1
+  Tensor weight_decay = {};  // multiplies the options' weight decay; undefined: 1
+  // Not 0: the call changes nothing, whatever the other scalars hold (a step whose gradients are
+  // not finite, decided without the host). Undefined: 0.
+  Tensor skip = {};
 };
 struct AdamOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 0.0;  // decoupled: p -= lr * wd * p
+  double weight_decay = 0.0;  // decoupled: p -= lr * wd * p, wd times AdamScalars::weight_decay
 };
 
 // AdamW on flat contiguous slices, element by element (the result does not depend on how a tensor
@@ -32,7 +36,7 @@ void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg
 void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const AdamScalars& scalars,
               double momentum, double weight_decay);
 
-// Sum of squares in fp64, blocked in a fixed order.
-[[nodiscard]] double sum_of_squares(const Tensor& t);
+// Sum of squares, blocked in a fixed order: an fp64 scalar on t's device.
+[[nodiscard]] Tensor sum_of_squares(const Tensor& t);
 
 }  // namespace pentatron::ops

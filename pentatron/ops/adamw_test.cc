@@ -106,17 +106,67 @@ TEST(Optimizer, RefusesSlicesThatDoNotMatch) {
   EXPECT_THROW(sgd_step(s.param, grad, Tensor(), scalars(1, 1, 1), 0.9, 0.0), Error);
 }
 
+// A device flag decides, so that the host need not know: even bad scalars then do no harm.
+TEST(Optimizer, SkipFlagLeavesEverythingUntouched) {
+  State s = make_state(100, DType::Float);
+  const Tensor grad = normal({100}, 2, DType::Float);
+  AdamScalars now = scalars(0.1, 1, 1);
+  adamw_step(s.param, grad, s.m, s.v, now, kOptions);
+  const State before{s.param.clone(), s.m.clone(), s.v.clone()};
+  const Tensor bad = tensor::full({100}, std::nan(""), DType::Float);
+  now = scalars(std::nan(""), 0, std::nan(""));
+  now.skip = tensor::scalar(1, DType::Double);
+  adamw_step(s.param, bad, s.m, s.v, now, kOptions);
+  sgd_step(s.param, bad, s.m, now, 0.9, 0.1);
+  EXPECT_TRUE(bit_equal(s.param, before.param));
+  EXPECT_TRUE(bit_equal(s.m, before.m));
+  EXPECT_TRUE(bit_equal(s.v, before.v));
+  now = scalars(0.1, 2, 1);
+  now.skip = tensor::scalar(0, DType::Double);
+  adamw_step(s.param, grad, s.m, s.v, now, kOptions);
+  EXPECT_FALSE(bit_equal(s.param, before.param));
+}
+
+TEST(Optimizer, WeightDecayOfTheStepMultipliesThatOfTheOptions) {
+  for (const bool adam : {true, false}) {
+    State a = make_state(50, DType::Float);
+    State b = make_state(50, DType::Float);
+    const Tensor grad = normal({50}, 2, DType::Float);
+    AdamScalars now = scalars(0.1, 1, 1);
+    AdamOptions options = kOptions;
+    const auto step = [&](State& s) {
+      if (adam) {
+        adamw_step(s.param, grad, s.m, s.v, now, options);
+      } else {
+        sgd_step(s.param, grad, s.m, now, 0.9, options.weight_decay);
+      }
+    };
+    options.weight_decay = 0.25;
+    step(a);
+    options.weight_decay = 0.5;
+    now.weight_decay = tensor::scalar(0.5, DType::Double);
+    step(b);
+    EXPECT_TRUE(bit_equal(a.param, b.param));
+    now.weight_decay = tensor::scalar(0.75, DType::Double);
+    step(b);
+    options.weight_decay = 0.5;
+    now.weight_decay = Tensor();
+    step(a);
+    EXPECT_FALSE(bit_equal(a.param, b.param));
+  }
+}
+
 TEST(SumOfSquares, IsExactAndIndependentOfThreads) {
   const Tensor x = normal({100003}, 1, DType::Float);
   const double expected = x.to(DType::Double).pow(2).sum().item<double>();
   tensor::set_num_threads(1);
-  const double one = sum_of_squares(x);
+  const double one = sum_of_squares(x).item<double>();
   tensor::set_num_threads(3);
-  EXPECT_EQ(sum_of_squares(x), one);
+  EXPECT_EQ(sum_of_squares(x).item<double>(), one);
   tensor::set_num_threads(1);
   EXPECT_NEAR(one, expected, 1e-12 * expected);
-  EXPECT_EQ(sum_of_squares(tensor::zeros({0}, DType::Double)), 0.0);
-  EXPECT_EQ(sum_of_squares(tensor::full({5}, 2.0, DType::BFloat16)), 20.0);
+  EXPECT_EQ(sum_of_squares(tensor::zeros({0}, DType::Double)).item<double>(), 0.0);
+  EXPECT_EQ(sum_of_squares(tensor::full({5}, 2.0, DType::BFloat16)).item<double>(), 20.0);
 }
 
 }  // namespace

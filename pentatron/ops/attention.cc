@@ -1,69 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/ops/attention.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/ops/attention_kernel.h"
 #include "pentatron/ops/backward.h"
-#include "pentatron/ops/dispatch.h"
+#include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/saved.h"
 
 namespace pentatron::ops {
 namespace {
 
-// In the computing dtype, channels side by side; strides of tokens and heads may be any (a part of
-// a fused qkv is not copied).
-Tensor prepared(const Tensor& x_tnd, DType computed) {
-  const Tensor x = x_tnd.to(computed);
-  const bool rows_apart = x.size(0) <= 1 || x.stride(0) >= x.size(2);  // not so after expand()
-  return rows_apart && (x.size(2) <= 1 || x.stride(2) == 1) ? x : x.contiguous();
-}
-
-struct ForwardResult {
-  Tensor out_tnd;  // in q's dtype
-  Tensor lse_nt;   // in the computing dtype
-};
-
-ForwardResult run_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
-                          const Tensor& v_tgd) {
+AttentionOutput run_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                            const Tensor& v_tgd) {
   const tensor::NoGrad no_grad;
-  const DType computed = compute_dtype(q_tnd.scalar_type(), plan.options.statistics);
-  Tensor out = tensor::empty(q_tnd.sizes(), computed);
-  Tensor lse = tensor::empty({q_tnd.size(1), q_tnd.size(0)}, computed);
-  attention_forward(plan, prepared(q_tnd, computed), prepared(k_tgd, computed),
-                    prepared(v_tgd, computed), out, lse);
-  return {.out_tnd = out.to(q_tnd.scalar_type()), .lse_nt = lse};
+  return op_table(q_tnd.device()).attention_forward(plan, q_tnd, k_tgd, v_tgd);
 }
 
 class AttentionBackward final : public Backward {
  public:
   AttentionBackward(AttentionPlan plan, const Tensor& q_tnd, const Tensor& k_tgd,
-                    const Tensor& v_tgd, const ForwardResult& result)
+                    const Tensor& v_tgd, const AttentionOutput& output)
       : plan_(std::move(plan)),
         q_(q_tnd),
         k_(k_tgd),
         v_(v_tgd),
-        out_(result.out_tnd),
-        lse_(result.lse_nt) {}
+        out_(output.out_tnd),
+        lse_(output.lse_nt) {
+    for (const Tensor& t : output.library) library_.emplace_back(t);
+  }
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     if (!output_grads[0].defined()) return {Tensor(), Tensor(), Tensor()};
-    const Tensor lse = lse_.get();
-    const DType computed = lse.scalar_type(), dtype = q_.get().scalar_type();
-    const Tensor q = prepared(q_.get(), computed), k = prepared(k_.get(), computed);
-    const Tensor v = prepared(v_.get(), computed);
-    Tensor dq = tensor::zeros(q.sizes(), computed);
-    Tensor dk = tensor::zeros(k.sizes(), computed);
-    Tensor dv = tensor::zeros(v.sizes(), computed);
-    attention_backward(plan_, q, k, v, prepared(out_.get(), computed), lse,
-                       prepared(output_grads[0], computed), dq, dk, dv);
-    return {dq.to(dtype), dk.to(dtype), dv.to(dtype)};
+    AttentionOutput output{.out_tnd = out_.get(), .lse_nt = lse_.get(), .library = {}};
+    for (const Saved& saved : library_) output.library.push_back(saved.get());
+    const AttentionGradients grads =
+        op_table(q_.get().device())
+            .attention_backward(plan_, q_.get(), k_.get(), v_.get(), output, output_grads[0]);
+    return {grads.dq_tnd, grads.dk_tgd, grads.dv_tgd};
   }
   void release() override {
     for (Saved* saved : {&q_, &k_, &v_, &out_, &lse_}) saved->release();
+    library_.clear();
     plan_ = {};
   }
   std::string_view name() const override { return "Attention"; }
@@ -75,6 +56,7 @@ class AttentionBackward final : public Backward {
   Saved v_;
   Saved out_;
   Saved lse_;
+  std::vector<Saved> library_;
 };
 
 void check_heads(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd) {
@@ -94,12 +76,26 @@ AttentionPlan make_plan(const Tensor& q_tnd, const Tensor& k_tgd, const BatchMet
                       meta.cu_seqlens.back() == num_tokens && k_tgd.size(0) == num_tokens,
                   kInternal, "attention: segments do not cover the {} tokens of q (k has {})",
                   num_tokens, k_tgd.size(0));
-  AttentionPlan plan{.segments = {}, .options = options, .sample_ids = {}, .token_index = {}};
+  AttentionPlan plan{.segments = {},
+                     .options = options,
+                     .sample_ids = {},
+                     .token_index = {},
+                     .cu_seqlens = meta.cu_seqlens_device,
+                     .max_seqlen = meta.max_seqlen};
   for (std::size_t i = 0; i + 1 < meta.cu_seqlens.size(); ++i) {
     const std::int64_t begin = meta.cu_seqlens[i], length = meta.cu_seqlens[i + 1] - begin;
     PENTATRON_CHECK(length >= 0, kInternal, "attention: segment {} has the length {}", i, length);
     plan.segments.push_back({begin, length, begin, length});
+    plan.max_seqlen = std::max(plan.max_seqlen, length);
   }
+  PENTATRON_CHECK(
+      q_tnd.is_cpu() ||
+          (plan.cu_seqlens.defined() && plan.cu_seqlens.scalar_type() == DType::Int &&
+           plan.cu_seqlens.is_contiguous() &&
+           plan.cu_seqlens.numel() == static_cast<std::int64_t>(meta.cu_seqlens.size()) &&
+           plan.cu_seqlens.device() == q_tnd.device()),
+      kInternal, "attention on {}: BatchMeta::cu_seqlens_device is {}", q_tnd.device().str(),
+      tensor::describe(plan.cu_seqlens));
   if (options.dropout.p > 0.0) {
     PENTATRON_CHECK(meta.host_sample_ids.size() == static_cast<std::size_t>(num_tokens) &&
                         meta.host_token_index.size() == static_cast<std::size_t>(num_tokens),
@@ -117,10 +113,10 @@ Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                  const BatchMeta& meta, const AttentionOptions& options) {
   check_heads(q_tnd, k_tgd, v_tgd);
   AttentionPlan plan = make_plan(q_tnd, k_tgd, meta, options);
-  ForwardResult result = run_forward(plan, q_tnd, k_tgd, v_tgd);
-  if (!needs_backward({q_tnd, k_tgd, v_tgd})) return result.out_tnd;
-  auto backward = std::make_unique<AttentionBackward>(std::move(plan), q_tnd, k_tgd, v_tgd, result);
-  return attach(std::move(result.out_tnd), {q_tnd, k_tgd, v_tgd}, std::move(backward));
+  AttentionOutput output = run_forward(plan, q_tnd, k_tgd, v_tgd);
+  if (!needs_backward({q_tnd, k_tgd, v_tgd})) return output.out_tnd;
+  auto backward = std::make_unique<AttentionBackward>(std::move(plan), q_tnd, k_tgd, v_tgd, output);
+  return attach(std::move(output.out_tnd), {q_tnd, k_tgd, v_tgd}, std::move(backward));
 }
 
 Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd, const Tensor& v_sgd,
@@ -130,8 +126,12 @@ Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd, const Tens
   PENTATRON_CHECK(q_len <= k_len && options.dropout.p == 0.0, kInternal,
                   "attention with cache: {} queries over {} keys, dropout {}", q_len, k_len,
                   options.dropout.p);
-  const AttentionPlan plan{
-      .segments = {{0, q_len, 0, k_len}}, .options = options, .sample_ids = {}, .token_index = {}};
+  const AttentionPlan plan{.segments = {{0, q_len, 0, k_len}},
+                           .options = options,
+                           .sample_ids = {},
+                           .token_index = {},
+                           .cu_seqlens = {},
+                           .max_seqlen = k_len};
   return run_forward(plan, q_tnd, k_sgd, v_sgd).out_tnd;
 }
 

@@ -307,8 +307,8 @@ void backward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k
 
 }  // namespace
 
-void attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
-                       const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt) {
+void blocked_attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                               const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt) {
   if (q_tnd.scalar_type() == DType::Double) {
     forward_of<double>(plan, q_tnd, k_tgd, v_tgd, out_tnd, lse_nt);
   } else {
@@ -316,10 +316,10 @@ void attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Ten
   }
 }
 
-void attention_backward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
-                        const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
-                        const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
-                        const Tensor& dv_tgd) {
+void blocked_attention_backward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                                const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
+                                const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
+                                const Tensor& dv_tgd) {
   if (q_tnd.scalar_type() == DType::Double) {
     backward_of<double>(plan, q_tnd, k_tgd, v_tgd, out_tnd, lse_nt, dout_tnd, dq_tnd, dk_tgd,
                         dv_tgd);

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
-#include "pentatron/ops/attention.h"
+#include "pentatron/ops/attention_plan.h"
 #include "pentatron/tensor/tensor.h"
 
 // Blocked attention on the CPU: softmax(scale q k^T + mask) v without the matrix of probabilities.
@@ -13,30 +10,14 @@
 // computes probabilities again from the log-sum-exp.
 namespace pentatron::ops {
 
-// Rows of queries that see rows of keys. Causal: query i sees the keys up to i + (k_len - q_len).
-struct AttentionSegment {
-  std::int64_t q_begin = 0;
-  std::int64_t q_len = 0;
-  std::int64_t k_begin = 0;
-  std::int64_t k_len = 0;
-};
-
-struct AttentionPlan {
-  std::vector<AttentionSegment> segments;
-  AttentionOptions options;
-  // For dropout only: [tokens] of the micro-batch.
-  std::vector<std::int64_t> sample_ids;
-  std::vector<std::int64_t> token_index;
-};
-
 // All tensors fp32 or all fp64, last dimension contiguous. out [t, n, d], lse [n, t].
-void attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
-                       const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt);
+void blocked_attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                               const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt);
 
 // Adds into dq, dk, dv, which come in as zeros.
-void attention_backward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
-                        const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
-                        const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
-                        const Tensor& dv_tgd);
+void blocked_attention_backward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                                const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
+                                const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
+                                const Tensor& dv_tgd);
 
 }  // namespace pentatron::ops

@@ -1,38 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/ops/embedding.h"
 
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
-#include "pentatron/ops/dispatch.h"
+#include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/tensor/parallel.h"
 #include "pentatron/tensor/saved.h"
 
 namespace pentatron::ops {
 namespace {
-
-// Adds dy rows to the table in the order of t; threads share channels, never rows, so the order
-// holds for each element.
-template <typename T, typename C>
-void scatter_rows(const Tensor& ids_t, const Tensor& dy_th, std::int64_t row_begin,
-                  std::int64_t rows, const Tensor& table_vh) {
-  const std::int64_t h = dy_th.size(1), num_tokens = ids_t.size(0);
-  const auto* ids = ids_t.const_data_ptr<std::int64_t>();
-  const T* dy = dy_th.const_data_ptr<T>();
-  C* table = table_vh.data_ptr<C>();
-  tensor::parallel_for(0, h, 256, [&](std::int64_t from, std::int64_t to) {
-    RowReader<T, C> read;
-    for (std::int64_t t = 0; t < num_tokens; ++t) {
-      const std::int64_t row = ids[t] - row_begin;
-      if (row < 0 || row >= rows) continue;
-      rows::add(read(dy + t * h + from, to - from), table + row * h + from, to - from);
-    }
-  });
-}
 
 class EmbeddingBackward final : public Backward {
  public:
@@ -42,67 +21,24 @@ class EmbeddingBackward final : public Backward {
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     const GradSlot slot = weight_->grad_slot();
-    const DType dtype = slot.buffer.scalar_type();
-    const bool direct =
-        slot.buffer.is_contiguous() && (dtype == DType::Float || dtype == DType::Double);
-    // A low-precision slot would lose small terms one by one: sum in fp32 and round once.
-    const Tensor table = direct ? slot.buffer : tensor::zeros(slot.buffer.sizes(), DType::Float);
-    if (!slot.accumulate) slot.buffer.zero_();
-    if (output_grads[0].defined()) {
-      const Tensor dy_th = output_grads[0].contiguous(), ids_t = ids_.get();
-      PENTATRON_CHECK(table.dim() == 2 && table.size(1) == dy_th.size(1) && table.size(0) >= rows_,
-                      kInternal, "embedding gradient: slot {} for {} rows of {}",
-                      tensor::describe(slot.buffer), rows_, tensor::describe(dy_th));
-      dispatch_float(dy_th.scalar_type(), table.scalar_type(), [&](auto storage, auto compute) {
-        using T = decltype(storage);
-        using C = decltype(compute);
-        if (compute_dtype(DType::Float, table.scalar_type()) == dtype_of<C>()) {
-          scatter_rows<T, C>(ids_t, dy_th, row_begin_, rows_, table);
-        } else {
-          // fp64 activations over an fp32 slot.
-          scatter_rows<float, float>(ids_t, dy_th.to(DType::Float), row_begin_, rows_, table);
-        }
-      });
-    }
-    if (!direct) slot.buffer.add_(table);
+    const Tensor ids_t = ids_.get();
+    const Tensor dy_th = output_grads[0].defined() ? output_grads[0].contiguous() : Tensor();
+    PENTATRON_CHECK(slot.buffer.dim() == 2 && slot.buffer.size(0) >= rows_ &&
+                        (!dy_th.defined() || slot.buffer.size(1) == dy_th.size(1)),
+                    kInternal, "embedding gradient: slot {} for {} rows of {}",
+                    tensor::describe(slot.buffer), rows_, tensor::describe(dy_th));
+    op_table(ids_t.device()).embedding_backward(ids_t, dy_th, row_begin_, rows_, slot);
     return {};
   }
   void release() override { ids_.release(); }
   std::string_view name() const override { return "Embedding"; }
 
  private:
-  template <typename C>
-  static DType dtype_of() {
-    return std::is_same_v<C, double> ? DType::Double : DType::Float;
-  }
-
   Saved ids_;
   WeightRef* weight_;
   std::int64_t row_begin_;
   std::int64_t rows_;
 };
-
-Tensor gather_rows(const Tensor& ids_t, const Tensor& table_vh, std::int64_t row_begin,
-                   std::int64_t rows) {
-  const std::int64_t h = table_vh.size(1);
-  Tensor out = tensor::empty({ids_t.size(0), h}, table_vh.scalar_type());
-  const auto* ids = ids_t.const_data_ptr<std::int64_t>();
-  const auto row_bytes = static_cast<std::size_t>(h * tensor::item_bytes(out.scalar_type()));
-  const auto* table = static_cast<const char*>(table_vh.const_data_ptr());
-  auto* y = static_cast<char*>(out.data_ptr());
-  tensor::parallel_for(0, ids_t.size(0), row_grain(h), [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t t = from; t < to; ++t) {
-      const std::int64_t row = ids[t] - row_begin;
-      char* place = y + static_cast<std::size_t>(t) * row_bytes;
-      if (row < 0 || row >= rows) {
-        std::memset(place, 0, row_bytes);
-      } else {
-        std::memcpy(place, table + static_cast<std::size_t>(row) * row_bytes, row_bytes);
-      }
-    }
-  });
-  return out;
-}
 
 }  // namespace
 
@@ -117,7 +53,7 @@ Tensor embedding(const Tensor& ids_t, WeightRef& weight_vh, std::int64_t row_beg
                         rows <= table.size(0),
                     kInternal, "embedding: ids {} in {} rows of the table {}",
                     tensor::describe(ids_t), rows, tensor::describe(table));
-    out_th = gather_rows(ids_t, table, row_begin, rows);
+    out_th = op_table(ids_t.device()).embedding_forward(ids_t, table, row_begin, rows);
   }
   if (!needs_backward({}, weight_vh.trainable())) return out_th;
   return attach(std::move(out_th), {},

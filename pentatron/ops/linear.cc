@@ -6,26 +6,20 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
+#include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/saved.h"
 
 namespace pentatron::ops {
 namespace {
 
-// Column sums go to the bias' slot in its own dtype; zero rows give zeros.
 void write_bias_grad(WeightRef& bias_o, const Tensor& dy_to) {
   if (!bias_o.trainable()) return;
   const GradSlot slot = bias_o.grad_slot();
   PENTATRON_CHECK(slot.buffer.dim() == 1 && slot.buffer.size(0) == dy_to.size(1), kInternal,
                   "bias gradient: slot {} for an output gradient {}", tensor::describe(slot.buffer),
                   tensor::describe(dy_to));
-  const DType wide = slot.buffer.scalar_type() == DType::Double ? DType::Double : DType::Float;
-  const Tensor sum = dy_to.sum(IntList{0}, /*keepdim=*/false, wide);
-  if (slot.accumulate) {
-    slot.buffer.add_(sum);
-  } else {
-    slot.buffer.copy_(sum);
-  }
+  op_table(dy_to.device()).column_sums(dy_to.contiguous(), slot);
 }
 
 void write_weight_grad(WeightRef& weight_oi, const Tensor& dy_to, const Tensor& x_ti) {
@@ -42,13 +36,14 @@ class LinearBackward final : public Backward {
         x_(weight_oi.trainable() ? Saved(x_ti) : Saved()),
         needs_dx_(x_ti.requires_grad()),
         dtype_(x_ti.scalar_type()),
+        device_(x_ti.device()),
         output_shape_(std::move(output_shape)),
         options_(options) {}
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     // No gradient at all is a gradient of zeros: first writes must still happen.
     const Tensor dy_to = output_grads[0].defined() ? output_grads[0].contiguous()
-                                                   : tensor::zeros(output_shape_, dtype_);
+                                                   : tensor::zeros(output_shape_, dtype_, device_);
     Tensor dx_ti;
     if (needs_dx_) dx_ti = tensor::matmul(dy_to, weight_->backward_weight());
     queue_weight_grads(dy_to);
@@ -77,6 +72,7 @@ class LinearBackward final : public Backward {
   Saved x_;
   bool needs_dx_;
   DType dtype_;
+  Device device_;
   Shape output_shape_;
   LinearOptions options_;
 };

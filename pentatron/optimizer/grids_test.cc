@@ -176,8 +176,10 @@ TEST(Grids, TwoBuffersOfOneModelReduceOverTheirOwnAxes) {
           }
         }
         for (Grid* grid : {&dense, &expert}) grid->reducer.finish_step();
-        const double norm =
-            std::sqrt(dense.optimizer.gradient_squares() + expert.optimizer.gradient_squares());
+        const double norm = dense.optimizer.gradient_squares()
+                                .add(expert.optimizer.gradient_squares())
+                                .sqrt()
+                                .item<double>();
         EXPECT_NEAR(norm, reference.norm, 1e-12 * norm);
         for (Grid* grid : {&dense, &expert}) {
           EXPECT_EQ(grid->optimizer.step(0.01, 0.1, norm).grad_norm, norm);

@@ -78,10 +78,9 @@ struct Optimizer::State {
   Tensor exp_avg{};
   Tensor exp_avg_sq{};
   std::vector<Piece> pieces{};
-  std::int64_t num_updates = 0;
-  Tensor lr{};
-  Tensor step{};
-  Tensor grad_scale{};
+  Device device{"cpu"};
+  Tensor num_updates{};  // fp64 scalar on the device: a skipped step does not count
+  Tensor max_norm{};     // --clip-grad
 
   void allocate() {
     PENTATRON_CHECK(config.optimizer == "adam" || config.optimizer == "sgd", kConfig,
@@ -102,7 +101,7 @@ struct Optimizer::State {
     const std::vector<Range> ranges = own_ranges();
     std::int64_t length = 0;
     for (const Range& range : ranges) length += range.second - range.first;
-    const Device device = buffer.grads().device();
+    device = buffer.grads().device();
     if (own_main) main = tensor::zeros({length}, policy.main_parameter, device);
     if (adam || config.sgd_momentum != 0) exp_avg = tensor::zeros({length}, policy.state, device);
     if (adam) exp_avg_sq = tensor::zeros({length}, policy.state, device);
@@ -111,9 +110,8 @@ struct Optimizer::State {
       add_pieces(range, begin);
       begin += range.second - range.first;
     }
-    lr = tensor::scalar(0, kAccumulationDType, device);
-    step = tensor::scalar(0, kAccumulationDType, device);
-    grad_scale = tensor::scalar(1, kAccumulationDType, device);
+    num_updates = device_scalar(0);
+    max_norm = device_scalar(config.clip_grad);
     // Sharded: every rank has another share. Otherwise only the model is cut.
     const std::vector<std::string> axes = model_axes(context.grid(), buffer.reduction_axes());
     if (sharded) {
@@ -121,6 +119,10 @@ struct Optimizer::State {
     } else if (!axes.empty()) {
       norm_group = &context.group(axes);
     }
+  }
+
+  [[nodiscard]] Tensor device_scalar(double value) const {
+    return tensor::scalar(value, kAccumulationDType, device);
   }
 
   [[nodiscard]] std::vector<Range> own_ranges() const {
@@ -164,34 +166,35 @@ struct Optimizer::State {
     }
   }
 
-  // Global sum of squares over pieces that count, in fp64, summed in the order of the buffer and
-  // then over the group in the backend's fixed order.
-  double global_squares(Tensor Piece::*values, bool frozen_too) {
-    double sum = 0;
+  // Sum of `of` (a scalar of a piece's values) over pieces that count, in fp64, in the order of the
+  // buffer and then over the group in the backend's fixed order.
+  template <typename Of>
+  Tensor global_sum(Tensor Piece::*values, bool frozen_too, const Of& of) {
+    Tensor sum = device_scalar(0);
     for (const Piece& piece : pieces) {
-      if (piece.part->replica == 0 || faults.count_replicas) {
-        sum += ops::sum_of_squares(piece.*values);
-      }
+      if (piece.part->replica == 0 || faults.count_replicas) sum.add_(of(piece.*values));
     }
     if (frozen_too && (!sharded || dp.rank() == 0)) {
       for_each_frozen_part([&](const nn::ShardPart& part, const Tensor& values_n) {
-        if (part.replica == 0) sum += ops::sum_of_squares(values_n);
+        if (part.replica == 0) sum.add_(of(values_n));
       });
     }
-    return norm_group == nullptr ? sum : comm::all_reduce_value(*norm_group, sum);
+    if (norm_group != nullptr) comm::all_reduce(*norm_group, sum);
+    return sum;
+  }
+  Tensor global_squares(Tensor Piece::*values, bool frozen_too) {
+    return global_sum(values, frozen_too, [](const Tensor& t) { return ops::sum_of_squares(t); });
   }
 
-  [[nodiscard]] double clip_factor(double norm) const {
-    if (config.clip_grad <= 0) return 1.0;
-    const double factor =
-        config.clip_grad / ((faults.clip_wrong ? norm * norm : norm) + kClipEpsilon);
-    return std::min(factor, 1.0);
+  [[nodiscard]] Tensor clip_factor(const Tensor& norm) const {
+    if (config.clip_grad <= 0) return device_scalar(1);
+    const Tensor measured = faults.clip_wrong ? norm.square() : norm;
+    return max_norm.div(measured.add(kClipEpsilon)).clamp_max_(1.0);
   }
 
-  void update(double weight_decay) {
-    const ops::AdamScalars scalars{lr, step, grad_scale};
+  void update(const ops::AdamScalars& scalars) {
     for (Piece& piece : pieces) {
-      const double decay = piece.part->decay || faults.decay_on_bias ? weight_decay : 0.0;
+      const double decay = piece.part->decay || faults.decay_on_bias ? 1.0 : 0.0;
       if (adam) {
         ops::adamw_step(piece.main, piece.grad, piece.exp_avg, piece.exp_avg_sq, scalars,
                         {config.adam_beta1, config.adam_beta2, config.adam_eps, decay});
@@ -236,36 +239,60 @@ Optimizer::Optimizer(distributed::FlatBuffer& buffer, comm::ParallelContext& con
 
 Optimizer::~Optimizer() = default;
 
-double Optimizer::gradient_squares() {
+Tensor Optimizer::gradient_squares() {
   const tensor::NoGrad no_grad;
   return state_->global_squares(&Piece::grad, /*frozen_too=*/false);
 }
 
-OptimizerStepResult Optimizer::step(double lr, double weight_decay,
-                                    std::optional<double> grad_norm) {
+Tensor Optimizer::num_zero_gradients() {
+  const tensor::NoGrad no_grad;
+  return state_->global_sum(&Piece::grad, /*frozen_too=*/false,
+                            [](const Tensor& t) { return t.eq(0).sum(kAccumulationDType); });
+}
+
+DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
   const tensor::NoGrad no_grad;
   State& state = *state_;
-  OptimizerStepResult result;
-  result.grad_norm = grad_norm.has_value() ? *grad_norm : std::sqrt(gradient_squares());
-  if (!std::isfinite(result.grad_norm)) {
-    result.skipped = true;
-    return result;
+  DeviceStepResult result{.grad_norm = scalars.grad_norm, .clip_factor = {}, .skipped = {}};
+  if (!result.grad_norm.defined()) {
+    result.grad_norm = gradient_squares().sqrt();
+    if (scalars.loss_scale.defined()) result.grad_norm.div_(scalars.loss_scale);
   }
+  result.skipped = result.grad_norm.isfinite().logical_not().to(kAccumulationDType);
+  if (scalars.skip.defined()) result.skipped = result.skipped.maximum(scalars.skip);
   result.clip_factor = state.clip_factor(result.grad_norm);
-  ++state.num_updates;
-  state.lr.fill_(lr);
-  state.step.fill_(static_cast<double>(state.num_updates + (state.faults.step_off_by_one ? 1 : 0)));
-  state.grad_scale.fill_(result.clip_factor);
-  state.update(weight_decay);
+  state.num_updates.add_(result.skipped.neg().add_(1));
+  state.update({.lr = scalars.lr,
+                .step = state.faults.step_off_by_one ? state.num_updates.add(1) : state.num_updates,
+                .grad_scale = scalars.loss_scale.defined()
+                                  ? result.clip_factor.div(scalars.loss_scale)
+                                  : result.clip_factor,
+                .weight_decay = scalars.weight_decay,
+                .skip = result.skipped});
   state.publish();
   return result;
 }
 
-std::int64_t Optimizer::num_updates() const { return state_->num_updates; }
+OptimizerStepResult Optimizer::step(double lr, double weight_decay,
+                                    std::optional<double> grad_norm) {
+  const DeviceStepResult result =
+      launch_step({.lr = state_->device_scalar(lr),
+                   .weight_decay = state_->device_scalar(weight_decay),
+                   .loss_scale = {},
+                   .skip = {},
+                   .grad_norm = grad_norm ? state_->device_scalar(*grad_norm) : Tensor()});
+  return {.grad_norm = result.grad_norm.item<double>(),
+          .clip_factor = result.clip_factor.item<double>(),
+          .skipped = result.skipped.item<double>() != 0};
+}
+
+std::int64_t Optimizer::num_updates() const {
+  return static_cast<std::int64_t>(state_->num_updates.item<double>());
+}
 
 void Optimizer::set_num_updates(std::int64_t count) {
   PENTATRON_CHECK(count >= 0, kInternal, "{} is no number of updates", count);
-  state_->num_updates = count;
+  state_->num_updates.fill_(static_cast<double>(count));
 }
 
 std::vector<StateSlice> Optimizer::state_slices(bool owner_only) {
@@ -300,12 +327,12 @@ void Optimizer::reset_from_parameters() {
   }
   if (state_->exp_avg.defined()) state_->exp_avg.zero_();
   if (state_->exp_avg_sq.defined()) state_->exp_avg_sq.zero_();
-  state_->num_updates = 0;
+  state_->num_updates.zero_();
 }
 
 double Optimizer::parameter_norm() {
   const tensor::NoGrad no_grad;
-  return std::sqrt(state_->global_squares(&Piece::main, /*frozen_too=*/true));
+  return std::sqrt(state_->global_squares(&Piece::main, /*frozen_too=*/true).item<double>());
 }
 
 std::int64_t Optimizer::state_bytes() const {

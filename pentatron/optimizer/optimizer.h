@@ -13,10 +13,27 @@
 
 namespace pentatron::optimizer {
 
+// What changes from step to step: fp64 scalars on the buffer's device, so that a step may be
+// enqueued (or captured) before the host knows them.
+struct StepScalars {
+  Tensor lr;
+  Tensor weight_decay;
+  Tensor loss_scale = {};  // the gradients are this many times too large; undefined: 1
+  Tensor skip = {};        // not 0: this step must change nothing; undefined: 0
+  // Of the whole model, where this buffer is not all of it (the root of the sum of all optimizers'
+  // gradient_squares(), divided by the loss scale); undefined: this buffer's.
+  Tensor grad_norm = {};
+};
+// What came of it, on the device too.
+struct DeviceStepResult {
+  Tensor grad_norm;    // global L2 norm before clipping, every logical element once
+  Tensor clip_factor;  // 1 where the norm is within bounds
+  Tensor skipped;      // 1: the norm is not finite or the caller said so; nothing was changed
+};
 struct OptimizerStepResult {
-  double grad_norm = 0;  // global L2 norm before clipping, every logical element once
+  double grad_norm = 0;
   double clip_factor = 1;
-  bool skipped = false;  // non-finite gradients
+  bool skipped = false;
 };
 
 // One piece of optimizer state that this rank holds and a checkpoint stores: values of a part's box
@@ -26,7 +43,7 @@ struct StateSlice {
   const nn::ShardPart* part = nullptr;
   std::string kind;
   std::int64_t box_begin = 0;
-  Tensor values;  // 1-D view of the live state
+  Tensor values;  // 1-D view of the live state, on its device
 };
 
 // AdamW or SGD over a flat buffer with main parameters in policy.main_parameter, sharded over the
@@ -40,14 +57,18 @@ class Optimizer final {
   ~Optimizer();
 
   // Gradients are final (GradientReducer::finish_step). Norm, clip, update, write parameters,
-  // all-gather them when sharded. lr: this step's learning rate; weight_decay likewise. grad_norm:
-  // of the whole model, where this buffer is not all of it (the root of all optimizers'
-  // gradient_squares()).
+  // all-gather them when sharded. The host reads nothing: a step that must not be made is left out
+  // by a flag in device memory.
+  [[nodiscard]] DeviceStepResult launch_step(const StepScalars& scalars);
+  // The same with values of the host, and read back.
   [[nodiscard]] OptimizerStepResult step(double lr, double weight_decay,
                                          std::optional<double> grad_norm = std::nullopt);
-  // Sum of squares of the buffer's final gradients over all ranks, each logical element once.
-  [[nodiscard]] double gradient_squares();
-  // Number of updates so far (Adam's t); restored by checkpoints.
+  // Sum of squares of the buffer's final gradients (as they lie there, scaled by a loss scale) over
+  // all ranks, each logical element once: an fp64 scalar on the device.
+  [[nodiscard]] Tensor gradient_squares();
+  // Elements of those gradients that are exactly zero, likewise.
+  [[nodiscard]] Tensor num_zero_gradients();
+  // Number of updates so far (Adam's t), read from the device; restored by checkpoints.
   [[nodiscard]] std::int64_t num_updates() const;
   void set_num_updates(std::int64_t count);
   // Views of the live state for checkpoints, without padding; sharded: this rank's ranges only.

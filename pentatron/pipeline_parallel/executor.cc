@@ -101,11 +101,6 @@ StageEdges chain_edges(const comm::Group& pipeline) {
   return edges;
 }
 
-// Activations stand where the batch stands.
-Device device_of(const BatchMeta& batch) {
-  return batch.tokens.defined() ? batch.tokens.device() : Device("cpu");
-}
-
 class Runner {
  public:
   Runner(const ActionList& actions, nn::Stage& stage, comm::Group& pipeline,
@@ -231,7 +226,7 @@ class Runner {
     std::vector<comm::WorkPtr> works;
     for (std::size_t i = 0; i < spec.size(); ++i) {
       if (!travels_on(edge, spec[i].name)) continue;
-      Tensor t = tensor::empty(spec[i].shape, spec[i].dtype, device_of(batch));
+      Tensor t = tensor::empty(spec[i].shape, spec[i].dtype, options_.device);
       works.push_back(pipeline_.recv(t, edge.peer));
       state.input[i].tensor = std::move(t);
     }
@@ -311,7 +306,7 @@ class Runner {
       PENTATRON_CHECK(index < received.size() && state.grads_due > 0, kInternal,
                       "stage {} receives a gradient that no forward asked for", pipeline_.rank());
       Tensor& t = received[index];
-      t = tensor::empty(spec.shape, spec.dtype, device_of(batch));
+      t = tensor::empty(spec.shape, spec.dtype, options_.device);
       works.push_back(pipeline_.recv(t, edge.peer));
       --state.grads_due;
     }

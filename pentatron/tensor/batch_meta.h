@@ -22,9 +22,12 @@ struct BatchMeta {
   std::vector<std::int64_t>
       host_positions;           // [tokens] position id (restarts at documents if asked)
   std::int64_t max_seqlen = 0;  // longest attention segment
-  Tensor tokens;                // input ids
-  Tensor labels;                // targets
-  Tensor loss_mask;             // float: weight of each target, 0 = not counted
+  // int32 copy of cu_seqlens on the device of the tensors below; undefined on CPUs, which read the
+  // host's.
+  Tensor cu_seqlens_device;
+  Tensor tokens;     // input ids
+  Tensor labels;     // targets
+  Tensor loss_mask;  // float: weight of each target, 0 = not counted
   Tensor positions;
   Tensor sample_ids;
   Tensor token_index;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/tensor/random.h"
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 
@@ -8,6 +9,7 @@
 #include "pentatron/base/philox.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/parallel.h"
+#include "pentatron/tensor/random_table.h"
 
 namespace pentatron {
 
@@ -63,7 +65,78 @@ void fill_normal(T* out, std::uint64_t seed, std::uint64_t stream, double std, c
                });
 }
 
+Tensor cpu_keep_mask(RngSite site, std::uint32_t threshold, const Tensor& sample_ids_t,
+                     const Tensor& token_index_t, std::int64_t channel_begin,
+                     std::int64_t num_channels) {
+  const std::int64_t rows = sample_ids_t.size(0);
+  Tensor keep = empty({rows, num_channels}, DType::Byte);
+  const auto* samples = sample_ids_t.const_data_ptr<std::int64_t>();
+  const auto* tokens = token_index_t.const_data_ptr<std::int64_t>();
+  auto* mask = keep.data_ptr<std::uint8_t>();
+  const PhiloxKey key = {
+      {static_cast<std::uint32_t>(site.key), static_cast<std::uint32_t>(site.key >> 32)}};
+  parallel_for(0, rows, 8, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t r = from; r < to; ++r) {
+      keep_row(key, threshold, samples[r], tokens[r], channel_begin, num_channels,
+               mask + r * num_channels);
+    }
+  });
+  return keep;
+}
+
+void cpu_stochastic_round(const Tensor& out_bf16, const Tensor& in_fp32, RngSite site,
+                          std::int64_t step, std::int64_t bucket, std::int64_t first_element) {
+  const std::int64_t count = in_fp32.numel();
+  const PhiloxKey key = {
+      {static_cast<std::uint32_t>(site.key), static_cast<std::uint32_t>(site.key >> 32)}};
+  const float* in = in_fp32.const_data_ptr<float>();
+  auto* out = static_cast<std::uint16_t*>(out_bf16.mutable_data_ptr());
+  parallel_for(0, count, 4096, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t i = from; i < to;) {
+      const std::int64_t element = first_element + i;
+      const PhiloxWords counter = {
+          {static_cast<std::uint32_t>(element / kDrawsPerCall), static_cast<std::uint32_t>(bucket),
+           static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)}};
+      const PhiloxDraws draws = philox_draws(philox4x32_10(counter, key));
+      for (std::int64_t lane = element % kDrawsPerCall; lane < kDrawsPerCall && i < to;
+           ++lane, ++i) {
+        const auto bits = std::bit_cast<std::uint32_t>(in[i]);
+        const std::uint32_t rounded = (bits + draws.v[lane]) >> 16;
+        // The carry of a NaN could run into its sign, and its set bits could all be dropped.
+        const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+        out[i] = static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40 : rounded);
+      }
+    }
+  });
+}
+
+constexpr RandomTable kCpuTable = {.dropout_keep_mask = cpu_keep_mask,
+                                   .stochastic_round_bf16 = cpu_stochastic_round};
+
+// Written once, when the CUDA half is loaded.
+std::atomic<const RandomTable*>& cuda_table() {
+  static std::atomic<const RandomTable*> table{nullptr};
+  return table;
+}
+
 }  // namespace
+
+const RandomTable& random_table(Device device) {
+  if (device.is_cpu()) return kCpuTable;
+  const RandomTable* table =
+      device.is_cuda() ? cuda_table().load(std::memory_order_acquire) : nullptr;
+  PENTATRON_CHECK(table != nullptr, kUnsupported,
+                  "keyed random numbers on {} were asked for, but the CUDA half "
+                  "(libpentatron_cuda.so) is not loaded",
+                  device.str());
+  return *table;
+}
+
+void register_cuda_random_table(const RandomTable& table) {
+  const RandomTable* expected = nullptr;
+  PENTATRON_CHECK(cuda_table().compare_exchange_strong(expected, &table) || expected == &table,
+                  kInternal, "a second table of CUDA random numbers was registered");
+}
 
 std::uint32_t dropout_threshold(double p) {
   PENTATRON_CHECK(p >= 0.0 && p < 1.0, kConfig,
@@ -84,20 +157,8 @@ Tensor dropout_keep_mask(RngSite site, double p, const Tensor& sample_ids_t,
                   describe(sample_ids_t), describe(token_index_t));
   PENTATRON_CHECK(channel_begin >= 0 && num_channels >= 0, kInternal,
                   "dropout over channels [{}, +{})", channel_begin, num_channels);
-  const std::int64_t rows = sample_ids_t.size(0);
-  Tensor keep = empty({rows, num_channels}, DType::Byte);
-  const auto* samples = sample_ids_t.const_data_ptr<std::int64_t>();
-  const auto* tokens = token_index_t.const_data_ptr<std::int64_t>();
-  auto* mask = keep.data_ptr<std::uint8_t>();
-  const PhiloxKey key = {
-      {static_cast<std::uint32_t>(site.key), static_cast<std::uint32_t>(site.key >> 32)}};
-  parallel_for(0, rows, 8, [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t r = from; r < to; ++r) {
-      keep_row(key, threshold, samples[r], tokens[r], channel_begin, num_channels,
-               mask + r * num_channels);
-    }
-  });
-  return keep;
+  return random_table(sample_ids_t.device())
+      .dropout_keep_mask(site, threshold, sample_ids_t, token_index_t, channel_begin, num_channels);
 }
 
 void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double std,
@@ -116,6 +177,13 @@ void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_nam
                     part_name, offsets[d], sizes[d], d, logical_shape[d]);
   }
   const NoGrad no_grad;
+  if (!out.device().is_cpu()) {
+    // The host's values, bit for bit: a device's mathematical library differs in last bits.
+    Tensor host = empty(sizes, out.scalar_type());
+    fill_normal_keyed(host, seed, part_name, std, logical_shape, offsets);
+    out.copy_(host);
+    return;
+  }
   const std::uint64_t stream = fnv1a64(part_name);
   switch (out.scalar_type()) {
     case DType::Double:
@@ -147,28 +215,9 @@ void stochastic_round_bf16_keyed(Tensor out_bf16, const Tensor& in_fp32, std::ui
                       first_element >= 0 && first_element <= kMaxElements - count,
                   kInternal, "stochastic rounding of elements [{}, +{}) of bucket {} at step {}",
                   first_element, count, bucket, step);
-  const RngSite site = make_site(seed, "stochastic_rounding");
-  const PhiloxKey key = {
-      {static_cast<std::uint32_t>(site.key), static_cast<std::uint32_t>(site.key >> 32)}};
-  const float* in = in_fp32.const_data_ptr<float>();
-  auto* out = static_cast<std::uint16_t*>(out_bf16.mutable_data_ptr());
-  parallel_for(0, count, 4096, [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t i = from; i < to;) {
-      const std::int64_t element = first_element + i;
-      const PhiloxWords counter = {
-          {static_cast<std::uint32_t>(element / kDrawsPerCall), static_cast<std::uint32_t>(bucket),
-           static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)}};
-      const PhiloxDraws draws = philox_draws(philox4x32_10(counter, key));
-      for (std::int64_t lane = element % kDrawsPerCall; lane < kDrawsPerCall && i < to;
-           ++lane, ++i) {
-        const auto bits = std::bit_cast<std::uint32_t>(in[i]);
-        const std::uint32_t rounded = (bits + draws.v[lane]) >> 16;
-        // The carry of a NaN could run into its sign, and its set bits could all be dropped.
-        const bool nan = (bits & 0x7fffffff) > 0x7f800000;
-        out[i] = static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40 : rounded);
-      }
-    }
-  });
+  random_table(out_bf16.device())
+      .stochastic_round_bf16(out_bf16, in_fp32, make_site(seed, "stochastic_rounding"), step,
+                             bucket, first_element);
 }
 
 }  // namespace tensor

@@ -66,20 +66,32 @@ void check_matches(const Engine& engine, const TrainState& saved, const TrainSta
                   folder, schedule);
 }
 
-// Fills the live optimizer state (or the parameters) from the checkpoint. True when optimizer state
-// was there.
+// Moments and the like: what a run can go on without.
+bool is_optimizer_state(const optimizer::StateSlice& slice) {
+  return slice.kind != "main_param" && slice.kind != "buffer";
+}
+
+std::string stored_kind(const optimizer::StateSlice& slice) {
+  return slice.kind == "main_param" ? "param" : slice.kind;
+}
+
+// Fills the live state (weights, buffers, optimizer state if asked) from the checkpoint. True when
+// optimizer state was there.
 bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_optimizer) {
-  const auto slices = engine.optimizer().state_slices(/*owner_only=*/false);
+  const auto slices = engine.state_slices(/*owner_only=*/false);
   bool complete = true;
   for (const optimizer::StateSlice& slice : slices) {
-    const bool weights = slice.kind == "main_param";
-    if (!weights && !with_optimizer) continue;
-    const std::string name = (weights ? std::string("param") : slice.kind) + "/" + slice.part->name;
-    if (!weights && !reader.has(name)) {
+    const bool of_optimizer = is_optimizer_state(slice);
+    if (of_optimizer && !with_optimizer) continue;
+    const std::string name = stored_kind(slice) + "/" + slice.part->name;
+    if (of_optimizer && !reader.has(name)) {
       complete = false;
       continue;
     }
-    reader.read(name, slice.part->logical_shape, slice.part->box, slice.box_begin, slice.values);
+    // The host's view of it: the same memory, or a copy that goes back to the device.
+    const Tensor host = slice.values.cpu();
+    reader.read(name, slice.part->logical_shape, slice.part->box, slice.box_begin, host);
+    if (!host.is_same(slice.values)) Tensor(slice.values).copy_(host);
   }
   engine.optimizer().refresh_parameters();
   return complete;
@@ -115,13 +127,12 @@ void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_i
                                   .keep_checkpoints = keep,
                                   .save_retain_interval = options.save_retain_interval,
                                   .protect_iteration = protect_iteration};
-  for (const optimizer::StateSlice& slice : engine.optimizer().state_slices(/*owner_only=*/true)) {
-    const bool weights = slice.kind == "main_param";
-    if (!weights && options.no_save_optim) continue;
-    request.slices.push_back({.kind = weights ? "param" : slice.kind,
+  for (const optimizer::StateSlice& slice : engine.state_slices(/*owner_only=*/true)) {
+    if (is_optimizer_state(slice) && options.no_save_optim) continue;
+    request.slices.push_back({.kind = stored_kind(slice),
                               .part = slice.part,
                               .box_begin = slice.box_begin,
-                              .values = slice.values});
+                              .values = slice.values.cpu()});
   }
   const checkpoint::SaveResult result = checkpoint::save_checkpoint(request, context.world());
   if (speaker) {

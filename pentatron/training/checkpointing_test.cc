@@ -11,6 +11,8 @@
 #include "pentatron/base/test_support.h"
 #include "pentatron/checkpoint/reader.h"
 #include "pentatron/checkpoint/store.h"
+#include "pentatron/models/registry.h"
+#include "pentatron/tensor/ops.h"
 #include "pentatron/training/test_support.h"
 
 namespace pentatron::training {
@@ -390,6 +392,139 @@ TEST(SaveEngine, RetentionAndTracker) {
   });
   EXPECT_EQ(checkpoint::list_iterations(folder.path()), (std::vector<std::int64_t>{1, 3, 4}));
   EXPECT_EQ(checkpoint::find_checkpoint(folder.path(), 0).iteration, 4);
+}
+
+// A GPT stage with a Buffer that tensor parallelism splits and one that it copies.
+class StageWithBuffers final : public nn::Stage {
+ public:
+  static constexpr std::int64_t kRows = 7;  // 4 and 3 of 4 local rows with two ranks
+  static constexpr std::int64_t kColumns = 3;
+
+  StageWithBuffers(std::unique_ptr<nn::Stage> gpt, comm::ParallelContext& context)
+      : gpt_(add_child(std::move(gpt))) {
+    const std::int64_t size = context.size("tp");
+    const std::int64_t rank = context.coordinate("tp");
+    const std::int64_t local = (kRows + size - 1) / size;
+    const std::int64_t begin = rank * local;
+    const std::int64_t real = std::min(local, kRows - begin);
+    nn::ShardPart bias;
+    bias.name = "router.bias";
+    bias.logical_shape = {kRows, kColumns};
+    bias.box = {{begin, 0}, {real, kColumns}};
+    bias.local_rows = local;
+    bias.split_axes = {"tp"};
+    split_ = &add_buffer(std::make_unique<nn::Buffer>(
+        bias.name, nn::ShardSpec{.parts = {bias}, .local_shape = {local, kColumns}}, DType::Float));
+    nn::ShardPart count;
+    count.name = "router.count";
+    count.logical_shape = {kRows};
+    count.box = {{0}, {kRows}};
+    count.local_rows = kRows;
+    count.replicate_axes = {"tp"};
+    count.replica = rank;
+    copied_ = &add_buffer(std::make_unique<nn::Buffer>(
+        count.name, nn::ShardSpec{.parts = {count}, .local_shape = {kRows}}, DType::Long));
+  }
+
+  nn::Bundle forward(const nn::Bundle& input, nn::StepContext& context) override {
+    return gpt_.forward(input, context);
+  }
+  nn::BundleSpec input_spec(const BatchMeta& batch) const override {
+    return gpt_.input_spec(batch);
+  }
+  nn::BundleSpec output_spec(const BatchMeta& batch) const override {
+    return gpt_.output_spec(batch);
+  }
+  std::pair<int, int> layer_range() const override { return gpt_.layer_range(); }
+  std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer() override {
+    return gpt_.parameters_by_layer();
+  }
+  Tensor logits(const nn::Bundle& input, nn::StepContext& context) override {
+    return gpt_.logits(input, context);
+  }
+
+  // Every element another value, by its global place.
+  void fill() {
+    const tensor::NoGrad no_grad;
+    for (nn::Buffer* buffer : {split_, copied_}) {
+      const nn::ShardPart& part = buffer->spec().parts[0];
+      Tensor values = buffer->part_values(part);
+      const std::int64_t first = part.box.offset[0] * (values.numel() / part.box.size[0]);
+      for (std::int64_t i = 0; i < values.numel(); ++i) {
+        values[i].fill_(static_cast<double>(100 + first + i));
+      }
+    }
+  }
+  [[nodiscard]] bool filled() {
+    std::vector<Tensor> found;
+    for (nn::Buffer* buffer : {split_, copied_}) found.push_back(buffer->data().clone());
+    fill();
+    return found[0].equal(split_->data()) && found[1].equal(copied_->data());
+  }
+
+ private:
+  nn::Stage& gpt_;
+  nn::Buffer* split_ = nullptr;
+  nn::Buffer* copied_ = nullptr;
+};
+
+// Saves with `layout`, loads into each of the others: the values of Buffers come back bit by bit.
+TEST(Buffers, AreSavedAndRestoredInAnyLayout) {
+  const TempFolder folder;
+  std::vector<std::string> hashes;
+  for (const Layout& layout :
+       {Layout{.tp = 2, .dp = 2}, Layout{}, Layout{.tp = 2, .dp = 2, .sharded = true}}) {
+    const config::RunConfig config = tiny_config(layout);
+    const StageMaker make = [&](comm::ParallelContext& context,
+                                const parallel_layers::LeafContext& leaf) {
+      return std::make_unique<StageWithBuffers>(
+          models::make_stage("gpt", config.model, leaf, {.rank = 0, .size = 1}), context);
+    };
+    const fs::path root = folder.path() / ("run" + std::to_string(hashes.size()));
+    const auto save = [&](const fs::path& to, bool fill) {
+      with_engine(
+          with_folders(config, to, ""),
+          [&](Engine& engine) {
+            if (fill) dynamic_cast<StageWithBuffers&>(engine.stage()).fill();
+            save_engine(engine, state_after(config, 1), -1);
+          },
+          make);
+    };
+    save(root, true);
+    hashes.push_back(hash_of(root, 1));
+    EXPECT_EQ(hashes.back(), hashes.front()) << "the state hash is of gathered values";
+    const fs::path unfilled = folder.path() / "unfilled";
+    save(unfilled, false);
+    EXPECT_NE(hash_of(unfilled, 1), hashes.front()) << "the state hash covers Buffers";
+    checkpoint::CheckpointReader reader(root / checkpoint::iteration_folder(1));
+    EXPECT_TRUE(reader.has("buffer/router.bias"));
+    EXPECT_TRUE(reader.has("buffer/router.count"));
+    // From the first layout's checkpoint; weights alone too.
+    for (const bool finetune : {false, true}) {
+      config::RunConfig loading = with_folders(config, "", folder.path() / "run0");
+      loading.checkpoint.finetune = finetune;
+      with_engine(
+          loading,
+          [&](Engine& engine) {
+            auto& stage = dynamic_cast<StageWithBuffers&>(engine.stage());
+            EXPECT_TRUE(load_engine(engine, state_after(config, 0)).loaded);
+            EXPECT_TRUE(stage.filled());
+          },
+          make);
+    }
+  }
+  // A checkpoint without them is refused, naming what is missing.
+  const config::RunConfig plain = tiny_config();
+  (void)save_run(plain, folder.path() / "plain", 1);
+  expect_error(ErrorKind::kCheckpoint, "router.bias", [&] {
+    with_engine(
+        with_folders(plain, "", folder.path() / "plain"),
+        [&](Engine& engine) { (void)load_engine(engine, state_after(plain, 0)); },
+        [&](comm::ParallelContext& context, const parallel_layers::LeafContext& leaf) {
+          return std::make_unique<StageWithBuffers>(
+              models::make_stage("gpt", plain.model, leaf, {.rank = 0, .size = 1}), context);
+        });
+  });
 }
 
 }  // namespace

@@ -107,6 +107,14 @@ BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& pol
   return meta;
 }
 
+BatchMeta to_device(BatchMeta batch, Device device) {
+  for (Tensor* t : {&batch.tokens, &batch.labels, &batch.loss_mask, &batch.positions,
+                    &batch.sample_ids, &batch.token_index}) {
+    if (t->defined()) *t = t->to(device);
+  }
+  return batch;
+}
+
 TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer)
     : counts_(sample_counts(config)),
       datasets_(datasets::build_gpt_datasets(dataset_options(config, tokenizer), counts_)),

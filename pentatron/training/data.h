@@ -18,6 +18,10 @@ namespace pentatron::training {
 // A loader's micro-batch as the model reads it.
 [[nodiscard]] BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& policy);
 
+// The batch with its tensors on `device` (those that are there already stay as they are); host
+// copies are kept.
+[[nodiscard]] BatchMeta to_device(BatchMeta batch, Device device);
+
 // Corpus and its three parts, as --data-path or --mock-data, --split and the batch options ask.
 class TrainingData final {
  public:

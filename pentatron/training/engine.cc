@@ -13,6 +13,7 @@
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/schedule.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/training/data.h"
 
 namespace pentatron::training {
 namespace {
@@ -23,31 +24,63 @@ distributed::FlatBufferOptions buffer_options(std::int64_t reduction_size) {
   return {.reduction_size = reduction_size, .bucket_bytes = kDefaultBucketBytes};
 }
 
+// Ranks that hold equal copies of the dense model.
+comm::Group& replicas_of(comm::ParallelContext& context) { return context.group({"dp", "cp"}); }
+
+double value_of(const Tensor& host, std::int64_t index) { return host.data_ptr<double>()[index]; }
+
 }  // namespace
 
 struct Engine::State {
+  // What a step leaves on the device for read_step: fp64 scalars.
+  struct DeviceStep {
+    Tensor loss;
+    Tensor num_valid_tokens;
+    Tensor grad_norm;
+    Tensor skipped;
+    std::vector<Tensor> micro_losses;
+  };
+
   std::unique_ptr<distributed::BufferAllocator> allocator;
   std::unique_ptr<distributed::FlatBuffer> buffer;
   WeightGradQueue weight_grads;  // outlives the reducer, which listens to it
   std::unique_ptr<distributed::GradientReducer> reducer;
   std::string schedule = "1f1b";
+  // What changes from step to step, one after another in device memory, and views of each.
+  Tensor inputs;
+  Tensor lr;
+  Tensor weight_decay;
+  DeviceStep step;
+
+  void make_inputs(Device device) {
+    inputs = tensor::zeros({2}, kAccumulationDType, device);
+    lr = inputs.select(0, 0);
+    weight_decay = inputs.select(0, 1);
+  }
+  void set_inputs(const StepInputs& values) {
+    inputs.copy_(tensor::from_vector(std::vector<double>{values.lr, values.weight_decay}));
+  }
 };
 
-Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context)
+Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, Device device,
+               const StageFactory& make_stage)
     : config_(config),
       context_(context),
+      device_(device),
       policy_(precision_policy(config.training.precision)),
       state_(std::make_unique<State>()) {
   const parallel_layers::LeafContext leaf_context = parallel_layers::make_leaf_context(
-      context, config.model.num_query_groups, config.parallel.sequence_parallel, policy_);
-  stage_ = models::make_stage("gpt", config.model, leaf_context,
-                              {.rank = context.coordinate("pp"), .size = context.size("pp")});
+      context, config.model.num_query_groups, config.parallel.sequence_parallel, policy_, device);
+  stage_ = make_stage
+               ? make_stage(leaf_context)
+               : models::make_stage("gpt", config.model, leaf_context,
+                                    {.rank = context.coordinate("pp"), .size = context.size("pp")});
   for (nn::Parameter* parameter : stage_->parameters()) parameter->initialise(config.model.seed);
-  comm::Group& replicas = context.group({"dp", "cp"});
   state_->allocator = distributed::make_default_allocator();
   state_->buffer = std::make_unique<distributed::FlatBuffer>(
-      stage_->parameters_by_layer(), buffer_options(replicas.size()), *state_->allocator, policy_,
-      Device("cpu"));
+      stage_->parameters_by_layer(), buffer_options(replicas_of(context).size()),
+      *state_->allocator, policy_, device);
+  state_->make_inputs(device);
   const auto [first_layer, end_layer] = stage_->layer_range();
   const bool sharded = config.parallel.use_distributed_optimizer;
   state_->reducer = std::make_unique<distributed::GradientReducer>(
@@ -65,24 +98,42 @@ void Engine::set_schedule(std::string name) {
   state_->schedule = std::move(name);
 }
 
-double Engine::global_valid_count(const std::vector<BatchMeta>& micro_batches) {
-  double count = 0;
-  for (const BatchMeta& batch : micro_batches)
-    count += batch.loss_mask.sum(DType::Double).item<double>();
-  if (planted_fault("local_valid_count")) return count;
-  return comm::all_reduce_value(context_.group({"dp", "cp"}), count);
+std::vector<BatchMeta> Engine::on_device(const std::vector<BatchMeta>& micro_batches) const {
+  std::vector<BatchMeta> batches;
+  batches.reserve(micro_batches.size());
+  for (const BatchMeta& batch : micro_batches) batches.push_back(to_device(batch, device_));
+  return batches;
 }
 
-StepResult Engine::forward_backward(const std::vector<BatchMeta>& micro_batches) {
+Tensor Engine::global_valid_count(const std::vector<BatchMeta>& micro_batches) {
+  const tensor::NoGrad no_grad;
+  Tensor count = tensor::zeros({}, kAccumulationDType, device_);
+  for (const BatchMeta& batch : micro_batches) count.add_(batch.loss_mask.sum(kAccumulationDType));
+  if (!planted_fault("local_valid_count")) comm::all_reduce(replicas_of(context_), count);
+  return count;
+}
+
+Tensor Engine::global_loss_sum(const Tensor& local) {
+  const tensor::NoGrad no_grad;
+  Tensor sum = tensor::zeros({}, kAccumulationDType, device_);
+  if (local.defined()) sum.copy_(local.reshape({}));
+  comm::all_reduce(replicas_of(context_), sum);
+  comm::all_reduce(context_.group("pp"), sum);
+  return sum;
+}
+
+void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches) {
   PENTATRON_CHECK(!micro_batches.empty(), kInternal, "a step needs at least one micro-batch");
-  StepResult result;
-  result.num_valid_tokens = global_valid_count(micro_batches);
-  const double inverse = result.num_valid_tokens > 0 ? 1.0 / result.num_valid_tokens : 0.0;
-  const Tensor seed = tensor::scalar(inverse, policy_.loss);
+  const std::vector<BatchMeta> batches = on_device(micro_batches);
+  State::DeviceStep& step = state_->step = {};
+  step.num_valid_tokens = global_valid_count(batches);
+  // No valid token at all: no loss and no gradient, not a quotient of zeros.
+  const Tensor inverse =
+      step.num_valid_tokens.reciprocal().masked_fill_(step.num_valid_tokens.eq(0), 0.0);
 
   const pipeline_parallel::ScheduleShape shape{
       .num_stages = static_cast<int>(context_.size("pp")),
-      .num_micro_batches = static_cast<int>(micro_batches.size())};
+      .num_micro_batches = static_cast<int>(batches.size())};
   const bool split = state_->schedule == "split_weight";
   const auto lists = split ? pipeline_parallel::one_forward_one_backward_split_weight(shape)
                            : pipeline_parallel::one_forward_one_backward(shape);
@@ -90,8 +141,9 @@ StepResult Engine::forward_backward(const std::vector<BatchMeta>& micro_batches)
   state_->reducer->begin_step();
   const pipeline_parallel::StepLosses losses = pipeline_parallel::run_schedule(
       lists.at(static_cast<std::size_t>(context_.coordinate("pp"))), *stage_, context_.group("pp"),
-      micro_batches, seed,
+      batches, inverse.to(policy_.loss),
       {.policy = policy_,
+       .device = device_,
        .seed = config_.model.seed,
        .phase = nn::Phase::kTrain,
        .layer_events = state_->reducer.get(),
@@ -99,45 +151,87 @@ StepResult Engine::forward_backward(const std::vector<BatchMeta>& micro_batches)
        .on_last_micro_batch = [this] { state_->reducer->begin_last_micro_batch(); }});
   state_->weight_grads.drain();
   state_->reducer->finish_step();
+  step.loss = global_loss_sum(losses.loss_sum).mul_(inverse);
+  step.micro_losses = losses.per_micro_batch;
+}
 
-  const double local = losses.loss_sum.defined() ? losses.loss_sum.item<double>() : 0.0;
-  const double of_replicas = comm::all_reduce_value(context_.group({"dp", "cp"}), local);
-  result.loss = comm::all_reduce_value(context_.group("pp"), of_replicas) * inverse;
-  result.micro_losses = losses.per_micro_batch;
-  result.finite = std::isfinite(result.loss);
+StepResult Engine::forward_backward(const std::vector<BatchMeta>& micro_batches) {
+  launch_forward_backward(micro_batches);
+  return read_step();
+}
+
+void Engine::launch_step(const std::vector<BatchMeta>& micro_batches, const StepInputs& inputs) {
+  state_->set_inputs(inputs);
+  launch_forward_backward(micro_batches);
+  State::DeviceStep& step = state_->step;
+  Tensor bad_loss;
+  if (config_.training.check_for_nan_in_loss_and_grad) {
+    bad_loss = step.loss.isfinite().logical_not().to(kAccumulationDType);
+  }
+  const optimizer::DeviceStepResult update =
+      optimizer_->launch_step({.lr = state_->lr,
+                               .weight_decay = state_->weight_decay,
+                               .loss_scale = {},
+                               .skip = bad_loss,
+                               .grad_norm = {}});
+  step.grad_norm = update.grad_norm;
+  step.skipped = update.skipped;
+}
+
+StepResult Engine::read_step() {
+  const State::DeviceStep& step = state_->step;
+  PENTATRON_CHECK(step.loss.defined(), kInternal, "no step was launched that could be read");
+  const Tensor none = tensor::zeros({}, kAccumulationDType, device_);
+  const auto or_none = [&](const Tensor& t) { return t.defined() ? t : none; };
+  // The one place where the host waits for the device.
+  const Tensor host =
+      tensor::stack(
+          {step.loss, step.num_valid_tokens, or_none(step.grad_norm), or_none(step.skipped)}, 0)
+          .cpu();
+  StepResult result{.loss = value_of(host, 0),
+                    .grad_norm = value_of(host, 2),
+                    .num_valid_tokens = value_of(host, 1),
+                    .finite = std::isfinite(value_of(host, 0)) && std::isfinite(value_of(host, 2)),
+                    .skipped = value_of(host, 3) != 0,
+                    .micro_losses = step.micro_losses};
   return result;
 }
 
-StepResult Engine::train_step(const std::vector<BatchMeta>& micro_batches, double lr,
-                              double weight_decay) {
-  StepResult result = forward_backward(micro_batches);
-  if (!result.finite && config_.training.check_for_nan_in_loss_and_grad) {
-    result.skipped = true;
-    return result;
-  }
-  const optimizer::OptimizerStepResult update = optimizer_->step(lr, weight_decay);
-  result.grad_norm = update.grad_norm;
-  result.skipped = update.skipped;
-  result.finite = result.finite && std::isfinite(update.grad_norm);
-  return result;
+StepResult Engine::train_step(const std::vector<BatchMeta>& micro_batches,
+                              const StepInputs& inputs) {
+  launch_step(micro_batches, inputs);
+  return read_step();
 }
 
 EvaluationResult Engine::evaluate(const std::vector<BatchMeta>& micro_batches) {
-  EvaluationResult result;
-  result.num_valid_tokens = global_valid_count(micro_batches);
+  const std::vector<BatchMeta> batches = on_device(micro_batches);
+  const Tensor count = global_valid_count(batches);
   const pipeline_parallel::ScheduleShape shape{
       .num_stages = static_cast<int>(context_.size("pp")),
-      .num_micro_batches = static_cast<int>(micro_batches.size())};
+      .num_micro_batches = static_cast<int>(batches.size())};
   const auto lists = pipeline_parallel::forward_only(shape);
   const tensor::NoGrad no_grad;
-  const pipeline_parallel::StepLosses losses = pipeline_parallel::run_schedule(
-      lists.at(static_cast<std::size_t>(context_.coordinate("pp"))), *stage_, context_.group("pp"),
-      micro_batches, Tensor(),
-      {.policy = policy_, .seed = config_.model.seed, .phase = nn::Phase::kEvaluate});
-  const double local = losses.loss_sum.defined() ? losses.loss_sum.item<double>() : 0.0;
-  const double of_replicas = comm::all_reduce_value(context_.group({"dp", "cp"}), local);
-  result.loss_sum = comm::all_reduce_value(context_.group("pp"), of_replicas);
-  return result;
+  const pipeline_parallel::StepLosses losses =
+      pipeline_parallel::run_schedule(lists.at(static_cast<std::size_t>(context_.coordinate("pp"))),
+                                      *stage_, context_.group("pp"), batches, Tensor(),
+                                      {.policy = policy_,
+                                       .device = device_,
+                                       .seed = config_.model.seed,
+                                       .phase = nn::Phase::kEvaluate});
+  const Tensor host = tensor::stack({global_loss_sum(losses.loss_sum), count}, 0).cpu();
+  return {.loss_sum = value_of(host, 0), .num_valid_tokens = value_of(host, 1)};
+}
+
+std::vector<optimizer::StateSlice> Engine::state_slices(bool owner_only) {
+  std::vector<optimizer::StateSlice> slices = optimizer_->state_slices(owner_only);
+  if (owner_only && replicas_of(context_).rank() != 0) return slices;
+  for (const nn::Buffer* buffer : stage_->buffers()) {
+    for (const nn::ShardPart& part : buffer->spec().parts) {
+      if (part.box.empty() || (owner_only && part.replica != 0)) continue;
+      slices.push_back({&part, "buffer", 0, buffer->part_values(part)});
+    }
+  }
+  return slices;
 }
 
 std::int64_t Engine::num_local_parameters() {
@@ -153,7 +247,7 @@ std::map<std::string, Tensor> Engine::gather_gradients() { return gather_parts(t
 
 std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
   distributed::FlatBuffer& buffer = *state_->buffer;
-  comm::Group& replicas = context_.group({"dp", "cp"});
+  comm::Group& replicas = replicas_of(context_);
   const bool sharded = gradients && config_.parallel.use_distributed_optimizer;
   const Tensor source = gradients ? buffer.grads() : buffer.parameters();
   // What this rank contributes: for each part the row-major values of its box, fp64.
@@ -170,9 +264,20 @@ std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
          distributed::segments_in(buffer, range.first, range.second)) {
       if (segment.part->replica != 0) continue;
       Tensor& box = boxes[segment.part];
-      if (!box.defined()) box = tensor::zeros({segment.part->box.num_elements()}, DType::Double);
+      if (!box.defined()) {
+        box = tensor::zeros({segment.part->box.num_elements()}, kAccumulationDType, device_);
+      }
       box.narrow(0, segment.box_begin, segment.length)
           .copy_(source.narrow(0, segment.flat_begin, segment.length));
+    }
+  }
+  // Frozen weights have no place in the buffer, and no gradient.
+  if (!gradients && replicas.rank() == 0) {
+    for (nn::Parameter* parameter : buffer.frozen()) {
+      for (const nn::ShardPart& part : parameter->spec().parts) {
+        if (part.replica != 0 || part.box.empty()) continue;
+        boxes[&part] = nn::part_view(parameter->data(), part).to(kAccumulationDType).reshape({-1});
+      }
     }
   }
   // Every rank learns all names and shapes, then boxes are summed into whole tensors.
@@ -186,7 +291,9 @@ std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
     for (const auto& [name, shape] : theirs.items()) shapes[name] = shape.get<Shape>();
   }
   std::map<std::string, Tensor> whole;
-  for (const auto& [name, shape] : shapes) whole[name] = tensor::zeros(shape, DType::Double);
+  for (const auto& [name, shape] : shapes) {
+    whole[name] = tensor::zeros(shape, kAccumulationDType, device_);
+  }
   for (const auto& [part, values] : boxes) {
     Tensor target = whole.at(part->name);
     for (std::size_t dim = 0; dim < part->box.offset.size(); ++dim) {
@@ -195,7 +302,10 @@ std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
     }
     target.add_(values.view(part->box.size));
   }
-  for (auto& [name, t] : whole) comm::all_reduce(context_.world(), t);
+  for (auto& [name, t] : whole) {
+    comm::all_reduce(context_.world(), t);
+    t = t.cpu();
+  }
   return whole;
 }
 

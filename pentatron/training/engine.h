@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,10 +11,18 @@
 #include "pentatron/config/config.h"
 #include "pentatron/nn/stage.h"
 #include "pentatron/optimizer/optimizer.h"
+#include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/executor.h"
 
 namespace pentatron::training {
 
+// What the host decides about a step before it begins.
+struct StepInputs {
+  double lr = 0;
+  double weight_decay = 0;
+};
+
+// What the host learns of a step, read from the device once, at its end.
 struct StepResult {
   double loss = 0;              // sum over valid tokens / global valid count, equal on every rank
   double grad_norm = 0;         // before clipping
@@ -28,33 +37,53 @@ struct EvaluationResult {
   double num_valid_tokens = 0;
 };
 
+// Makes this rank's stage.
+using StageFactory =
+    std::function<std::unique_ptr<nn::Stage>(const parallel_layers::LeafContext& context)>;
+
 // One rank's model, gradients and optimizer on a parallel context: what a step is, without data,
-// files or logs. The trainer and the parity suite both stand on it.
+// files or logs. The trainer and the parity suite both stand on it. Everything lies on `device`;
+// batches may come from the host.
 class Engine final {
  public:
   // `config` is resolved (config::resolve, resolve_vocab). Parameters are initialised by key.
-  Engine(const config::RunConfig& config, comm::ParallelContext& context);
+  // `make_stage`: another stage than the model registry's.
+  Engine(const config::RunConfig& config, comm::ParallelContext& context,
+         Device device = Device("cpu"), const StageFactory& make_stage = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // Forward, backward and update over this data-parallel rank's micro-batches; every rank of the
-  // data-parallel group has equally many. With check_finite (config), a non-finite loss or norm
-  // leaves the parameters untouched: finite == false.
+  // data-parallel group has equally many. A non-finite norm, or (with check_for_nan) a non-finite
+  // loss, leaves the parameters untouched: skipped == true. launch_step, then read_step.
+  [[nodiscard]] StepResult train_step(const std::vector<BatchMeta>& micro_batches,
+                                      const StepInputs& inputs);
   [[nodiscard]] StepResult train_step(const std::vector<BatchMeta>& micro_batches, double lr,
-                                      double weight_decay);
-  // The same without the update: gradients stay readable (parity tests, debugging).
+                                      double weight_decay) {
+    return train_step(micro_batches, {.lr = lr, .weight_decay = weight_decay});
+  }
+  // The two halves of train_step. All of the first is work of the device: the host decides nothing
+  // between the inputs and the last kernel. The second waits for it and reads what came of it.
+  void launch_step(const std::vector<BatchMeta>& micro_batches, const StepInputs& inputs);
+  [[nodiscard]] StepResult read_step();
+  // The step without the update: gradients stay readable (parity tests, debugging).
   [[nodiscard]] StepResult forward_backward(const std::vector<BatchMeta>& micro_batches);
   [[nodiscard]] EvaluationResult evaluate(const std::vector<BatchMeta>& micro_batches);
 
   [[nodiscard]] nn::Stage& stage() { return *stage_; }
   [[nodiscard]] optimizer::Optimizer& optimizer() { return *optimizer_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
+  [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] comm::ParallelContext& context() { return context_; }
   [[nodiscard]] const config::RunConfig& config() const { return config_; }
 
-  // Whole logical tensors by part name, fp64, on every rank (collective over the world): for tests
-  // and small models.
+  // What a checkpoint holds of this rank: the optimizer's slices, and the stage's Buffers under the
+  // kind "buffer". `owner_only`: each element once over the world.
+  [[nodiscard]] std::vector<optimizer::StateSlice> state_slices(bool owner_only);
+
+  // Whole logical tensors by part name, fp64, on the host of every rank (collective over the
+  // world), frozen ones too: for tests and small models.
   [[nodiscard]] std::map<std::string, Tensor> gather_parameters();
   // After forward_backward. With a sharded optimizer only the final ranges are read.
   [[nodiscard]] std::map<std::string, Tensor> gather_gradients();
@@ -64,12 +93,18 @@ class Engine final {
   void set_schedule(std::string name);
 
  private:
-  [[nodiscard]] double global_valid_count(const std::vector<BatchMeta>& micro_batches);
+  [[nodiscard]] std::vector<BatchMeta> on_device(const std::vector<BatchMeta>& micro_batches) const;
+  // Valid tokens of the global batch: an fp64 scalar on the device.
+  [[nodiscard]] Tensor global_valid_count(const std::vector<BatchMeta>& micro_batches);
+  // A rank's sum of losses (undefined where no loss is computed), summed over all ranks, likewise.
+  [[nodiscard]] Tensor global_loss_sum(const Tensor& local);
+  void launch_forward_backward(const std::vector<BatchMeta>& micro_batches);
   [[nodiscard]] std::map<std::string, Tensor> gather_parts(bool gradients);
 
   struct State;
   config::RunConfig config_;
   comm::ParallelContext& context_;
+  Device device_;
   PrecisionPolicy policy_;
   std::unique_ptr<nn::Stage> stage_;
   std::unique_ptr<State> state_;

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "pentatron/comm/group.h"
+#include "pentatron/models/registry.h"
 #include "pentatron/nn/step_context.h"
 #include "pentatron/tensor/memory.h"
 #include "pentatron/tensor/ops.h"
@@ -51,6 +52,25 @@ TEST(ToBatchMeta, ShapesSegmentsAndPositions) {
   ASSERT_EQ(meta.loss_mask.dim(), 1);
   EXPECT_EQ(values_of(meta.loss_mask.to(DType::Long)),
             (std::vector<std::int64_t>{1, 1, 0, 1, 0, 0, 1, 1}));
+}
+
+TEST(ToDevice, MovesEveryTensorAndKeepsHostCopies) {
+  const SyntheticSource source;
+  const std::vector<std::int64_t> ids{0, 1};
+  const BatchMeta batch =
+      to_batch_meta(datasets::make_batch(source, ids), precision_policy("fp32"));
+  const BatchMeta same = to_device(batch, Device("cpu"));
+  EXPECT_TRUE(same.tokens.is_same(batch.tokens));
+  // The meta device has shapes without memory: enough to see who moved.
+  const BatchMeta moved = to_device(batch, Device("meta"));
+  for (const Tensor& t : {moved.tokens, moved.labels, moved.loss_mask, moved.positions,
+                          moved.sample_ids, moved.token_index}) {
+    EXPECT_EQ(t.device(), Device("meta"));
+    EXPECT_EQ(t.numel(), batch.num_tokens);
+  }
+  EXPECT_EQ(moved.host_sample_ids, batch.host_sample_ids);
+  EXPECT_EQ(moved.cu_seqlens, batch.cu_seqlens);
+  EXPECT_TRUE(batch.tokens.device().is_cpu());
 }
 
 // The first samples of another source.
@@ -257,6 +277,70 @@ TEST(Engine, LocalParameterCountsAddUp) {
     sum += engine.num_local_parameters();
   });
   EXPECT_EQ(sum, whole + kVocabulary * 32);
+}
+
+std::unique_ptr<nn::Stage> make_gpt(const config::RunConfig& config, comm::ParallelContext& context,
+                                    const parallel_layers::LeafContext& leaf) {
+  return models::make_stage("gpt", config.model, leaf,
+                            {.rank = context.coordinate("pp"), .size = context.size("pp")});
+}
+
+TEST(Engine, GatheredWeightsHoldFrozenOnes) {
+  Tensors expected;
+  with_engine(tiny_config(), [&](Engine& engine) { expected = engine.gather_parameters(); });
+  for (const Layout& layout :
+       {Layout{}, Layout{.dp = 2, .sharded = true}, Layout{.tp = 2}, Layout{.pp = 2}}) {
+    const config::RunConfig config = tiny_config(layout);
+    with_engine(
+        config,
+        [&](Engine& engine) {
+          EXPECT_EQ(first_difference(engine.gather_parameters(), expected), "");
+          (void)engine.forward_backward(micro_batches(engine, 0));
+          int zero = 0;
+          for (const auto& [name, gradient] : engine.gather_gradients()) {
+            if (gradient.abs().max().item<double>() == 0) ++zero;
+          }
+          EXPECT_EQ(zero, 2) << "frozen weights have no gradient, the others do";
+        },
+        [&](comm::ParallelContext& context, const parallel_layers::LeafContext& leaf) {
+          auto stage = make_gpt(config, context, leaf);
+          for (nn::Parameter* parameter : stage->parameters()) {
+            const bool frozen = parameter->local_name().ends_with("mlp.linear_fc2.weight");
+            if (frozen) parameter->set_trainable(false);
+          }
+          return stage;
+        });
+  }
+}
+
+// The norm and the flag that leave a step out are found on the device: nothing between the first
+// kernel and read_step asks the host. With the update skipped, the next step is as if it had never
+// been.
+TEST(Engine, ASkippedStepLeavesNoTrace) {
+  const ChangeConfig go_on = [](config::RunConfig& c) {
+    c.training.check_for_nan_in_loss_and_grad = false;
+  };
+  for (const bool sharded : {false, true}) {
+    Tensors undisturbed;
+    const config::RunConfig config = tiny_config({.dp = 2, .sharded = sharded}, go_on);
+    with_engine(config, [&](Engine& engine) {
+      (void)train_steps(engine, 0, 2);
+      Tensors mine = engine.gather_parameters();
+      if (engine.context().rank() == 0) undisturbed = std::move(mine);
+    });
+    with_engine(config, [&](Engine& engine) {
+      (void)train_steps(engine, 0, 1);
+      std::vector<BatchMeta> bad = micro_batches(engine, 7);
+      if (engine.context().rank() == 1) bad.back().loss_mask[0] = std::nan("");
+      engine.launch_step(bad, {.lr = 0.01, .weight_decay = kWeightDecay});
+      const StepResult result = engine.read_step();
+      EXPECT_TRUE(result.skipped);
+      EXPECT_FALSE(result.finite);
+      EXPECT_EQ(engine.optimizer().num_updates(), 1);
+      (void)train_steps(engine, 1, 2);
+      EXPECT_EQ(first_difference(engine.gather_parameters(), undisturbed), "");
+    });
+  }
 }
 
 constexpr std::int64_t kAllowedBytes = 2 << 20;

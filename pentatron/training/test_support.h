@@ -113,7 +113,11 @@ inline std::vector<double> train_steps(Engine& engine, std::int64_t first, std::
 }
 
 // Runs `body` on every rank of the configuration's layout, each a thread of this process.
-inline void with_engine(const config::RunConfig& config, const std::function<void(Engine&)>& body) {
+// `make_stage`: see Engine; it may ask the context for the rank's place.
+using StageMaker = std::function<std::unique_ptr<nn::Stage>(comm::ParallelContext&,
+                                                            const parallel_layers::LeafContext&)>;
+inline void with_engine(const config::RunConfig& config, const std::function<void(Engine&)>& body,
+                        const StageMaker& make_stage = {}) {
   comm::run_threads({.world_size = config.parallel.world_size,
                      .threads_per_rank = 1,
                      .timeout = std::chrono::milliseconds(60'000)},
@@ -121,7 +125,13 @@ inline void with_engine(const config::RunConfig& config, const std::function<voi
                       comm::ParallelContext context(
                           backend,
                           comm::make_rank_grid(config.parallel, config.model.num_query_groups));
-                      Engine engine(config, context);
+                      StageFactory factory;
+                      if (make_stage) {
+                        factory = [&](const parallel_layers::LeafContext& leaf) {
+                          return make_stage(context, leaf);
+                        };
+                      }
+                      Engine engine(config, context, Device("cpu"), factory);
                       body(engine);
                     });
 }

@@ -45,7 +45,7 @@ def code_lines(root, name):
 
 
 def tracked(root):
-    if os.path.isdir(os.path.join(root, ".git")):
+    if os.path.exists(os.path.join(root, ".git")):
         out = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"],
                              capture_output=True, text=True, check=True).stdout
         return sorted(f for f in set(out.split("\n")) if f and os.path.isfile(os.path.join(root, f)))

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/ops/attention_kernel.h"
+#include "pentatron/ops/cpu_ops.h"
+#include "pentatron/ops/dispatch.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::ops {
+namespace {
+
+// In the computing dtype, channels side by side; strides of tokens and heads may be any (a part of
+// a fused qkv is not copied).
+Tensor prepared(const Tensor& x_tnd, DType computed) {
+  const Tensor x = x_tnd.to(computed);
+  const bool rows_apart = x.size(0) <= 1 || x.stride(0) >= x.size(2);  // not so after expand()
+  return rows_apart && (x.size(2) <= 1 || x.stride(2) == 1) ? x : x.contiguous();
+}
+
+}  // namespace
+
+AttentionOutput cpu::attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                       const Tensor& k_tgd, const Tensor& v_tgd) {
+  const DType computed = compute_dtype(q_tnd.scalar_type(), plan.options.statistics);
+  Tensor out = tensor::empty(q_tnd.sizes(), computed);
+  Tensor lse = tensor::empty({q_tnd.size(1), q_tnd.size(0)}, computed);
+  blocked_attention_forward(plan, prepared(q_tnd, computed), prepared(k_tgd, computed),
+                            prepared(v_tgd, computed), out, lse);
+  return {.out_tnd = out.to(q_tnd.scalar_type()), .lse_nt = lse, .library = {}};
+}
+
+AttentionGradients cpu::attention_backward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                           const Tensor& k_tgd, const Tensor& v_tgd,
+                                           const AttentionOutput& output, const Tensor& dout_tnd) {
+  const DType computed = output.lse_nt.scalar_type(), dtype = q_tnd.scalar_type();
+  const Tensor q = prepared(q_tnd, computed), k = prepared(k_tgd, computed);
+  const Tensor v = prepared(v_tgd, computed);
+  Tensor dq = tensor::zeros(q.sizes(), computed);
+  Tensor dk = tensor::zeros(k.sizes(), computed);
+  Tensor dv = tensor::zeros(v.sizes(), computed);
+  blocked_attention_backward(plan, q, k, v, prepared(output.out_tnd, computed), output.lse_nt,
+                             prepared(dout_tnd, computed), dq, dk, dv);
+  return {.dq_tnd = dq.to(dtype), .dk_tgd = dk.to(dtype), .dv_tgd = dv.to(dtype)};
+}
+
+}  // namespace pentatron::ops

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+
+#include "pentatron/ops/cpu_ops.h"
+#include "pentatron/ops/dispatch.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/parallel.h"
+
+namespace pentatron::ops {
+namespace {
+
+// Terms go through fp64 every 1,024 columns: the sum over a large vocabulary keeps all digits of
+// its terms.
+template <typename C>
+double sum_exp(const C* row, C shift, std::int64_t n) {
+  constexpr std::int64_t kBlock = 1024;
+  double total = 0.0;
+  for (std::int64_t at = 0; at < n; at += kBlock) {
+    total += rows::sum_exp_shifted(row + at, shift, std::min(kBlock, n - at));
+  }
+  return total;
+}
+
+template <typename T, typename C>
+void gradient_rows(const Tensor& logits_tv, const Tensor& labels_t, const Tensor& lse_t,
+                   const Tensor& coefficient_t, std::int64_t column_begin,
+                   std::int64_t valid_columns) {
+  const std::int64_t v = logits_tv.size(1);
+  T* logits = logits_tv.data_ptr<T>();
+  const auto* labels = labels_t.const_data_ptr<std::int64_t>();
+  const C* lse = lse_t.const_data_ptr<C>();
+  const C* coefficient = coefficient_t.const_data_ptr<C>();
+  tensor::parallel_for(0, logits_tv.size(0), row_grain(v), [&](std::int64_t from, std::int64_t to) {
+    RowReader<T, C> read;
+    RowWriter<T, C> write;
+    for (std::int64_t t = from; t < to; ++t) {
+      T* row = logits + t * v;
+      const C* in = read(row, valid_columns);
+      C* out = write.begin(row, valid_columns);
+      rows::exp_shifted(in, lse[t], out, valid_columns);
+      const std::int64_t label = labels[t] - column_begin;
+      if (label >= 0 && label < valid_columns) out[label] -= C(1);
+      rows::scale(out, coefficient[t], valid_columns);
+      write.end(row, valid_columns);
+      std::fill(row + valid_columns, row + v, T(0));
+    }
+  });
+}
+
+}  // namespace
+
+Tensor cpu::row_max(const Tensor& logits_tv, std::int64_t valid_columns, DType statistics) {
+  const std::int64_t v = logits_tv.size(1);
+  Tensor max_t =
+      tensor::empty({logits_tv.size(0)}, compute_dtype(logits_tv.scalar_type(), statistics));
+  dispatch_float(logits_tv.scalar_type(), statistics, [&](auto storage, auto compute) {
+    using T = decltype(storage);
+    using C = decltype(compute);
+    const T* logits = logits_tv.const_data_ptr<T>();
+    C* out = max_t.data_ptr<C>();
+    tensor::parallel_for(0, logits_tv.size(0), row_grain(v),
+                         [&](std::int64_t from, std::int64_t to) {
+                           RowReader<T, C> read;
+                           for (std::int64_t t = from; t < to; ++t) {
+                             out[t] = rows::max(read(logits + t * v, valid_columns), valid_columns);
+                           }
+                         });
+  });
+  // Lowest finite in the asked dtype, not the lowest of a wider one rounded to infinity.
+  return max_t.scalar_type() == statistics
+             ? max_t
+             : max_t.clamp_min(std::numeric_limits<float>::lowest()).to(statistics);
+}
+
+SoftmaxPieces cpu::softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
+                                  const Tensor& row_max_t, std::int64_t column_begin,
+                                  std::int64_t valid_columns) {
+  const DType statistics = row_max_t.scalar_type();
+  const DType computed = compute_dtype(logits_tv.scalar_type(), statistics);
+  const std::int64_t num_rows = logits_tv.size(0), v = logits_tv.size(1);
+  Tensor sum_t = tensor::empty({num_rows}, computed),
+         target_t = tensor::empty({num_rows}, computed);
+  const Tensor max_t = row_max_t.to(computed).contiguous(), labels = labels_t.contiguous();
+  dispatch_float(logits_tv.scalar_type(), statistics, [&](auto storage, auto compute) {
+    using T = decltype(storage);
+    using C = decltype(compute);
+    const T* logits = logits_tv.const_data_ptr<T>();
+    const auto* label = labels.const_data_ptr<std::int64_t>();
+    const C* maxima = max_t.const_data_ptr<C>();
+    C* sums = sum_t.data_ptr<C>();
+    C* targets = target_t.data_ptr<C>();
+    tensor::parallel_for(0, num_rows, row_grain(v), [&](std::int64_t from, std::int64_t to) {
+      RowReader<T, C> read;
+      for (std::int64_t t = from; t < to; ++t) {
+        const C* row = read(logits + t * v, valid_columns);
+        sums[t] = static_cast<C>(sum_exp(row, maxima[t], valid_columns));
+        const std::int64_t column = label[t] - column_begin;
+        targets[t] = column >= 0 && column < valid_columns ? row[column] : C(0);
+      }
+    });
+  });
+  return {.sum_exp_t = sum_t.to(statistics), .target_logit_t = target_t.to(statistics)};
+}
+
+void cpu::softmax_gradient_(const Tensor& logits_tv, const Tensor& labels_t,
+                            const Tensor& log_sum_exp_t, const Tensor& coefficient_t,
+                            std::int64_t column_begin, std::int64_t valid_columns) {
+  const DType statistics = log_sum_exp_t.scalar_type();
+  const DType computed = compute_dtype(logits_tv.scalar_type(), statistics);
+  const Tensor lse = log_sum_exp_t.to(computed).contiguous();
+  const Tensor coefficient = coefficient_t.to(computed).contiguous();
+  const Tensor labels = labels_t.contiguous();
+  dispatch_float(logits_tv.scalar_type(), statistics, [&](auto storage, auto compute) {
+    gradient_rows<decltype(storage), decltype(compute)>(logits_tv, labels, lse, coefficient,
+                                                        column_begin, valid_columns);
+  });
+}
+
+}  // namespace pentatron::ops

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "pentatron/ops/cpu_ops.h"
+#include "pentatron/ops/dispatch.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/parallel.h"
+
+namespace pentatron::ops {
+namespace {
+
+// Rows whose weight gradients are summed into one partial: a function of the number of rows alone.
+std::int64_t rows_per_partial(std::int64_t num_rows) {
+  return std::max<std::int64_t>(64, (num_rows + 63) / 64);
+}
+
+template <typename T, typename C>
+void norm_rows(const Tensor& x_th, const Tensor& weight_h, const Tensor& bias_h, double eps,
+               NormOutput& out) {
+  const std::int64_t h = x_th.size(-1), num_rows = out.rstd_t.numel();
+  const T* x = x_th.const_data_ptr<T>();
+  T* y = out.y_th.data_ptr<T>();
+  const C* weight = weight_h.const_data_ptr<C>();
+  const C* bias = bias_h.defined() ? bias_h.const_data_ptr<C>() : nullptr;
+  C* means = out.mean_t.defined() ? out.mean_t.data_ptr<C>() : nullptr;
+  C* rstds = out.rstd_t.data_ptr<C>();
+  tensor::parallel_for(0, num_rows, row_grain(h), [&](std::int64_t from, std::int64_t to) {
+    RowReader<T, C> read;
+    RowWriter<T, C> write;
+    for (std::int64_t r = from; r < to; ++r) {
+      const C* row = read(x + r * h, h);
+      const C mean = means != nullptr ? rows::sum(row, h) / C(h) : C(0);
+      const C variance = rows::sum_squares(row, mean, h) / C(h);
+      const C rstd = C(1) / std::sqrt(variance + C(eps));
+      rows::normalize(row, mean, rstd, weight, bias, write.begin(y + r * h, h), h);
+      write.end(y + r * h, h);
+      if (means != nullptr) means[r] = mean;
+      rstds[r] = rstd;
+    }
+  });
+}
+
+// dx (may be undefined) and partial weight and bias gradients, [partials, h] each.
+template <typename T, typename C>
+void norm_backward_rows(const Tensor& x_th, const Tensor& dy_th, const Tensor& weight_h,
+                        const Tensor& mean_t, const Tensor& rstd_t, const Tensor& dx_th,
+                        const Tensor& dweight_ph, const Tensor& dbias_ph) {
+  const std::int64_t h = x_th.size(-1), num_rows = rstd_t.numel();
+  const T* x = x_th.const_data_ptr<T>();
+  const T* dy = dy_th.const_data_ptr<T>();
+  const C* weight = weight_h.const_data_ptr<C>();
+  const C* means = mean_t.defined() ? mean_t.const_data_ptr<C>() : nullptr;
+  const C* rstds = rstd_t.const_data_ptr<C>();
+  T* dx = dx_th.defined() ? dx_th.data_ptr<T>() : nullptr;
+  C* dweight = dweight_ph.defined() ? dweight_ph.data_ptr<C>() : nullptr;
+  C* dbias = dbias_ph.defined() ? dbias_ph.data_ptr<C>() : nullptr;
+  const std::int64_t chunk = rows_per_partial(num_rows);
+  tensor::parallel_for(
+      0, (num_rows + chunk - 1) / chunk, 1, [&](std::int64_t from, std::int64_t to) {
+        RowReader<T, C> read_x, read_dy;
+        RowWriter<T, C> write;
+        for (std::int64_t part = from; part < to; ++part) {
+          const std::int64_t end = std::min(num_rows, (part + 1) * chunk);
+          for (std::int64_t r = part * chunk; r < end; ++r) {
+            const C* row = read_x(x + r * h, h);
+            const C* grad = read_dy(dy + r * h, h);
+            const C mean = means != nullptr ? means[r] : C(0);
+            if (dx != nullptr) {
+              C sum_g, sum_gh;
+              rows::norm_sums(row, grad, weight, mean, rstds[r], &sum_g, &sum_gh, h);
+              const C mean_g = means != nullptr ? sum_g / C(h) : C(0);
+              rows::norm_input_grad(row, grad, weight, mean, rstds[r], mean_g, sum_gh / C(h),
+                                    write.begin(dx + r * h, h), h);
+              write.end(dx + r * h, h);
+            }
+            if (dweight != nullptr) {
+              rows::norm_weight_grad(row, grad, mean, rstds[r], dweight + part * h,
+                                     dbias != nullptr ? dbias + part * h : nullptr, h);
+            }
+          }
+        }
+      });
+}
+
+}  // namespace
+
+NormOutput cpu::norm_forward(const NormInput& in) {
+  const Tensor& x = in.x_th;
+  const DType computed = compute_dtype(x.scalar_type(), in.statistics);
+  const Tensor weight = in.weight_h.to(computed).contiguous();
+  const Tensor bias = in.bias_h.defined() ? in.bias_h.to(computed).contiguous() : Tensor();
+  const std::int64_t num_rows = x.numel() / x.size(-1);
+  NormOutput out;
+  out.y_th = tensor::empty(x.sizes(), x.scalar_type());
+  out.rstd_t = tensor::empty({num_rows}, computed);
+  if (bias.defined()) out.mean_t = tensor::empty({num_rows}, computed);
+  dispatch_float(x.scalar_type(), in.statistics, [&](auto storage, auto compute) {
+    norm_rows<decltype(storage), decltype(compute)>(x, weight, bias, in.eps, out);
+  });
+  return out;
+}
+
+NormGradients cpu::norm_backward(const NormGradInput& in) {
+  const Tensor& x_th = in.x_th;
+  const DType computed = in.rstd_t.scalar_type();
+  const std::int64_t chunk = rows_per_partial(in.rstd_t.numel());
+  const std::int64_t partials = (in.rstd_t.numel() + chunk - 1) / chunk;
+  const bool has_bias = in.mean_t.defined();
+  Tensor dx_th, dweight_ph, dbias_ph;
+  if (in.needs_dx) dx_th = tensor::empty(x_th.sizes(), x_th.scalar_type());
+  if (in.needs_weight_grads) {
+    dweight_ph = tensor::zeros({partials, x_th.size(-1)}, computed);
+    if (has_bias) dbias_ph = tensor::zeros({partials, x_th.size(-1)}, computed);
+  }
+  const Tensor weight_h = in.weight_h.to(computed).contiguous();
+  dispatch_float(x_th.scalar_type(), computed, [&](auto storage, auto compute) {
+    norm_backward_rows<decltype(storage), decltype(compute)>(
+        x_th, in.dy_th, weight_h, in.mean_t, in.rstd_t, dx_th, dweight_ph, dbias_ph);
+  });
+  NormGradients out{.dx_th = dx_th, .dweight_h = {}, .dbias_h = {}};
+  if (dweight_ph.defined()) out.dweight_h = dweight_ph.sum(IntList{0});
+  if (dbias_ph.defined()) out.dbias_h = dbias_ph.sum(IntList{0});
+  return out;
+}
+
+}  // namespace pentatron::ops

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/tensor/random.h"
+
+// What keyed random numbers need of a device beside the host; arguments are checked by random.cc.
+// Initial values are not here: they are computed on the host, in fp64, and copied.
+namespace pentatron::tensor {
+
+struct RandomTable {
+  Tensor (*dropout_keep_mask)(RngSite site, std::uint32_t threshold, const Tensor& sample_ids_t,
+                              const Tensor& token_index_t, std::int64_t channel_begin,
+                              std::int64_t num_channels);
+  void (*stochastic_round_bf16)(const Tensor& out_bf16, const Tensor& in_fp32, RngSite site,
+                                std::int64_t step, std::int64_t bucket, std::int64_t first_element);
+};
+
+// kUnsupported for CUDA before its half is loaded.
+[[nodiscard]] const RandomTable& random_table(Device device);
+// Called once, when the CUDA half is loaded, before rank threads start; `table` lives as long as
+// the process.
+void register_cuda_random_table(const RandomTable& table);
+
+}  // namespace pentatron::tensor
