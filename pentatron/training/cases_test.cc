@@ -3,9 +3,11 @@
 
 #include <cmath>
 
+#include "pentatron/base/error.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/engine.h"
 #include "pentatron/training/log_format.h"
+#include "pentatron/training/model_parts.h"
 #include "pentatron/training/test_support.h"
 
 // Faults that users of this field reported in public; docs/public_faults.md lists them all.
@@ -64,13 +66,15 @@ TEST(Cases, BigscienceMegatronDeepSpeed_169) {
 
 // A hand count for a gated MLP with grouped queries and a tied head, every product by itself.
 TEST(Cases, MegatronLM_682) {
-  // Width 64, 8 query heads and 2 kv heads of 8, ffn 160 gated, 3 layers, vocabulary 512; 2 samples of 32.
+  // Width 64, 8 query heads and 2 kv heads of 8, ffn 160 gated, 3 layers, vocabulary 512; 2 samples
+  // of 32.
   const double tokens = 64;
   const double per_token = 2 * 64 * (64 + 16 + 16)  // q, k, v
                            + 2 * 64 * 64            // output projection
                            + 2 * 64 * 160 * 2       // gate, up
                            + 2 * 160 * 64;          // down
-  const double attention = 2.0 * 2 * 32 * 32 * 64;  // scores and values of both samples, causal half
+  const double attention =
+      2.0 * 2 * 32 * 32 * 64;  // scores and values of both samples, causal half
   const double forward = 3 * (tokens * per_token + attention) + tokens * 2 * 64 * 512;
   const FlopsInput in{.tokens = tokens,
                       .sum_squared_lengths = 2 * 32 * 32,
@@ -82,6 +86,30 @@ TEST(Cases, MegatronLM_682) {
                       .padded_vocab = 512,
                       .swiglu = true};
   EXPECT_DOUBLE_EQ(model_flops(in), 3 * forward);
+}
+
+// A checkpoint with one tensor too many and one too few: both are listed, nothing is filled
+// silently.
+TEST(Cases, MegatronBridge_6032) {
+  with_engine(one_rank_fp64(), [](Engine& engine) {
+    const std::map<std::string, bool> parts = model_parts(engine);
+    checkpoint::Manifest manifest;
+    for (const auto& [name, decay] : parts) manifest.tensors.push_back({.name = name});
+    manifest.tensors.push_back({.name = "exp_avg/anything"});
+    EXPECT_NO_THROW(check_part_names(parts, manifest, "folder"));
+    ASSERT_EQ(manifest.tensors.front().name, "param/decoder.final_layernorm.bias");
+    manifest.tensors.front().name = "param/lora.down.weight";
+    try {
+      check_part_names(parts, manifest, "folder");
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kCheckpoint);
+      const std::string text = error.what();
+      EXPECT_NE(text.find("has not: param/decoder.final_layernorm.bias."), std::string::npos)
+          << text;
+      EXPECT_NE(text.find("no place for: param/lora.down.weight."), std::string::npos) << text;
+    }
+  });
 }
 
 }  // namespace

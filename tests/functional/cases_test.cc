@@ -56,8 +56,10 @@ TEST(Cases, MegatronLM_1002) {
 TEST(Cases, MegatronLM_1343) {
   const fs::path folder = new_folder();
   const TinyRun first = train(saving(base(), folder));
-  const Options other =
-      base().with("--load", folder.string()).with("--data-path", corpus(1)).with("--train-iters", 5);
+  const Options other = base()
+                            .with("--load", folder.string())
+                            .with("--data-path", corpus(1))
+                            .with("--train-iters", 5);
   expect_refusal(try_train(other.with("--override-opt_param-scheduler")).program, 7,
                  {"other data", "--finetune"});
   EXPECT_EQ(train(other.with("--finetune")).losses().size(), 5U);
@@ -99,12 +101,11 @@ TEST(Cases, MegatronLM_2369) {
   EXPECT_EQ(lines[0], lines[1]);
 }
 
-// Adam's constants other than the defaults: the first update after a resume equals the undisturbed one.
+// Adam's constants other than the defaults: the first update after a resume equals the undisturbed
+// one.
 TEST(Cases, TtMetal_53212) {
-  const Options run = base()
-                          .with("--train-iters", 6)
-                          .with("--adam-beta1", "0.7")
-                          .with("--adam-beta2", "0.6");
+  const Options run =
+      base().with("--train-iters", 6).with("--adam-beta1", "0.7").with("--adam-beta2", "0.6");
   const fs::path folder = new_folder();
   const fs::path whole = new_folder();
   const TinyRun undisturbed = train(saving(run, whole));
@@ -114,7 +115,8 @@ TEST(Cases, TtMetal_53212) {
   EXPECT_EQ(rest.losses().size(), 3U);
 }
 
-// Checkpoints but no file that names the latest: the newest valid one is found, never a random start.
+// Checkpoints but no file that names the latest: the newest valid one is found, never a random
+// start.
 TEST(Cases, Dlrover_1065) {
   const Options run = base().with("--train-iters", 6);
   const fs::path folder = new_folder();
@@ -130,7 +132,8 @@ TEST(Cases, Dlrover_1065) {
 // Norms and biases are not decayed, and the program says what is.
 TEST(Cases, FastLLM_545) {
   const TinyRun run = train(base());
-  // 2 layers of width 16: word and position tables, and per layer q, k, v, projection and two of the mlp.
+  // 2 layers of width 16: word and position tables, and per layer q, k, v, projection and two of
+  // the mlp.
   EXPECT_EQ(count(run.program.out, " > weight decay 0.01 on 14 matrices; none on 22 vectors"), 1U)
       << run.program.out;
 }
