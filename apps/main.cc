@@ -12,6 +12,7 @@
 #include "apps/command.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/stop_cleanup.h"
 #include "pentatron/config/option_index.h"
 
 namespace pentatron::apps {
@@ -76,6 +77,7 @@ int main(int argc, char** argv) {
   // below.
   (void)std::signal(SIGPIPE, SIG_IGN);
   try {
+    const StopCleanup stop_cleanup;
     const int code = apps::dispatch(apps::Words(argv + 1, argv + argc));
     const bool training = argc > 1 && std::string_view(argv[1]) == "pretrain_gpt";
     if (code == 0 && !training && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {

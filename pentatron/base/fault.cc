@@ -27,11 +27,13 @@ struct FaultPlan {
   std::optional<FaultKind> kind;
   std::uint64_t n = 0;
   int log_fd = -1;
+  bool no_unnamed = false;
   std::atomic<std::uint64_t> begun{0};  // operations of `kind`, counted before they run
   std::atomic<std::uint64_t> done{0};   // and after they succeeded
 
   FaultPlan() {
     if (const auto text = env_string(kStopVariable)) read_stop(*text);
+    no_unnamed = env_string("PENTATRON_FAULT_NO_UNNAMED").has_value();
     if (const auto path = env_string("PENTATRON_FAULT_LOG")) {
       log_fd = ::open(path->c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
       PENTATRON_CHECK(log_fd >= 0, kIo, "cannot open PENTATRON_FAULT_LOG file {}", *path);
@@ -106,6 +108,8 @@ void fault_after(FaultKind kind, std::string_view path) {
     for (;;) ::pause();
   }
 }
+
+bool fault_refuses_unnamed_files() { return plan().no_unnamed; }
 
 bool planted_fault(std::string_view name) {
   Planted& now = planted();

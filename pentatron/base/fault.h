@@ -7,7 +7,8 @@
 // Test-only switch. PENTATRON_FAULT_STOP_AT="<kind>:<n>" in the environment ends the process with
 // SIGKILL right after the n-th (from 1) write, sync, rename or unlink; "error:<kind>:<n>" makes
 // that operation fail with ENOSPC instead. PENTATRON_FAULT_LOG=<file> appends one line an
-// operation, so that a test can count them. Unset: no cost but one branch.
+// operation, so that a test can count them. PENTATRON_FAULT_NO_UNNAMED=1 makes AtomicFile do as on
+// a file system without O_TMPFILE. Unset: no cost but one branch.
 namespace pentatron {
 
 enum class FaultKind { kWrite, kSync, kRename, kUnlink };
@@ -16,6 +17,9 @@ enum class FaultKind { kWrite, kSync, kRename, kUnlink };
 [[nodiscard]] bool fault_before(FaultKind kind, std::string_view path);
 // Called after the operation succeeded.
 void fault_after(FaultKind kind, std::string_view path);
+
+// Files without a name are to be refused.
+[[nodiscard]] bool fault_refuses_unnamed_files();
 
 // Planted faults of the parity suite: PENTATRON_PLANTED_FAULT=<name> or set_planted_fault(name)
 // breaks one load-bearing line.

@@ -2,6 +2,7 @@
 #include "pentatron/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -94,6 +95,41 @@ fs::path parent_of(const fs::path& path) {
   return parent.empty() ? fs::path(".") : parent;
 }
 
+std::string link_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+constexpr std::string_view kTemporaryInfix = ".tmp.";
+
+// "NAME.tmp.12.3" for "NAME".
+bool is_temporary_of(std::string_view name, std::string_view final_name) {
+  if (!name.starts_with(final_name)) return false;
+  name.remove_prefix(final_name.size());
+  if (!name.starts_with(kTemporaryInfix)) return false;
+  name.remove_prefix(kTemporaryInfix.size());
+  const std::size_t dot = name.find('.');
+  const auto digits = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  return dot != std::string_view::npos && digits(name.substr(0, dot)) &&
+         digits(name.substr(dot + 1));
+}
+
+// Removes what killed processes left of earlier writes to the same name: temporaries that nobody
+// holds locked. What cannot be listed, locked or removed stays; it disturbs nobody.
+void remove_stale(const fs::path& final_path) {
+  std::error_code code;
+  const std::string final_name = final_path.filename().string();
+  for (fs::directory_iterator it(parent_of(final_path), code), end; !code && it != end;
+       it.increment(code)) {
+    if (!is_temporary_of(it->path().filename().native(), final_name)) continue;
+    const Descriptor file(open_retrying(it->path(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK));
+    if (file.get() < 0 || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    if (!fault_before(FaultKind::kUnlink, it->path().native()) &&
+        ::unlink(it->path().c_str()) == 0) {
+      fault_after(FaultKind::kUnlink, it->path().native());
+    }
+  }
+}
+
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
@@ -131,50 +167,129 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 AtomicFile::AtomicFile(fs::path final_path) : final_path_(std::move(final_path)) {
-  // Unique among the threads of a process, the processes of a host, and (by O_EXCL) all others.
-  static std::atomic<std::uint64_t> serial{0};
+  if (!open_unnamed()) open_named();
+}
+
+// False where the file system, or a system without /proc, does not know files without a name; also
+// for all errors that open_named() will meet and tell better.
+bool AtomicFile::open_unnamed() {
+  if (fault_refuses_unnamed_files()) return false;
+  fd_ = open_retrying(parent_of(final_path_), O_WRONLY | O_TMPFILE, 0666);
+  if (fd_ < 0) return false;
+  if (::access(link_of(fd_).c_str(), F_OK) == 0) return true;
+  ::close(std::exchange(fd_, -1));
+  return false;
+}
+
+void AtomicFile::open_named() {
   constexpr int kAttempts = 100;
   for (int attempt = 0; attempt < kAttempts && fd_ < 0; ++attempt) {
-    temporary_path_ = final_path_;
-    temporary_path_ += fmt::format(".tmp.{}.{}", ::getpid(), serial.fetch_add(1));
+    const HoldStop hold;
+    temporary_path_ = next_temporary();
     fd_ = open_retrying(temporary_path_, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (fd_ < 0 && errno != EEXIST) fail("create", temporary_path_, errno);
+    if (fd_ < 0) continue;
+    // The lock tells others that somebody lives who writes here. One that took the file for a dead
+    // process's before it was locked has removed it: then once more.
+    ::flock(fd_, LOCK_EX);
+    struct stat info {};
+    if (::fstat(fd_, &info) == 0 && info.st_nlink == 0) {
+      ::close(std::exchange(fd_, -1));
+      continue;
+    }
+    temporary_.remember(temporary_path_);
   }
   if (fd_ < 0) fail("create", temporary_path_, EEXIST);
 }
 
+// Unique among the threads of a process, the processes of a host, and (by O_EXCL) all others.
+fs::path AtomicFile::next_temporary() const {
+  static std::atomic<std::uint64_t> serial{0};
+  fs::path path = final_path_;
+  path += fmt::format("{}{}.{}", kTemporaryInfix, ::getpid(), serial.fetch_add(1));
+  return path;
+}
+
+const fs::path& AtomicFile::path_now() const {
+  return temporary_path_.empty() ? final_path_ : temporary_path_;
+}
+
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
-  if (committed_) return;
-  // Best effort in a destructor: a leftover temporary file is never taken for the final one.
-  try {
-    if (!fault_before(FaultKind::kUnlink, temporary_path_.native()) &&
-        ::unlink(temporary_path_.c_str()) == 0) {
-      fault_after(FaultKind::kUnlink, temporary_path_.native());
+  if (!committed_ && !temporary_path_.empty()) {
+    // Best effort in a destructor: a leftover temporary file is never taken for the final one.
+    try {
+      const HoldStop hold;
+      if (!fault_before(FaultKind::kUnlink, temporary_path_.native()) &&
+          ::unlink(temporary_path_.c_str()) == 0) {
+        fault_after(FaultKind::kUnlink, temporary_path_.native());
+      }
+      temporary_.forget();
+    } catch (const Error&) {
+      // The fault switch itself could not be read or logged.
     }
-  } catch (const Error&) {
-    return;  // the fault switch itself could not be read or logged
   }
+  if (fd_ >= 0) ::close(fd_);
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
   PENTATRON_CHECK(fd_ >= 0, kInternal, "write to {} after commit", final_path_.string());
-  write_all(fd_, bytes, temporary_path_);
+  synced_ = false;
+  write_all(fd_, bytes, path_now());
   written_ += bytes.size();
 }
 
 void AtomicFile::write(std::string_view text) { write(bytes_of(text)); }
 
+void AtomicFile::sync() {
+  PENTATRON_CHECK(fd_ >= 0, kInternal, "sync of {} after commit", final_path_.string());
+  if (synced_) return;
+  sync_fd(fd_, path_now());
+  synced_ = true;
+}
+
+// Gives a file without a name its final one. linkat(2) replaces nothing: where something stands,
+// it goes through a name of its own for the moment between two system calls.
+void AtomicFile::link_or_replace() {
+  const std::string source = link_of(fd_);
+  const auto link_to = [&source](const fs::path& target) {
+    const int flags = AT_SYMLINK_FOLLOW;
+    return ::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, target.c_str(), flags) == 0 ? 0 : errno;
+  };
+  if (fault_before(FaultKind::kRename, final_path_.native())) fail("name", final_path_, ENOSPC);
+  int code = link_to(final_path_);
+  if (code == EEXIST) {
+    ::flock(fd_, LOCK_EX);
+    fs::path between = next_temporary();
+    while ((code = link_to(between)) == EEXIST) between = next_temporary();
+    if (code == 0 && ::rename(between.c_str(), final_path_.c_str()) != 0) {
+      code = errno;
+      ::unlink(between.c_str());
+    }
+  }
+  if (code != 0) fail("name", final_path_, code);
+  fault_after(FaultKind::kRename, final_path_.native());
+}
+
 void AtomicFile::commit() {
   PENTATRON_CHECK(fd_ >= 0, kInternal, "second commit of {}", final_path_.string());
-  sync_fd(fd_, temporary_path_);
-  close_checked(fd_, temporary_path_);
-  rename_counted(temporary_path_, final_path_);
-  committed_ = true;
+  sync();
+  {
+    const HoldStop hold;
+    if (temporary_path_.empty()) {
+      link_or_replace();
+    } else {
+      rename_counted(temporary_path_, final_path_);
+      temporary_.forget();
+    }
+    committed_ = true;
+  }
+  close_checked(fd_, final_path_);
   sync_folder(parent_of(final_path_));
+  remove_stale(final_path_);
 }
 
 OutputFile::OutputFile(fs::path path) : path_(std::move(path)) {
+  const HoldStop hold;  // no new file in a folder that is being removed
   fd_ = open_retrying(path_, O_WRONLY | O_CREAT | O_EXCL, 0666);
   if (fd_ < 0) fail("create", path_, errno);
 }
@@ -240,6 +355,7 @@ void sync_folder(const fs::path& folder) {
 }
 
 void rename_durably(const fs::path& from, const fs::path& to) {
+  const HoldStop hold;
   rename_counted(from, to);
   const fs::path source = parent_of(from);
   const fs::path target = parent_of(to);
@@ -276,6 +392,7 @@ void remove_tree(const fs::path& folder) {
     std::sort(children.begin(), children.end());
     for (const fs::path& child : children) remove_tree(child);
   }
+  const HoldStop hold;
   if (fault_before(FaultKind::kUnlink, folder.native())) fail("remove", folder, ENOSPC);
   if (::remove(folder.c_str()) != 0 && errno != ENOENT) fail("remove", folder, errno);
   fault_after(FaultKind::kUnlink, folder.native());

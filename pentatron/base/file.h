@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "pentatron/base/stop_cleanup.h"
+
 // Files: read-only maps, and writes that are either the old content or the new. Errors are
 // ErrorKind::kIo and name the path and the system's reason.
 namespace pentatron {
@@ -32,10 +34,12 @@ class MappedFile final {
   std::size_t size_ = 0;
 };
 
-// A file written under a temporary name beside its final one. Nothing is visible under the final
-// name before commit(), which syncs the file, renames it and syncs the folder. Destroyed without
-// commit: the temporary file is removed. Every write, sync, rename and unlink passes fault_point()
-// (see base/fault.h), so that tests can stop there.
+// A file that is nowhere to be seen before commit(), which syncs it, gives it its final name (in
+// place of an older one) and syncs the folder. It is written without any name where the file system
+// can do that (O_TMPFILE), so that not even SIGKILL leaves something behind; else as
+// NAME.tmp.<pid>.<n> beside the final one, removed by the destructor, by StopCleanup, or by the
+// next commit() to the same name. Every write, sync, rename and unlink passes fault_point() (see
+// base/fault.h), so that tests can stop there.
 class AtomicFile final {
  public:
   explicit AtomicFile(std::filesystem::path final_path);
@@ -46,13 +50,24 @@ class AtomicFile final {
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
   [[nodiscard]] std::uint64_t bytes_written() const { return written_; }
+  // The slow part of commit(), beforehand: for files that become visible together, under one
+  // HoldStop.
+  void sync();
   void commit();
 
  private:
+  [[nodiscard]] bool open_unnamed();
+  void open_named();
+  [[nodiscard]] std::filesystem::path next_temporary() const;
+  [[nodiscard]] const std::filesystem::path& path_now() const;
+  void link_or_replace();
+
   std::filesystem::path final_path_;
-  std::filesystem::path temporary_path_;
+  std::filesystem::path temporary_path_;  // empty: no name
+  TemporaryName temporary_;
   int fd_ = -1;
   std::uint64_t written_ = 0;
+  bool synced_ = false;
   bool committed_ = false;
 };
 

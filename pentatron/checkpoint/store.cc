@@ -10,6 +10,7 @@
 #include "pentatron/base/file.h"
 #include "pentatron/base/format.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/stop_cleanup.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 
 namespace pentatron::checkpoint {
@@ -229,7 +230,9 @@ bool shards_without_manifest(const fs::path& folder) {
   });
 }
 
+// Ctrl-C waits for the end: no folder is left without its manifest.
 void remove_checkpoint(const fs::path& folder) {
+  const HoldStop whole;
   remove_tree(folder / kManifestName);
   sync_folder(folder);
   remove_tree(folder);

@@ -14,6 +14,7 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/safetensors.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/base/stop_cleanup.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 #include "pentatron/checkpoint/store.h"
@@ -207,14 +208,33 @@ Manifest merge(const std::vector<std::string>& pieces, const SaveRequest& reques
   return whole;
 }
 
+// Removals after the new version is durable: their failure costs space, not the checkpoint.
+template <typename Remove>
+void warn_of_failure(const SaveRequest& request, const Remove& remove) {
+  try {
+    remove();
+  } catch (const Error& error) {
+    log::warn(
+        "iteration {} is saved, but older checkpoints could not be removed (the next save tries "
+        "again): {}",
+        request.iteration, error.what());
+  }
+}
+
 // The folder under its final name, then the tracker. A version of the same iteration is moved aside
-// first; stopped between the two renames, find_checkpoint still finds it there.
-void publish(const SaveRequest& request, const Folders& folders) {
+// first; killed between the two renames, find_checkpoint still finds it there. Ctrl-C waits for
+// all of it.
+void publish(const SaveRequest& request, const Folders& folders, TemporaryName& saving) {
+  AtomicFile tracker(folders.tracker);
+  tracker.write(std::to_string(request.iteration));
+  tracker.sync();
+  const HoldStop together;
   const bool replaces = is_there(folders.final);
   if (replaces) rename_durably(folders.final, folders.old);
   rename_durably(folders.saving, folders.final);
+  saving.forget();
   try {
-    write_file_atomically(folders.tracker, std::to_string(request.iteration));
+    tracker.commit();
   } catch (const Error& error) {
     throw Error(error.kind(),
                 fmt::format("{} (the checkpoint {} is complete, but {} does not name it; load it "
@@ -222,23 +242,21 @@ void publish(const SaveRequest& request, const Folders& folders) {
                             error.what(), folders.final.string(), kTrackerName, request.iteration),
                 __FILE__, __LINE__);
   }
+  // The version moved aside goes before Ctrl-C could leave it there.
+  if (replaces) warn_of_failure(request, [&] { remove_unfinished(request.root); });
 }
 
-// Removals after the new version is durable: their failure costs space, not the checkpoint.
 void tidy_up(const SaveRequest& request) {
-  try {
+  warn_of_failure(request, [&] {
     remove_unfinished(request.root);
     apply_retention(request.root, request.keep_checkpoints, request.save_retain_interval,
                     request.protect_iteration);
-  } catch (const Error& error) {
-    log::warn("iteration {} is saved, but older checkpoints could not be removed: {}",
-              request.iteration, error.what());
-  }
+  });
 }
 
 // Rank 0's part after all shards are there. Returns the bytes of the checkpoint.
 std::string finish(const std::vector<std::string>& pieces, const SaveRequest& request,
-                   const Folders& folders) {
+                   const Folders& folders, TemporaryName& saving) {
   const Manifest manifest = merge(pieces, request, folders);
   const std::string text = manifest_to_text(manifest);
   OutputFile file(folders.saving / kManifestName);
@@ -249,7 +267,7 @@ std::string finish(const std::vector<std::string>& pieces, const SaveRequest& re
   (void)read_manifest(folders.saving);
   std::uint64_t bytes = text.size();
   for (const ManifestFile& shard : manifest.files) bytes += shard.bytes;
-  publish(request, folders);
+  publish(request, folders, saving);
   tidy_up(request);
   return std::to_string(bytes);
 }
@@ -260,15 +278,24 @@ SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world) {
   const Timer timer;
   const Folders folders = folders_of(request);
   const bool leads = world.rank() == 0;
+  // Known to the leader: it removes the folder when a signal ends it, whoever has written there.
+  TemporaryName saving;
   const auto clean_up = [&] {
     try {
       remove_unfinished(request.root);
+      saving.forget();
     } catch (const Error& error) {
       log::warn("could not remove what is left of the failed save: {}", error.what());
     }
   };
   const auto together = [&](const std::function<std::string()>& work) {
-    return run_together(world, request.iteration, work, clean_up);
+    try {
+      return run_together(world, request.iteration, work, clean_up);
+    } catch (...) {
+      // The group broke before all could agree: nobody else will.
+      if (saving.remembers()) clean_up();
+      throw;
+    }
   };
   (void)together([&] {
     PENTATRON_CHECK(request.iteration >= 0, kInternal, "cannot save iteration {}",
@@ -276,7 +303,9 @@ SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world) {
     if (leads) {
       create_folders(request.root);
       remove_unfinished(request.root);
+      const HoldStop hold;
       create_folders(folders.saving);
+      saving.remember(folders.saving);
     }
     return std::string();
   });
@@ -284,7 +313,7 @@ SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world) {
       together([&] { return write_piece(request, folders, world.rank()); });
   // Nobody returns before rank 0 has made the checkpoint durable.
   const std::string bytes =
-      together([&] { return leads ? finish(pieces, request, folders) : std::string(); })[0];
+      together([&] { return leads ? finish(pieces, request, folders, saving) : std::string(); })[0];
   SaveResult result{.folder = folders.final, .seconds = timer.seconds()};
   std::from_chars(bytes.data(), bytes.data() + bytes.size(), result.bytes);
   return result;

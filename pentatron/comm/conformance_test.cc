@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/comm/conformance_test.h"
+#include "pentatron/comm/nccl_backend.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "pentatron/base/error.h"
+#include "pentatron/tensor/device.h"
 
 namespace pentatron::comm {
 namespace {
@@ -210,13 +212,29 @@ TEST(ThreadsBackend, WrongArgumentsAreRefused) {
       ErrorKind::kComm, {"cannot reduce", "bool"});
 }
 
+TEST(FakeBackend, EveryOperation) {
+  for (const std::int64_t world : {1, 2, 3, 5, 8}) {
+    for (std::int64_t rank = 0; rank < world; ++rank) {
+      const auto backend = make_fake_backend(rank, world);
+      EXPECT_NO_THROW(conformance::run(*backend, {.peers = conformance::Peers::kLikeThisRank}))
+          << "rank " << rank << " of " << world;
+    }
+  }
+  // The same expectations of a world without peers.
+  EXPECT_NO_THROW(
+      conformance::run(*make_single_backend(), {.peers = conformance::Peers::kLikeThisRank}));
+  // And they can fail: the fake is no world of real peers.
+  const auto backend = make_fake_backend(1, 2);
+  EXPECT_THROW(conformance::run(*backend), std::runtime_error);
+}
+
 TEST(FakeBackend, ActsAsIfAllMembersHeldThisRanksData) {
   const auto backend = make_fake_backend(5, 8);
   const auto group = backend->make_group({1, 5, 7}, "three");
   EXPECT_EQ(group->rank(), 1);
   for (DType dtype : {DType::Double, DType::Float, DType::BFloat16, DType::Long}) {
     const auto mine = [](std::int64_t i) { return conformance::value_at(5, i); };
-    const Tensor in = conformance::filled({6, 2}, dtype, mine);
+    const Tensor in = conformance::filled({6, 2}, dtype, Device("cpu"), mine);
     conformance::require_equal(
         all_gather(*group, in), [&](std::int64_t i) { return mine(i % 12); }, "all_gather");
     conformance::require_equal(
@@ -293,6 +311,19 @@ TEST(ParallelContext, StandardGridFactorsTensorParallelByKvHeads) {
   EXPECT_THROW(static_cast<void>(make_rank_grid(parallel, 3)), Error);
   parallel.world_size = 12;
   EXPECT_THROW(static_cast<void>(make_rank_grid(parallel, 2)), Error);
+}
+
+// The default tests are shown no card.
+TEST(NcclBackend, IsRefusedWithTheReasonWhereNoCardIs) {
+  try {
+    static_cast<void>(make_nccl_backend({}));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    const std::string message = error.what();
+    EXPECT_NE(message.find(tensor::load_cuda_half().reason), std::string::npos) << message;
+    EXPECT_NE(message.find("--distributed-backend gloo"), std::string::npos) << message;
+  }
 }
 
 }  // namespace

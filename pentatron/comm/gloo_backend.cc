@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file of the CPU library that sees the library's process groups. It is compiled with
-// gloo_stubs/ in the include path.
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+// The one file that sees the library's process groups (gloo_rendezvous.cc sees its store). It is
+// compiled with gloo_stubs/ in the include path.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <set>
@@ -22,8 +14,10 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/comm/backend.h"
+#include "pentatron/comm/gloo_rendezvous.h"
 #include "pentatron/comm/group_base.h"
 #include "pentatron/comm/reduce.h"
+#include "pentatron/comm/store.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::comm {
@@ -35,93 +29,6 @@ constexpr milliseconds kLinger{1500};
 constexpr const char* kPoisonKey = "poison";
 constexpr const char* kSeenKey = "poison-seen";
 constexpr const char* kShutdownKey = "shutdown";
-
-// The first line, without the library's stack trace.
-std::string short_message(const std::exception& error) {
-  const auto* library = dynamic_cast<const c10::Error*>(&error);
-  std::string text = library != nullptr ? library->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
-}
-
-// A listening socket on all addresses, both families where the machine has IPv6. Opened here, so
-// that a taken port is our message.
-int listen_on(const GlooOptions& options) {
-  int error = 0;
-  for (const int family : {AF_INET6, AF_INET}) {
-    const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) continue;
-    const int on = 1;
-    const int off = 0;
-    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    sockaddr_storage address{};
-    address.ss_family = static_cast<sa_family_t>(family);
-    // The port stands at the same place in both families' addresses.
-    reinterpret_cast<sockaddr_in*>(&address)->sin_port =
-        htons(static_cast<std::uint16_t>(options.master_port));
-    const socklen_t length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    if (::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-        ::listen(fd, SOMAXCONN) == 0) {
-      return fd;
-    }
-    error = errno;
-    ::close(fd);
-    if (error == EADDRINUSE) break;
-  }
-  PENTATRON_THROW(kComm,
-                  "rank {} cannot serve the rendezvous on port {}: {}; choose another port with "
-                  "--master-port or MASTER_PORT",
-                  options.rank, options.master_port, std::strerror(error));
-}
-
-c10::intrusive_ptr<c10d::TCPStore> connect_store(const GlooOptions& options, bool serve) {
-  c10d::TCPStoreOptions store;
-  store.port = static_cast<std::uint16_t>(options.master_port);
-  store.isServer = serve;
-  store.waitWorkers = false;
-  if (serve) store.masterListenFd = listen_on(options);  // the store closes it
-  store.timeout = options.timeout;
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(options.master_addr, store);
-  } catch (const std::exception& error) {
-    PENTATRON_THROW(kComm,
-                    "rank {} cannot reach the rendezvous of rank 0 at {}:{} within {} ms: {} "
-                    "(--master-addr, --master-port or MASTER_ADDR, MASTER_PORT)",
-                    options.rank, options.master_addr, options.master_port, options.timeout.count(),
-                    short_message(error));
-  }
-}
-
-// The address of this machine that the route to `host` leaves from: the one that peers can reach as
-// well. No packet is sent.
-std::string local_address_towards(const std::string& host, std::int64_t port) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int rc = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  PENTATRON_CHECK(rc == 0, kComm, "cannot resolve the rendezvous host '{}': {} (MASTER_ADDR)", host,
-                  gai_strerror(rc));
-  std::string address;
-  for (const addrinfo* entry = found; entry != nullptr && address.empty(); entry = entry->ai_next) {
-    const int fd = ::socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) continue;
-    sockaddr_storage own{};
-    socklen_t length = sizeof(own);
-    char text[NI_MAXHOST] = {};
-    if (::connect(fd, entry->ai_addr, entry->ai_addrlen) == 0 &&
-        ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof(text), nullptr, 0,
-                      NI_NUMERICHOST) == 0) {
-      address = text;
-    }
-    ::close(fd);
-  }
-  ::freeaddrinfo(found);
-  PENTATRON_CHECK(!address.empty(), kComm, "no route to the rendezvous host '{}' (MASTER_ADDR)",
-                  host);
-  return address;
-}
 
 std::shared_ptr<::gloo::transport::Device> make_device(const GlooOptions& options) {
   const auto interface = env_string("GLOO_SOCKET_IFNAME");
@@ -161,6 +68,8 @@ class Shared final {
 
   const GlooOptions& options() const { return options_; }
   const std::shared_ptr<::gloo::transport::Device>& device() const { return device_; }
+  // A connection apart from ours.
+  std::unique_ptr<Store> open_store() const { return open_rendezvous_store(options_, prefix_); }
   c10::intrusive_ptr<c10d::Store> store_for(const std::string& group) const {
     return c10::make_intrusive<c10d::PrefixStore>(group + "/", store_);
   }
@@ -557,7 +466,7 @@ class GlooGroup final : public GroupBase {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 
-class GlooBackend final : public Backend {
+class GlooBackend final : public RendezvousBackend {
  public:
   explicit GlooBackend(const GlooOptions& options) : shared_(std::make_shared<Shared>(options)) {}
 
@@ -572,6 +481,8 @@ class GlooBackend final : public Backend {
   }
   void poison(const std::string& message) override { shared_->poison(message); }
   void shutdown() override { shared_->shutdown(); }
+  std::unique_ptr<Store> open_store() override { return shared_->open_store(); }
+  std::string failure() override { return shared_->failure(false); }
 
  private:
   std::shared_ptr<Shared> shared_;
@@ -580,7 +491,7 @@ class GlooBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_gloo_backend(const GlooOptions& options) {
+std::unique_ptr<RendezvousBackend> make_rendezvous_backend(const GlooOptions& options) {
   PENTATRON_CHECK(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
                   kConfig, "gloo backend: rank {} is outside a world of {} (RANK, WORLD_SIZE)",
                   options.rank, options.world_size);
@@ -588,6 +499,10 @@ std::unique_ptr<Backend> make_gloo_backend(const GlooOptions& options) {
                   "gloo backend: port {} is outside 1 to 65535 (--master-port or MASTER_PORT)",
                   options.master_port);
   return std::make_unique<GlooBackend>(options);
+}
+
+std::unique_ptr<Backend> make_gloo_backend(const GlooOptions& options) {
+  return make_rendezvous_backend(options);
 }
 
 }  // namespace pentatron::comm

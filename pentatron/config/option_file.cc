@@ -119,15 +119,19 @@ std::vector<FileValue> parse_yaml_options(const std::string& text, std::string_v
   }
 }
 
+std::vector<FileValue> parse_json_options(const std::string& text, std::string_view label) {
+  const nlohmann::json root = parse_json(text, label);
+  PENTATRON_CHECK(root.is_object(), kConfig, "{}: expected an object of option names and values",
+                  label);
+  std::vector<FileValue> values;
+  walk_json(root, label, 0, values);
+  return values;
+}
+
 std::vector<FileValue> read_option_file(const std::filesystem::path& path) {
   const std::string text = read_text_file(path, kMaxFileBytes);
-  if (path.extension() != ".json") return parse_yaml_options(text, path.string());
-  const nlohmann::json root = parse_json(text, path.string());
-  PENTATRON_CHECK(root.is_object(), kConfig, "{}: expected an object of option names and values",
-                  path.string());
-  std::vector<FileValue> values;
-  walk_json(root, path.string(), 0, values);
-  return values;
+  return path.extension() == ".json" ? parse_json_options(text, path.string())
+                                     : parse_yaml_options(text, path.string());
 }
 
 }  // namespace pentatron::config

@@ -23,8 +23,10 @@ struct FileValue {
 // file.
 [[nodiscard]] std::vector<FileValue> read_option_file(const std::filesystem::path& path);
 
-// The same for the text of a YAML file; `label` names it in messages.
+// The same for the text of such a file; `label` names it in messages.
 [[nodiscard]] std::vector<FileValue> parse_yaml_options(const std::string& text,
+                                                        std::string_view label);
+[[nodiscard]] std::vector<FileValue> parse_json_options(const std::string& text,
                                                         std::string_view label);
 
 }  // namespace pentatron::config

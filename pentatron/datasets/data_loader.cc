@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/data_loader.h"
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <exception>
 #include <map>
@@ -66,6 +68,7 @@ class DataLoader::Impl final {
     try {
       for (std::int64_t i = 0; i < options_.num_workers; ++i) {
         threads_.emplace_back([this] { work(); });
+        ::pthread_setname_np(threads_.back().native_handle(), "data_loader");
       }
     } catch (...) {
       stop();

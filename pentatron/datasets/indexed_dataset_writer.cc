@@ -97,8 +97,7 @@ void IndexedDatasetWriter::end_document() {
   open_sequences_ = 0;
 }
 
-void IndexedDatasetWriter::write_index() {
-  AtomicFile file(index_path(prefix_));
+void IndexedDatasetWriter::write_index(AtomicFile& file) const {
   file.write(std::string_view("MMIDIDX\0\0", 9));
   BufferedOutput out(file);
   out.put(std::uint64_t{1});
@@ -118,7 +117,6 @@ void IndexedDatasetWriter::write_index() {
     out.put(sequence);
   }
   out.flush();
-  file.commit();
 }
 
 void IndexedDatasetWriter::finish() {
@@ -126,10 +124,15 @@ void IndexedDatasetWriter::finish() {
   PENTATRON_CHECK(open_sequences_ == 0, kInternal, "{}: {} sequences belong to no closed document",
                   prefix_, open_sequences_);
   flush();
-  // An old index must not meet new tokens, even for a moment.
+  AtomicFile index(index_path(prefix_));
+  write_index(index);
+  bin_->sync();
+  index.sync();
+  // Ctrl-C finds the old pair or the new one; and an old index never meets new tokens.
+  const HoldStop together;
   remove_tree(index_path(prefix_));
   bin_->commit();
-  write_index();
+  index.commit();
   bin_.reset();
 }
 

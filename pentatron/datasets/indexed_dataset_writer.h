@@ -17,9 +17,9 @@ class AtomicFile;
 namespace pentatron::datasets {
 
 // Writes a corpus in Megatron's layout. Tokens stream to disk; 4 bytes a sequence and a document
-// stay in memory. Both files are written under temporary names; finish() makes the `.bin` visible,
-// then the `.idx`, so an index never stands without its tokens. Destroyed without finish(): nothing
-// is left.
+// stay in memory. Both files are invisible until finish() shows the `.bin`, then the `.idx`, so an
+// index never stands without its tokens (and a stop signal waits for both). Destroyed without
+// finish(): nothing is left.
 class IndexedDatasetWriter final {
  public:
   // `overwrite` false: ErrorKind::kConfig when PREFIX.bin or PREFIX.idx exists. The folder of the
@@ -47,7 +47,7 @@ class IndexedDatasetWriter final {
 
  private:
   void flush();
-  void write_index();
+  void write_index(AtomicFile& file) const;
 
   std::string prefix_;
   TokenDtype dtype_;

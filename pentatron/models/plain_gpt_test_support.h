@@ -14,13 +14,18 @@
 // tests include it.
 namespace pentatron::test_support {
 
+// kBf16: every value that the model keeps in bf16 (weights, and what each op hands on) is rounded
+// to bf16 here too, once a place, and its gradient with it; all else stays in the weights' dtype.
+enum class Rounding { kNone, kBf16 };
+
 // One deliberate mistake.
 enum class Mistake { kNone, kSwappedHeads, kShiftedPositions, kNoCausalMask };
 
 class PlainGpt {
  public:
-  PlainGpt(const config::ModelConfig& config, Tensors weights, Mistake mistake = Mistake::kNone)
-      : c_(config), w_(std::move(weights)), mistake_(mistake) {}
+  PlainGpt(const config::ModelConfig& config, Tensors weights, Mistake mistake = Mistake::kNone,
+           Rounding rounding = Rounding::kNone)
+      : c_(config), w_(std::move(weights)), mistake_(mistake), rounding_(rounding) {}
 
   // [tokens, vocabulary].
   Tensor logits(const BatchMeta& batch) const {
@@ -28,12 +33,13 @@ class PlainGpt {
     if (c_.position_embedding_type == "learned_absolute") {
       const Tensor at =
           mistake_ == Mistake::kShiftedPositions ? batch.positions.add(1) : batch.positions;
-      x = x.add(w("embedding.position_embeddings.weight").index_select(0, at));
+      x = rounded(x.add(w("embedding.position_embeddings.weight").index_select(0, at)));
     }
     for (std::int64_t n = 0; n < c_.num_layers; ++n) {
       const std::string layer = "decoder.layers." + std::to_string(n) + ".";
-      x = x.add(attention(norm(x, layer + "input_layernorm"), layer + "self_attention.", batch));
-      x = x.add(mlp(norm(x, layer + "pre_mlp_layernorm"), layer + "mlp."));
+      x = rounded(
+          x.add(attention(norm(x, layer + "input_layernorm"), layer + "self_attention.", batch)));
+      x = rounded(x.add(mlp(norm(x, layer + "pre_mlp_layernorm"), layer + "mlp.")));
     }
     x = norm(x, "decoder.final_layernorm");
     return x.mm(w(c_.untie_embeddings_and_output_weights ? "output_layer.weight"
@@ -54,9 +60,14 @@ class PlainGpt {
  private:
   const Tensor& w(const std::string& name) const { return w_.at(name); }
 
+  Tensor rounded(const Tensor& x) const {
+    return rounding_ == Rounding::kNone ? x : x.to(DType::BFloat16).to(x.scalar_type());
+  }
+
+  // The bias is added to the product as it is kept.
   Tensor linear(const Tensor& x, const std::string& name) const {
-    const Tensor y = x.mm(w(name + ".weight").t());
-    return w_.contains(name + ".bias") ? y.add(w(name + ".bias")) : y;
+    const Tensor y = rounded(x.mm(w(name + ".weight").t()));
+    return w_.contains(name + ".bias") ? rounded(y.add(w(name + ".bias"))) : y;
   }
 
   Tensor norm(const Tensor& x, const std::string& name) const {
@@ -64,19 +75,19 @@ class PlainGpt {
     const Tensor centred = layer_norm ? x.sub(x.mean({-1}, true)) : x;
     const Tensor spread = centred.pow(2).mean({-1}, true).add(c_.layernorm_epsilon).sqrt();
     const Tensor y = centred.div(spread).mul(w(name + ".weight"));
-    return layer_norm ? y.add(w(name + ".bias")) : y;
+    return rounded(layer_norm ? y.add(w(name + ".bias")) : y);
   }
 
   Tensor mlp(const Tensor& x, const std::string& name) const {
     if (c_.swiglu) {
       const Tensor gate = linear(x, name + "linear_fc1.gate");
-      return linear(gate.mul(gate.sigmoid()).mul(linear(x, name + "linear_fc1.up")),
-                    name + "linear_fc2");
+      const Tensor up = linear(x, name + "linear_fc1.up");
+      return linear(rounded(gate.mul(gate.sigmoid()).mul(up)), name + "linear_fc2");
     }
     const Tensor h = linear(x, name + "linear_fc1");
     const double root = std::sqrt(2.0 / 3.14159265358979323846);
     const Tensor inner = h.add(h.pow(3).mul(0.044715)).mul(root).tanh();
-    return linear(h.mul(inner.add(1.0)).mul(0.5), name + "linear_fc2");
+    return linear(rounded(h.mul(inner.add(1.0)).mul(0.5)), name + "linear_fc2");
   }
 
   // One head of one segment, [s, d], with the angle p / base^(2i/d) on channels i and i + d/2.
@@ -90,7 +101,7 @@ class PlainGpt {
     const Tensor sin = angles.sin().to(x.scalar_type());
     const Tensor a = x.narrow(1, 0, half);
     const Tensor b = x.narrow(1, half, half);
-    return tensor::cat({a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))}, 1);
+    return rounded(tensor::cat({a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))}, 1));
   }
 
   Tensor attention(const Tensor& x, const std::string& name, const BatchMeta& batch) const {
@@ -126,12 +137,13 @@ class PlainGpt {
       if (mistake_ == Mistake::kSwappedHeads) std::swap(heads[1], heads[2]);
       segments.push_back(tensor::cat(heads, 1));
     }
-    return linear(tensor::cat(segments, 0), name + "linear_proj");
+    return linear(rounded(tensor::cat(segments, 0)), name + "linear_proj");
   }
 
   config::ModelConfig c_;
   Tensors w_;
   Mistake mistake_;
+  Rounding rounding_;
 };
 
 }  // namespace pentatron::test_support

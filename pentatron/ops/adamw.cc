@@ -217,12 +217,15 @@ void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const Ad
   op_table(param.device()).sgd_step(param, grad, momentum_buffer, scalars, momentum, weight_decay);
 }
 
-Tensor sum_of_squares(const Tensor& t) {
-  const Tensor flat = t.contiguous();
+Tensor cpu::sum_of_squares(const Tensor& flat) {
   const double sum = flat.scalar_type() == DType::Double
                          ? blocked_squares<double>(flat)
                          : blocked_squares<float>(flat.to(DType::Float));
   return tensor::scalar(sum, kAccumulationDType);
+}
+
+Tensor sum_of_squares(const Tensor& t) {
+  return op_table(t.device()).sum_of_squares(t.contiguous());
 }
 
 }  // namespace pentatron::ops

@@ -40,4 +40,6 @@ void adamw_step(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
 void sgd_step(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
               const AdamScalars& scalars, double momentum, double weight_decay);
 
+[[nodiscard]] Tensor sum_of_squares(const Tensor& flat);
+
 }  // namespace pentatron::ops::cpu

@@ -20,6 +20,15 @@ namespace pentatron::ops {
   return storage == DType::Double || statistics == DType::Double ? DType::Double : DType::Float;
 }
 
+// On cards the computing type follows from the storage: wider statistics are a CPU's.
+[[nodiscard]] inline DType device_compute_dtype(DType storage, DType statistics) {
+  const DType computed = compute_dtype(storage);
+  PENTATRON_CHECK(compute_dtype(storage, statistics) == computed, kUnsupported,
+                  "{} statistics over {} tensors are computed on CPUs only",
+                  tensor::dtype_name(statistics), tensor::dtype_name(storage));
+  return computed;
+}
+
 // Calls body(T{}, C{}) for the storage and computing types.
 template <typename F>
 void dispatch_float(DType storage, DType statistics, F&& body) {

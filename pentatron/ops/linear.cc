@@ -102,8 +102,8 @@ Tensor linear(const Tensor& x_ti, WeightRef& weight_oi, WeightRef* bias_o,
     PENTATRON_CHECK(x_ti.dim() == 2 && weight.dim() == 2 && x_ti.size(1) == weight.size(1),
                     kInternal, "linear: input {} does not fit the weight {}",
                     tensor::describe(x_ti), tensor::describe(weight));
-    y_to = tensor::matmul(x_ti, weight.t());
-    if (bias_o != nullptr) y_to.add_(bias_o->forward_weight());
+    y_to = bias_o != nullptr ? tensor::matmul_bias(x_ti, weight.t(), bias_o->forward_weight())
+                             : tensor::matmul(x_ti, weight.t());
   }
   const bool weights_learn = weight_oi.trainable() || (bias_o != nullptr && bias_o->trainable());
   if (!needs_backward({x_ti}, weights_learn)) return y_to;

@@ -28,6 +28,7 @@ constexpr OpTable kCpuTable = {
     .attention_backward = cpu::attention_backward,
     .adamw_step = cpu::adamw_step,
     .sgd_step = cpu::sgd_step,
+    .sum_of_squares = cpu::sum_of_squares,
 };
 
 // Written once, when the CUDA half is loaded.

@@ -10,7 +10,8 @@
 // The two faces of the ops. An op's file checks its arguments and joins the graph; the arithmetic
 // is a function of one of these tables: tensors in, tensors out, no graph, no host read of a device
 // tensor. All tensors of a call are on one device and, if not said otherwise, contiguous; work goes
-// to the current stream of that device. Results do not depend on threads or on timing.
+// to the current stream of that device. Results do not depend on threads or on timing (but for the
+// library's attention gradient on cards outside its deterministic mode).
 namespace pentatron::ops {
 
 struct NormInput {
@@ -89,6 +90,8 @@ struct OpTable {
                      const AdamOptions& options);
   void (*sgd_step)(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
                    const AdamScalars& scalars, double momentum, double weight_decay);
+  // An fp64 scalar on the tensor's device.
+  Tensor (*sum_of_squares)(const Tensor& flat);
 };
 
 // The table of a device's type. kUnsupported for CUDA before its half is loaded.

@@ -70,6 +70,17 @@ std::string_view to_string(ActionKind kind) {
   return "unknown";
 }
 
+StageGraph chain_graph(int num_stages) {
+  StageGraph graph;
+  for (int stage = 0; stage < num_stages; ++stage) {
+    StagePeers peers;
+    if (stage > 0) peers.previous.push_back(stage - 1);
+    if (stage + 1 < num_stages) peers.next.push_back(stage + 1);
+    graph.push_back(std::move(peers));
+  }
+  return graph;
+}
+
 std::vector<ActionList> one_forward_one_backward(const ScheduleShape& shape) {
   check_shape(shape);
   std::vector<ActionList> lists;

@@ -32,6 +32,17 @@ struct Action {
 };
 using ActionList = std::vector<Action>;
 
+// The other ends of one stage's edges, in order of their numbers: next[Action::edge] gets the
+// activations of a kSendForward, previous[Action::edge] sends those of a kRecvForward.
+struct StagePeers {
+  std::vector<int> previous = {};
+  std::vector<int> next = {};
+};
+// Stages form a directed graph without cycles, one entry a stage; two stages share one edge at
+// most.
+using StageGraph = std::vector<StagePeers>;
+[[nodiscard]] StageGraph chain_graph(int num_stages);
+
 struct ScheduleShape {
   int num_stages = 1;
   int num_micro_batches = 1;
@@ -62,9 +73,12 @@ struct SimulationResult {
 };
 // Plays the lists with rendezvous between matching sends and receives (a send may be posted early;
 // a receive blocks). Checks: every micro-batch forward and backward exactly once, in an order that
-// data allows, every send matched. Stages form a chain here: an edge other than 0 is a problem.
+// data allows (a stage's forward after the activations of all its incoming edges, its backward
+// after the gradients of all outgoing ones), every send matched. Without `graph` stages form a
+// chain; a graph with a cycle, or whose two ends of an edge disagree, is a problem.
 [[nodiscard]] SimulationResult simulate(const std::vector<ActionList>& lists,
                                         const ScheduleShape& shape,
-                                        const SimulationCosts& costs = {});
+                                        const SimulationCosts& costs = {},
+                                        const StageGraph& graph = {});
 
 }  // namespace pentatron::pipeline_parallel

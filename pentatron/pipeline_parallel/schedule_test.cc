@@ -213,5 +213,91 @@ TEST(Simulate, RefusesEdgesOutsideTheChain) {
   EXPECT_NE(simulate(lists, {2, 1}).problem.find("no edge 1"), std::string::npos);
 }
 
+// 0 feeds 1 and 2, both feed 3; stage 3 numbers its incoming edges the other way round.
+const StageGraph kDiamond = {{{}, {1, 2}}, {{0}, {3}}, {{0}, {3}}, {{2, 1}, {}}};
+
+// All forwards, then all backwards.
+std::vector<ActionList> lists_for(const StageGraph& graph, int num_micro_batches) {
+  using K = ActionKind;
+  std::vector<ActionList> lists;
+  for (const StagePeers& peers : graph) {
+    ActionList list;
+    const auto put = [&list](K kind, int micro_batch, std::size_t num_edges) {
+      for (std::size_t e = 0; e < num_edges; ++e) {
+        list.push_back({kind, micro_batch, 0, static_cast<int>(e)});
+      }
+    };
+    for (int i = 0; i < num_micro_batches; ++i) {
+      put(K::kRecvForward, i, peers.previous.size());
+      list.push_back({K::kForward, i});
+      put(K::kSendForward, i, peers.next.size());
+    }
+    for (int i = 0; i < num_micro_batches; ++i) {
+      put(K::kRecvBackward, i, peers.next.size());
+      list.push_back({K::kBackward, i});
+      put(K::kSendBackward, i, peers.previous.size());
+    }
+    lists.push_back(std::move(list));
+  }
+  return lists;
+}
+
+TEST(Simulate, PlaysAGraphOfStages) {
+  const SimulationCosts costs{.forward = 1, .backward = 2, .send = 0.25};
+  const SimulationResult result = simulate(lists_for(kDiamond, 1), {4, 1}, costs, kDiamond);
+  EXPECT_EQ(result.problem, "");
+  // Three stages deep, whatever its width.
+  EXPECT_DOUBLE_EQ(result.total_time, 3 * (1 + 2) + 4 * 0.25);
+  EXPECT_DOUBLE_EQ(result.bubble_share, 1 - 4 * 3 / (4 * result.total_time));
+  EXPECT_EQ(simulate(lists_for(kDiamond, 3), {4, 3}, costs, kDiamond).peak_in_flight,
+            (std::vector<int>{3, 3, 3, 3}));
+  // A chain that is spelt out is the chain.
+  const ScheduleShape shape{3, 5};
+  const auto lists = one_forward_one_backward(shape);
+  EXPECT_EQ(simulate(lists, shape, costs, {{{}, {1}}, {{0}, {2}}, {{1}, {}}}).total_time,
+            simulate(lists, shape, costs).total_time);
+}
+
+TEST(Simulate, EveryActionOfAGraphIsLoadBearing) {
+  const ScheduleShape shape{4, 2};
+  const auto sound = lists_for(kDiamond, 2);
+  ASSERT_EQ(simulate(sound, shape, {}, kDiamond).problem, "");
+  for (std::size_t r = 0; r < sound.size(); ++r) {
+    for (std::size_t i = 0; i < sound[r].size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "stage " << r << " action " << i);
+      const auto at = static_cast<std::ptrdiff_t>(i);
+      auto dropped = sound;
+      dropped[r].erase(dropped[r].begin() + at);
+      EXPECT_NE(simulate(dropped, shape, {}, kDiamond).problem, "");
+      auto doubled = sound;
+      doubled[r].insert(doubled[r].begin() + at, sound[r][i]);
+      EXPECT_NE(simulate(doubled, shape, {}, kDiamond).problem, "");
+      auto elsewhere = sound;
+      elsewhere[r][i].edge += 2;
+      EXPECT_NE(simulate(elsewhere, shape, {}, kDiamond).problem.find("no edge"),
+                std::string::npos);
+    }
+  }
+  // Stage 3 waits for both of its inputs.
+  auto early = sound;
+  std::swap(early[3][1], early[3][2]);
+  EXPECT_NE(simulate(early, shape, {}, kDiamond).problem.find("its input was not received"),
+            std::string::npos);
+}
+
+TEST(Simulate, RefusesGraphsThatAreNone) {
+  const auto problem = [](const StageGraph& graph) {
+    return simulate(lists_for(graph, 1), {3, 1}, {}, graph).problem;
+  };
+  EXPECT_EQ(problem(chain_graph(3)), "");
+  EXPECT_NE(problem(chain_graph(2)), "");
+  EXPECT_NE(problem({{{2}, {1}}, {{0}, {2}}, {{1}, {0}}}).find("cycle"), std::string::npos);
+  const std::string one_edge = "do not share exactly one edge";
+  EXPECT_NE(problem({{{}, {1}}, {{}, {2}}, {{1}, {}}}).find(one_edge), std::string::npos);
+  EXPECT_NE(problem({{{}, {1, 1}}, {{0, 0}, {2}}, {{1}, {}}}).find(one_edge), std::string::npos);
+  EXPECT_NE(problem({{{}, {1}}, {{0}, {3}}, {{1}, {}}}).find(one_edge), std::string::npos);
+  EXPECT_NE(problem({{{}, {0}}, {{}, {2}}, {{1}, {}}}).find(one_edge), std::string::npos);
+}
+
 }  // namespace
 }  // namespace pentatron::pipeline_parallel

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 #include "pentatron/pipeline_parallel/schedule.h"
 
@@ -16,16 +17,58 @@ struct Message {
   double arrival;
 };
 
-// What one rank knows of one micro-batch.
+// What one rank knows of one micro-batch. Without incoming edges the activations come from the
+// batch, without outgoing ones the gradients start at the loss.
 struct MicroBatchState {
-  bool input = false;  // activations are here (or come from the batch)
+  std::vector<bool> inputs;     // per incoming edge: activations are here
+  std::vector<bool> gradients;  // per outgoing edge: output gradients are here
+  std::vector<bool> sent_forward;
+  std::vector<bool> sent_backward;
   bool forward = false;
-  bool sent_forward = false;
-  bool gradient = false;  // output gradients are here (or start at the loss)
   bool backward = false;
-  bool sent_backward = false;
   bool backward_weight = false;
 };
+
+bool all(const std::vector<bool>& flags) {
+  return std::find(flags.begin(), flags.end(), false) == flags.end();
+}
+
+// Why the graph cannot be one; empty when it can.
+std::string problem_of(const StageGraph& graph, int num_stages) {
+  if (static_cast<int>(graph.size()) != num_stages) {
+    return fmt::format("the graph has {} stages, the schedule {}", graph.size(), num_stages);
+  }
+  const auto ends = [&graph](int stage, bool next) -> const std::vector<int>& {
+    const StagePeers& peers = graph[static_cast<std::size_t>(stage)];
+    return next ? peers.next : peers.previous;
+  };
+  std::vector<int> waiting_for;  // incoming edges whose stage is not yet in order
+  for (int stage = 0; stage < num_stages; ++stage) {
+    waiting_for.push_back(static_cast<int>(ends(stage, false).size()));
+    for (const bool next : {false, true}) {
+      for (const int peer : ends(stage, next)) {
+        if (peer < 0 || peer >= num_stages || peer == stage ||
+            std::count(ends(stage, next).begin(), ends(stage, next).end(), peer) != 1 ||
+            std::count(ends(peer, !next).begin(), ends(peer, !next).end(), stage) != 1) {
+          return fmt::format("stages {} and {} do not share exactly one edge", stage, peer);
+        }
+      }
+    }
+  }
+  int in_order = 0;
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (int stage = 0; stage < num_stages; ++stage) {
+      int& waiting = waiting_for[static_cast<std::size_t>(stage)];
+      if (waiting != 0) continue;
+      waiting = -1;
+      ++in_order;
+      progress = true;
+      for (const int peer : ends(stage, true)) --waiting_for[static_cast<std::size_t>(peer)];
+    }
+  }
+  return in_order == num_stages ? "" : "the stages form a cycle";
+}
 
 struct RankState {
   std::size_t position = 0;
@@ -34,27 +77,23 @@ struct RankState {
   int in_flight = 0;
   int peak_in_flight = 0;
   std::vector<MicroBatchState> micro_batches;
-  std::deque<Message> from_previous;  // activations
-  std::deque<Message> from_next;      // gradients
+  std::vector<std::deque<Message>> from_previous;  // activations, per incoming edge
+  std::vector<std::deque<Message>> from_next;      // gradients, per outgoing edge
 };
 
 class Player {
  public:
   Player(const std::vector<ActionList>& lists, const ScheduleShape& shape,
-         const SimulationCosts& costs)
-      : lists_(lists), shape_(shape), costs_(costs), ranks_(lists.size()) {
+         const SimulationCosts& costs, StageGraph graph)
+      : lists_(lists),
+        shape_(shape),
+        costs_(costs),
+        graph_(std::move(graph)),
+        ranks_(lists.size()) {
     for (const ActionList& list : lists) {
       for (const Action& action : list) {
         has_backward_ = has_backward_ || action.kind == ActionKind::kBackward;
         splits_weight_ = splits_weight_ || action.kind == ActionKind::kBackwardWeight;
-      }
-    }
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      ranks_[r].micro_batches.resize(
-          static_cast<std::size_t>(std::max(0, shape.num_micro_batches)));
-      for (MicroBatchState& state : ranks_[r].micro_batches) {
-        state.input = r == 0;
-        state.gradient = r + 1 == ranks_.size();
       }
     }
   }
@@ -64,6 +103,9 @@ class Player {
       result_.problem = fmt::format("{} lists for {} stages", lists_.size(), shape_.num_stages);
       return result_;
     }
+    result_.problem = problem_of(graph_, shape_.num_stages);
+    if (!result_.problem.empty()) return result_;
+    prepare();
     bool progress = true;
     while (progress && result_.problem.empty()) {
       progress = false;
@@ -78,6 +120,38 @@ class Player {
   }
 
  private:
+  void prepare() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const std::size_t incoming = graph_[r].previous.size();
+      const std::size_t outgoing = graph_[r].next.size();
+      ranks_[r].from_previous.resize(incoming);
+      ranks_[r].from_next.resize(outgoing);
+      MicroBatchState state;
+      state.inputs.assign(incoming, false);
+      state.sent_backward.assign(incoming, false);
+      state.gradients.assign(outgoing, false);
+      state.sent_forward.assign(outgoing, false);
+      ranks_[r].micro_batches.assign(
+          static_cast<std::size_t>(std::max(0, shape_.num_micro_batches)), state);
+    }
+  }
+
+  // Why the stage has no such edge; empty when it has.
+  std::string edge_problem(int rank, const Action& action) const {
+    const StagePeers& peers = graph_[static_cast<std::size_t>(rank)];
+    std::size_t count = 1;  // work of the stage itself names edge 0
+    if (action.kind == ActionKind::kSendForward || action.kind == ActionKind::kRecvBackward) {
+      count = peers.next.size();
+      if (count == 0) return "there is no next stage";
+    }
+    if (action.kind == ActionKind::kRecvForward || action.kind == ActionKind::kSendBackward) {
+      count = peers.previous.size();
+      if (count == 0) return "there is no previous stage";
+    }
+    const bool known = action.edge >= 0 && static_cast<std::size_t>(action.edge) < count;
+    return known ? "" : fmt::format("it has no edge {}", action.edge);
+  }
+
   // Runs the rank's next action; false: it must wait, or a problem was found.
   bool run(int rank) {
     RankState& state = ranks_[static_cast<std::size_t>(rank)];
@@ -86,8 +160,8 @@ class Player {
         action.chunk != 0) {
       return fail(rank, action, "there is no such micro-batch or chunk");
     }
-    if (action.edge != 0) {
-      return fail(rank, action, fmt::format("a chain of stages has no edge {}", action.edge));
+    if (const std::string problem = edge_problem(rank, action); !problem.empty()) {
+      return fail(rank, action, problem);
     }
     MicroBatchState& micro = state.micro_batches[static_cast<std::size_t>(action.micro_batch)];
     const bool done = step(rank, state, micro, action);
@@ -96,9 +170,10 @@ class Player {
   }
 
   bool step(int rank, RankState& state, MicroBatchState& micro, const Action& action) {
+    const auto edge = static_cast<std::size_t>(action.edge);
     switch (action.kind) {
       case ActionKind::kForward:
-        if (!micro.input) return fail(rank, action, "its input was not received");
+        if (!all(micro.inputs)) return fail(rank, action, "its input was not received");
         if (micro.forward) return fail(rank, action, "it ran before");
         micro.forward = true;
         spend(state, costs_.forward);
@@ -106,7 +181,7 @@ class Player {
         return true;
       case ActionKind::kBackward:
         if (!micro.forward) return fail(rank, action, "its forward did not run");
-        if (!micro.gradient) return fail(rank, action, "its gradient was not received");
+        if (!all(micro.gradients)) return fail(rank, action, "its gradient was not received");
         if (micro.backward) return fail(rank, action, "it ran before");
         micro.backward = true;
         spend(state, splits_weight_ ? costs_.backward / 2 : costs_.backward);
@@ -119,25 +194,15 @@ class Player {
         spend(state, costs_.backward_weight);
         return true;
       case ActionKind::kSendForward:
-        if (rank + 1 >= shape_.num_stages) return fail(rank, action, "there is no next stage");
         if (!micro.forward) return fail(rank, action, "its forward did not run");
-        if (micro.sent_forward) return fail(rank, action, "it was sent before");
-        micro.sent_forward = true;
-        post(ranks_[static_cast<std::size_t>(rank) + 1].from_previous, state, action);
-        return true;
+        return post(rank, micro.sent_forward, action, true);
       case ActionKind::kSendBackward:
-        if (rank == 0) return fail(rank, action, "there is no previous stage");
         if (!micro.backward) return fail(rank, action, "its backward did not run");
-        if (micro.sent_backward) return fail(rank, action, "it was sent before");
-        micro.sent_backward = true;
-        post(ranks_[static_cast<std::size_t>(rank) - 1].from_next, state, action);
-        return true;
+        return post(rank, micro.sent_backward, action, false);
       case ActionKind::kRecvForward:
-        if (rank == 0) return fail(rank, action, "there is no previous stage");
-        return receive(rank, state, state.from_previous, micro.input, action);
+        return receive(rank, state, state.from_previous[edge], micro.inputs, action);
       case ActionKind::kRecvBackward:
-        if (rank + 1 >= shape_.num_stages) return fail(rank, action, "there is no next stage");
-        return receive(rank, state, state.from_next, micro.gradient, action);
+        return receive(rank, state, state.from_next[edge], micro.gradients, action);
     }
     return fail(rank, action, "unknown kind");
   }
@@ -148,13 +213,25 @@ class Player {
   }
 
   // The sender goes on at once; the message takes costs_.send to arrive.
-  void post(std::deque<Message>& edge, const RankState& state, const Action& action) {
-    edge.push_back({action.micro_batch, state.time + costs_.send});
+  bool post(int rank, std::vector<bool>& sent, const Action& action, bool forward) {
+    const auto edge = static_cast<std::size_t>(action.edge);
+    if (sent[edge]) return fail(rank, action, "it was sent before");
+    sent[edge] = true;
+    const StagePeers& own = graph_[static_cast<std::size_t>(rank)];
+    const auto peer = static_cast<std::size_t>((forward ? own.next : own.previous)[edge]);
+    // The number that the edge has at its other end.
+    const std::vector<int>& theirs = forward ? graph_[peer].previous : graph_[peer].next;
+    const auto there = std::find(theirs.begin(), theirs.end(), rank) - theirs.begin();
+    auto& edges = forward ? ranks_[peer].from_previous : ranks_[peer].from_next;
+    edges[static_cast<std::size_t>(there)].push_back(
+        {action.micro_batch, ranks_[static_cast<std::size_t>(rank)].time + costs_.send});
+    return true;
   }
 
-  bool receive(int rank, RankState& state, std::deque<Message>& edge, bool& here,
+  bool receive(int rank, RankState& state, std::deque<Message>& edge, std::vector<bool>& here,
                const Action& action) {
-    if (here) return fail(rank, action, "it was received before");
+    const auto number = static_cast<std::size_t>(action.edge);
+    if (here[number]) return fail(rank, action, "it was received before");
     if (edge.empty()) return false;
     if (edge.front().micro_batch != action.micro_batch) {
       return fail(rank, action,
@@ -162,7 +239,7 @@ class Player {
     }
     state.time = std::max(state.time, edge.front().arrival);
     edge.pop_front();
-    here = true;
+    here[number] = true;
     return true;
   }
 
@@ -184,7 +261,9 @@ class Player {
     }
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const RankState& state = ranks_[r];
-      if (!state.from_previous.empty() || !state.from_next.empty()) {
+      const auto has_messages = [](const std::deque<Message>& edge) { return !edge.empty(); };
+      if (std::any_of(state.from_previous.begin(), state.from_previous.end(), has_messages) ||
+          std::any_of(state.from_next.begin(), state.from_next.end(), has_messages)) {
         result_.problem = fmt::format("stage {}: a message to it was never received", r);
         return;
       }
@@ -217,6 +296,7 @@ class Player {
   const std::vector<ActionList>& lists_;
   const ScheduleShape& shape_;
   const SimulationCosts& costs_;
+  StageGraph graph_;
   std::vector<RankState> ranks_;
   bool has_backward_ = false;
   bool splits_weight_ = false;
@@ -226,8 +306,8 @@ class Player {
 }  // namespace
 
 SimulationResult simulate(const std::vector<ActionList>& lists, const ScheduleShape& shape,
-                          const SimulationCosts& costs) {
-  return Player(lists, shape, costs).play();
+                          const SimulationCosts& costs, const StageGraph& graph) {
+  return Player(lists, shape, costs, graph.empty() ? chain_graph(shape.num_stages) : graph).play();
 }
 
 }  // namespace pentatron::pipeline_parallel

@@ -87,6 +87,34 @@ void widened_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_k
   }
 }
 
+// On cards. Low-precision operands add into fp32 in one product.
+void device_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate) {
+  const DType in = a_mk.scalar_type(), to = out_mn.scalar_type();
+  Tensor out = out_mn;
+  if (in == b_kn.scalar_type() && in == to) {
+    if (accumulate) {
+      at::addmm_out(out, out, a_mk, b_kn);
+    } else {
+      at::mm_out(out, a_mk, b_kn);
+    }
+  } else if (in == b_kn.scalar_type() && is_low_precision(in) && to == DType::Float) {
+    if (accumulate) {
+      at::addmm_out(out, out, a_mk, b_kn, to, 1, 1);
+    } else {
+      at::mm_out(out, a_mk, b_kn, to);
+    }
+  } else {
+    const bool any_fp64 = in == DType::Double || b_kn.scalar_type() == DType::Double;
+    const DType wide = any_fp64 ? DType::Double : DType::Float;
+    const Tensor product = at::mm(a_mk.to(wide), b_kn.to(wide));
+    if (accumulate) {
+      out.add_(product);
+    } else {
+      out.copy_(product);
+    }
+  }
+}
+
 }  // namespace
 
 void gemm(Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n, std::int64_t k,
@@ -104,12 +132,23 @@ void gemm(Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n, 
 Tensor matmul(const Tensor& a_mk, const Tensor& b_kn) {
   PENTATRON_CHECK(a_mk.dim() == 2 && b_kn.dim() == 2 && a_mk.size(1) == b_kn.size(0), kInternal,
                   "matmul: {} @ {} do not fit", describe(a_mk), describe(b_kn));
-  if (!is_low_precision(a_mk.scalar_type()) && a_mk.scalar_type() == b_kn.scalar_type()) {
+  if ((a_mk.is_cuda() || !is_low_precision(a_mk.scalar_type())) &&
+      a_mk.scalar_type() == b_kn.scalar_type()) {
     return at::mm(a_mk, b_kn);
   }
   Tensor out = empty({a_mk.size(0), b_kn.size(1)}, a_mk.scalar_type(), a_mk.device());
   matmul_into(out, a_mk, b_kn, false);
   return out;
+}
+
+Tensor matmul_bias(const Tensor& a_mk, const Tensor& b_kn, const Tensor& bias_n) {
+  if (a_mk.is_cuda() && a_mk.scalar_type() == b_kn.scalar_type() &&
+      a_mk.scalar_type() == bias_n.scalar_type()) {
+    return at::addmm(bias_n, a_mk, b_kn);
+  }
+  Tensor out_mn = matmul(a_mk, b_kn);
+  out_mn.add_(bias_n);
+  return out_mn;
 }
 
 void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate) {
@@ -120,6 +159,10 @@ void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool acc
                   describe(b_kn), describe(out_mn));
   if (a_mk.size(1) == 0) {
     if (!accumulate) out_mn.zero_();
+    return;
+  }
+  if (out_mn.is_cuda()) {
+    device_product(out_mn, a_mk, b_kn, accumulate);
     return;
   }
   const DType in = a_mk.scalar_type();

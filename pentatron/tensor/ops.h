@@ -22,9 +22,11 @@ namespace pentatron::tensor {
 [[nodiscard]] Tensor cat(const std::vector<Tensor>& parts, std::int64_t dim);
 [[nodiscard]] Tensor stack(const std::vector<Tensor>& parts, std::int64_t dim);
 [[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-// a_mk @ b_kn with fp32 accumulation; bf16 on a CPU without AVX512-BF16/AMX is converted to fp32
-// and rounded once.
+// a_mk @ b_kn with fp32 accumulation (no TF32); bf16 on a CPU without AVX512-BF16/AMX is converted
+// to fp32 and rounded once.
 [[nodiscard]] Tensor matmul(const Tensor& a_mk, const Tensor& b_kn);
+// The same plus bias_n; on cards added before the product is rounded.
+[[nodiscard]] Tensor matmul_bias(const Tensor& a_mk, const Tensor& b_kn, const Tensor& bias_n);
 // out_mn (+)= a_mk @ b_kn in out's dtype, without a temporary of out's size when dtypes agree or
 // the library can accumulate.
 void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate);

@@ -110,8 +110,25 @@ void cpu_stochastic_round(const Tensor& out_bf16, const Tensor& in_fp32, RngSite
   });
 }
 
+Tensor cpu_philox_words(const Tensor& counters_n4, const Tensor& keys_n2) {
+  Tensor words_n4 = empty(counters_n4.sizes(), DType::Int);
+  const auto* counters = counters_n4.const_data_ptr<std::int32_t>();
+  const auto* keys = keys_n2.const_data_ptr<std::int32_t>();
+  auto* words = words_n4.data_ptr<std::int32_t>();
+  for (std::int64_t i = 0; i < counters_n4.size(0); ++i) {
+    PhiloxWords counter{};
+    PhiloxKey key{};
+    for (int w = 0; w < 4; ++w) counter.v[w] = static_cast<std::uint32_t>(counters[4 * i + w]);
+    for (int w = 0; w < 2; ++w) key.v[w] = static_cast<std::uint32_t>(keys[2 * i + w]);
+    const PhiloxWords out = philox4x32_10(counter, key);
+    for (int w = 0; w < 4; ++w) words[4 * i + w] = static_cast<std::int32_t>(out.v[w]);
+  }
+  return words_n4;
+}
+
 constexpr RandomTable kCpuTable = {.dropout_keep_mask = cpu_keep_mask,
-                                   .stochastic_round_bf16 = cpu_stochastic_round};
+                                   .stochastic_round_bf16 = cpu_stochastic_round,
+                                   .philox_words = cpu_philox_words};
 
 // Written once, when the CUDA half is loaded.
 std::atomic<const RandomTable*>& cuda_table() {

@@ -13,6 +13,9 @@ struct RandomTable {
                               std::int64_t num_channels);
   void (*stochastic_round_bf16)(const Tensor& out_bf16, const Tensor& in_fp32, RngSite site,
                                 std::int64_t step, std::int64_t bucket, std::int64_t first_element);
+  // Philox4x32-10 itself, for known answers: counters [n, 4], keys [n, 2], words [n, 4], the bits
+  // of 32-bit words as int32.
+  Tensor (*philox_words)(const Tensor& counters_n4, const Tensor& keys_n2);
 };
 
 // kUnsupported for CUDA before its half is loaded.

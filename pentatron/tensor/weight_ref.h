@@ -6,7 +6,8 @@
 namespace pentatron {
 
 // In which form an op wants a weight. kCompute: the compute dtype. fp8 forms come with a scale
-// beside the payload.
+// beside the payload (value = payload * scale): kFp8RowWise as [out, in] for the forward product,
+// kFp8ColumnWise stored transposed, [in, out], for the gradient of the input.
 enum class WeightFormat { kCompute, kFp8RowWise, kFp8ColumnWise };
 
 struct WeightView {

@@ -296,11 +296,14 @@ std::string BpeVocabulary::merges_txt() const {
 
 void BpeVocabulary::save(const std::filesystem::path& vocab_file,
                          const std::filesystem::path& merge_file) const {
-  // Both are complete on disk before either name changes.
+  // Both are complete on disk before either name changes, and Ctrl-C changes both or none.
   AtomicFile vocab(vocab_file);
   AtomicFile merges(merge_file);
   vocab.write(vocab_json());
   merges.write(merges_txt());
+  vocab.sync();
+  merges.sync();
+  const HoldStop together;
   vocab.commit();
   merges.commit();
 }

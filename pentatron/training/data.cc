@@ -112,6 +112,10 @@ BatchMeta to_device(BatchMeta batch, Device device) {
                     &batch.sample_ids, &batch.token_index}) {
     if (t->defined()) *t = t->to(device);
   }
+  if (!device.is_cpu()) {
+    const std::vector<std::int32_t> lengths(batch.cu_seqlens.begin(), batch.cu_seqlens.end());
+    batch.cu_seqlens_device = tensor::from_vector(lengths).to(device);
+  }
   return batch;
 }
 

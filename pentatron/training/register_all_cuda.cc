@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the program calls in the CUDA half after opening it (tensor/device.cc): each room registers
 // what it has.
+#include "pentatron/comm/register_cuda.h"
 #include "pentatron/tensor/device_table.h"
 #if __has_include("pentatron/ops/register_cuda.h")
 #include "pentatron/ops/register_cuda.h"
@@ -11,6 +12,7 @@
 
 extern "C" void pentatron_cuda_register() {
   pentatron::tensor::register_cuda_device();
+  pentatron::comm::register_cuda_comm();
 #if __has_include("pentatron/tensor/register_cuda.h")
   pentatron::tensor::register_cuda_tensor();
 #endif

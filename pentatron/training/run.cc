@@ -66,6 +66,20 @@ TrainerReport run_one_rank(const config::RunConfig& config, comm::Backend& backe
 
 }  // namespace
 
+comm::ThreadsOptions threads_options(const config::ParallelConfig& parallel) {
+  return {.world_size = parallel.world_size,
+          .threads_per_rank = threads_per_rank(parallel, parallel.world_size),
+          .timeout = timeout_of(parallel)};
+}
+
+comm::GlooOptions gloo_options(const config::ParallelConfig& parallel) {
+  return {.rank = parallel.rank,
+          .world_size = parallel.world_size,
+          .master_addr = parallel.master_addr,
+          .master_port = parallel.master_port,
+          .timeout = timeout_of(parallel)};
+}
+
 TrainerReport run_pretrain(const config::ParsedOptions& options) {
   const Timer since_start;
   const config::RunConfig& config = options.config;
@@ -88,21 +102,14 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
   }
   if (parallel.distributed_backend == "threads") {
     TrainerReport report;
-    comm::run_threads({.world_size = parallel.world_size,
-                       .threads_per_rank = threads_per_rank(parallel, parallel.world_size),
-                       .timeout = timeout_of(parallel)},
-                      [&](comm::Backend& backend) {
-                        const TrainerReport mine = run_training(config, backend, hooks);
-                        if (backend.rank() == 0) report = mine;
-                      });
+    comm::run_threads(threads_options(parallel), [&](comm::Backend& backend) {
+      const TrainerReport mine = run_training(config, backend, hooks);
+      if (backend.rank() == 0) report = mine;
+    });
     return report;
   }
   if (parallel.distributed_backend == "gloo") {
-    const auto backend = comm::make_gloo_backend({.rank = parallel.rank,
-                                                  .world_size = parallel.world_size,
-                                                  .master_addr = parallel.master_addr,
-                                                  .master_port = parallel.master_port,
-                                                  .timeout = timeout_of(parallel)});
+    const auto backend = comm::make_gloo_backend(gloo_options(parallel));
     return run_one_rank(config, *backend, threads_per_rank(parallel, local_ranks(parallel)), hooks);
   }
   PENTATRON_THROW(

@@ -93,16 +93,137 @@ TEST(Options, TokenizerType) {
       << planned.program.describe();
 }
 
+namespace {
+
+// A vocabulary with the two merges "th" and "he", the same with the other merge first, and the same
+// with the ids of the two tokens exchanged.
+struct ThreeVocabularies {
+  fs::path vocab, merges, merges_turned, vocab_exchanged;
+};
+
+ThreeVocabularies three_vocabularies() {
+  const fs::path folder = new_folder();
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += "th\nhe\n";
+  write_file(folder / "text.txt", text);
+  const ProgramResult made = call({"train_tokenizer", "--input", folder / "text.txt",
+                                   "--vocab-size", "259", "--output", folder});
+  EXPECT_TRUE(made.ok()) << made.describe();
+  write_file(folder / "merges.txt", "#version: 0.2\nt h\nh e\n");
+  write_file(folder / "turned.txt", "#version: 0.2\nh e\nt h\n");
+  nlohmann::json vocab = nlohmann::json::parse(read_file(folder / "vocab.json"));
+  EXPECT_TRUE(vocab.contains("th") && vocab.contains("he"));
+  std::swap(vocab["th"], vocab["he"]);
+  write_file(folder / "exchanged.json", vocab.dump());
+  return {folder / "vocab.json", folder / "merges.txt", folder / "turned.txt",
+          folder / "exchanged.json"};
+}
+
+// The ids of "the", as preprocess_data writes them.
+std::vector<int> ids_of_the(const fs::path& vocab, const fs::path& merges) {
+  const fs::path folder = new_folder();
+  write_file(folder / "in.jsonl", "{\"text\": \"the\"}\n");
+  const ProgramResult made =
+      call({"preprocess_data", "--input", folder / "in.jsonl", "--output-prefix", folder / "out",
+            "--tokenizer-type", "GPT2BPETokenizer", "--vocab-file", vocab, "--merge-file", merges});
+  EXPECT_TRUE(made.ok()) << made.describe();
+  const std::string bin = read_file(folder / "out_text_document.bin");
+  std::vector<int> ids;
+  for (std::size_t i = 0; i + 1 < bin.size(); i += 2) {
+    ids.push_back(static_cast<unsigned char>(bin[i]) +
+                  256 * static_cast<unsigned char>(bin[i + 1]));
+  }
+  return ids;
+}
+
+// What a training run notes of the tokenizer that it used.
+std::string tokenizer_of_run(const fs::path& vocab, const fs::path& merges) {
+  const fs::path folder = new_folder();
+  const TinyRun run = train(saving(base()
+                                       .without("--vocab-size")
+                                       .with("--tokenizer-type", "GPT2BPETokenizer")
+                                       .with("--vocab-file", vocab.string())
+                                       .with("--merge-file", merges.string())
+                                       .with("--train-iters", 1),
+                                   folder));
+  const std::string hash = manifest(folder, 1).at("train_state").at("tokenizer");
+  // generate reads the same files, and refuses all others.
+  const ProgramResult text =
+      call({"generate", "--load", folder, "--prompt", "the", "--max-new-tokens", "1"});
+  EXPECT_TRUE(text.ok()) << text.describe();
+  return hash;
+}
+
+}  // namespace
+
 TEST(Options, TokenizerFiles) {
-  const fs::path small = make_bpe(262);
-  const fs::path large = make_bpe(270);
-  EXPECT_EQ(count(train(with_bpe(base(), small)).program.out, "(size: 262)"), 1U);
-  EXPECT_EQ(count(train(with_bpe(base(), large)).program.out, "(size: 270)"), 1U);
+  const ThreeVocabularies files = three_vocabularies();
+  const nlohmann::json id = nlohmann::json::parse(read_file(files.vocab));
+  const std::vector<int> first{id["th"], id["e"]};
+  const std::vector<int> turned{id["t"], id["he"]};
+  const std::vector<int> exchanged{id["he"], id["e"]};
+  EXPECT_EQ(ids_of_the(files.vocab, files.merges), first);
+  EXPECT_EQ(ids_of_the(files.vocab, files.merges_turned), turned);
+  EXPECT_EQ(ids_of_the(files.vocab_exchanged, files.merges), exchanged);
+  const std::set<std::string> hashes = {tokenizer_of_run(files.vocab, files.merges),
+                                        tokenizer_of_run(files.vocab, files.merges_turned),
+                                        tokenizer_of_run(files.vocab_exchanged, files.merges)};
+  EXPECT_EQ(hashes.size(), 3U);
   for (const char* option : {"--vocab-file", "--merge-file"}) {
-    const std::string missing = (small / "nothing_here").string();
-    const TinyRun run = try_train(with_bpe(base(), small).with(option, missing));
+    const std::string missing = (files.vocab.parent_path() / "nothing_here").string();
+    const TinyRun run = try_train(base()
+                                      .without("--vocab-size")
+                                      .with("--tokenizer-type", "GPT2BPETokenizer")
+                                      .with("--vocab-file", files.vocab.string())
+                                      .with("--merge-file", files.merges.string())
+                                      .with(option, missing));
     expect_refusal(run.program, 4, {missing});
   }
+}
+
+TEST(Options, NumWorkers) {
+  const auto readers_seen = [](int asked) {
+    std::size_t most = 0;
+    const TinyRun run = try_train(base().with("--train-iters", 40).with("--num-workers", asked),
+                                  {.observe = [&most](const RunningProgram& program) {
+                                    most =
+                                        std::max(most, threads_named(program.pid, "data_loader"));
+                                  }});
+    EXPECT_TRUE(run.program.ok()) << run.program.describe();
+    EXPECT_EQ(run.losses(), train(base().with("--train-iters", 40)).losses());
+    return most;
+  };
+  EXPECT_EQ(readers_seen(0), 0U);
+  EXPECT_EQ(readers_seen(1), 1U);
+  EXPECT_EQ(readers_seen(4), 4U);
+}
+
+TEST(Options, MmapBinFiles) {
+  struct Seen {
+    bool mapped = false;
+    bool open = false;
+  };
+  const std::string bin = fs::canonical(corpus(0) + ".bin").string();
+  const auto how_read = [&bin](const Options& options) {
+    Seen seen;
+    const TinyRun run = try_train(
+        options.with("--train-iters", 40), {.observe = [&](const RunningProgram& program) {
+          const fs::path process = fs::path("/proc") / std::to_string(program.pid);
+          seen.mapped = seen.mapped || count(read_file(process / "maps"), bin) > 0;
+          std::error_code code;
+          for (fs::directory_iterator it(process / "fd", code), end; !code && it != end;
+               it.increment(code)) {
+            std::error_code gone;
+            seen.open = seen.open || fs::read_symlink(it->path(), gone) == bin;
+          }
+        }});
+    EXPECT_TRUE(run.program.ok()) << run.program.describe();
+    return seen;
+  };
+  EXPECT_TRUE(how_read(base()).mapped);
+  const Seen plain = how_read(base().with("--no-mmap-bin-files"));
+  EXPECT_FALSE(plain.mapped);
+  EXPECT_TRUE(plain.open);
 }
 
 TEST(Options, NullTokenizerIds) {

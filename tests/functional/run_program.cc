@@ -9,8 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -208,6 +210,50 @@ std::int64_t process_status(pid_t pid, const std::string& name) {
     return value;
   }
   return 0;
+}
+
+namespace {
+
+// Calls visit(thread id, folder of the thread in /proc).
+template <typename Visit>
+void for_each_thread(pid_t pid, const Visit& visit) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  const fs::path tasks = fs::path("/proc") / std::to_string(pid) / "task";
+  for (fs::directory_iterator it(tasks, code), end; !code && it != end; it.increment(code)) {
+    visit(static_cast<pid_t>(std::stoi(it->path().filename().string())), it->path());
+  }
+}
+
+}  // namespace
+
+std::size_t threads_named(pid_t pid, const std::string& name) {
+  std::size_t found = 0;
+  for_each_thread(pid, [&](pid_t, const std::filesystem::path& folder) {
+    std::ifstream file(folder / "comm");
+    std::string line;
+    if (std::getline(file, line) && line == name) ++found;
+  });
+  return found;
+}
+
+std::map<pid_t, double> thread_seconds(pid_t pid) {
+  std::map<pid_t, double> seconds;
+  for_each_thread(pid, [&](pid_t thread, const std::filesystem::path& folder) {
+    std::ifstream file(folder / "stat");
+    std::string line;
+    std::getline(file, line);
+    // After the name in parentheses: the state is field 3, utime and stime are 14 and 15.
+    std::istringstream rest(line.substr(std::min(line.size(), line.rfind(')') + 1)));
+    std::string skipped;
+    for (int field = 3; field < 14; ++field) rest >> skipped;
+    double user = 0;
+    double system = 0;
+    if (rest >> user >> system) {
+      seconds[thread] = (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+    }
+  });
+  return seconds;
 }
 
 }  // namespace pentatron::functional

@@ -54,4 +54,11 @@ struct ProgramResult {
 // A number of /proc/PID/status ("VmRSS" in kB, "Threads"); 0 when it cannot be read.
 [[nodiscard]] std::int64_t process_status(pid_t pid, const std::string& name);
 
+// Threads of a process that now carry the name.
+[[nodiscard]] std::size_t threads_named(pid_t pid, const std::string& name);
+
+// Processor time in seconds that each thread of a process has used so far, by thread id; nothing
+// when the process is gone.
+[[nodiscard]] std::map<pid_t, double> thread_seconds(pid_t pid);
+
 }  // namespace pentatron::functional

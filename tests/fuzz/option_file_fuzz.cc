@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
-// sources: pentatron/config/option_file.cc pentatron/base/temp_folder.cc pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/fault.cc
+// sources: pentatron/config/option_file.cc pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc
 // libs: yaml-cpp fmt
 // clang-format on
 //
-// The first byte chooses: even YAML, odd a file whose name ends in .json. Any text: a bounded list
+// The first byte chooses: even YAML, odd JSON. Any text: a bounded list
 // of values, or an Error of kind config or data.
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/temp_folder.h"
 #include "pentatron/config/option_file.h"
 
 namespace {
@@ -25,13 +23,6 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-std::vector<FileValue> read_json_file(const std::string& text) {
-  static const pentatron::TempFolder folder("option_file_fuzz");
-  const std::filesystem::path path = folder.path() / "options.json";
-  std::ofstream(path, std::ios::binary) << text;
-  return pentatron::config::read_option_file(path);
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
@@ -40,7 +31,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const bool is_json = bytes[0] % 2 == 1;
   try {
     const std::vector<FileValue> values =
-        is_json ? read_json_file(text) : pentatron::config::parse_yaml_options(text, "options");
+        is_json ? pentatron::config::parse_json_options(text, "options")
+                : pentatron::config::parse_yaml_options(text, "options");
     require(values.size() <= kMaxValues);
     std::size_t num_words = 0;
     for (const FileValue& value : values) {

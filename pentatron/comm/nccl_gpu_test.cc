@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nccl backend over real processes. Tests of NcclRank are the ranks: they run in processes that
+// the tests of NcclBackend start through launch(), and are skipped otherwise.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "pentatron/base/env.h"
+#include "pentatron/base/error.h"
+#include "pentatron/base/temp_folder.h"
+#include "pentatron/comm/conformance_test.h"
+#include "pentatron/comm/launch.h"
+#include "pentatron/comm/nccl_backend.h"
+#include "pentatron/tensor/device_queue.h"
+#include "pentatron/tensor/gpu_test_support.h"
+
+namespace pentatron::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// --- Ranks
+
+bool is_rank() { return env_string("PENTATRON_NCCL_FOLDER").has_value(); }
+std::string folder() { return env_string("PENTATRON_NCCL_FOLDER").value(); }
+
+NcclOptions options_from_environment() {
+  NcclOptions options;
+  options.rank = env_int("RANK").value();
+  options.world_size = env_int("WORLD_SIZE").value();
+  options.master_addr = env_string("MASTER_ADDR").value();
+  options.master_port = env_int("MASTER_PORT").value();
+  options.timeout = milliseconds(env_int("PENTATRON_NCCL_TIMEOUT_MS").value_or(60'000));
+  options.device = tensor::resolve_device("cuda", static_cast<int>(env_int("LOCAL_RANK").value()),
+                                          static_cast<int>(env_int("LOCAL_WORLD_SIZE").value()));
+  tensor::use_device(options.device);
+  return options;
+}
+
+std::vector<std::int64_t> everyone(const NcclOptions& options) {
+  std::vector<std::int64_t> ranks;
+  for (std::int64_t rank = 0; rank < options.world_size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+void write_result(std::int64_t rank, const std::string& text) {
+  std::ofstream(folder() + "/rank" + std::to_string(rank) + ".txt") << text << '\n';
+}
+
+#define NEEDS_LAUNCH() \
+  if (!is_rank()) GTEST_SKIP() << "a rank; started by the tests of NcclBackend"
+
+TEST(NcclRank, Conformance) {
+  NEEDS_LAUNCH();
+  const NcclOptions options = options_from_environment();
+  const auto backend = make_nccl_backend(options);
+  conformance::run(*backend, {.device = options.device, .rounds_once = false});
+  conformance::run(*backend, {});  // CPU tensors
+  backend->shutdown();
+}
+
+// Both directions at once with tensors that no buffer of NCCL's holds: neither send may wait for
+// the other.
+TEST(NcclRank, BothDirections) {
+  NEEDS_LAUNCH();
+  const NcclOptions options = options_from_environment();
+  const auto backend = make_nccl_backend(options);
+  const auto group = backend->make_group(everyone(options), "all");
+  const int peer = 1 - group->rank();
+  constexpr std::int64_t kSize = std::int64_t{1} << 26;
+  for (int round = 0; round < 5; ++round) {
+    const Tensor out = tensor::full({kSize}, group->rank() + round, DType::Float, options.device);
+    const Tensor in = tensor::empty({kSize}, DType::Float, options.device);
+    const Tensor sum = tensor::ones({kSize}, DType::Float, options.device);
+    const WorkPtr sent = group->send(out, peer);
+    const WorkPtr summed = group->all_reduce(sum, ReduceOp::kSum);
+    const WorkPtr received = group->recv(in, peer);
+    received->wait();
+    EXPECT_EQ(in.min().item<float>(), static_cast<float>(peer + round));
+    EXPECT_EQ(in.max().item<float>(), static_cast<float>(peer + round));
+    sent->wait();
+    summed->wait();
+    EXPECT_EQ(sum.min().item<float>(), 2.0F);
+  }
+  backend->shutdown();
+}
+
+// Collectives and a send inside a recorded step, replayed with new inputs.
+TEST(NcclRank, Recorded) {
+  NEEDS_LAUNCH();
+  const NcclOptions options = options_from_environment();
+  const auto backend = make_nccl_backend(options);
+  const auto group = backend->make_group(everyone(options), "all");
+  const bool first = group->rank() == 0;
+  const Tensor input = tensor::ones({1000}, DType::Float, options.device);
+  const Tensor sum = tensor::zeros({1000}, DType::Float, options.device);
+  const Tensor passed = tensor::zeros({1000}, DType::Float, options.device);
+  const auto step = [&] {
+    const Tensor doubled = input.mul(2);
+    sum.copy_(doubled);
+    const WorkPtr work = group->all_reduce(sum, ReduceOp::kSum);
+    const WorkPtr way = first ? group->send(doubled, 1) : group->recv(passed, 0);
+    work->wait();
+    way->wait();
+    passed.add_(1);
+  };
+  {
+    tensor::StepGraph graph(options.device);
+    graph.warm_up(step);
+    graph.capture(step);
+    for (const double value : {3.0, 5.0}) {
+      input.fill_(value + (first ? 0 : 1));
+      graph.replay();
+      EXPECT_EQ(sum.min().item<float>(), static_cast<float>(4 * value + 2));
+      EXPECT_EQ(sum.max().item<float>(), static_cast<float>(4 * value + 2));
+      if (!first) {
+        EXPECT_EQ(passed.max().item<float>(), static_cast<float>(2 * value + 1));
+      }
+    }
+  }
+  // The lanes are as usable as before.
+  const Tensor plain = tensor::ones({10}, DType::Float, options.device);
+  all_reduce(*group, plain);
+  EXPECT_EQ(plain.sum().item<float>(), 20.0F);
+  backend->shutdown();
+}
+
+// Rank 1 fails in the way that PENTATRON_NCCL_WAY names while rank 0's card waits for it.
+TEST(NcclRank, FailingPeer) {
+  NEEDS_LAUNCH();
+  // The launcher ends us when rank 1 dies; first we want to see the error.
+  ::signal(SIGTERM, SIG_IGN);
+  const std::string way = env_string("PENTATRON_NCCL_WAY").value();
+  const NcclOptions options = options_from_environment();
+  const auto backend = make_nccl_backend(options);
+  const auto group = backend->make_group(everyone(options), "all");
+  const Tensor t = tensor::ones({1000}, DType::Float, options.device);
+  all_reduce(*group, t);
+  EXPECT_EQ(t.sum().item<float>(), 1000.0F * static_cast<float>(options.world_size));
+  if (options.rank == 1) {
+    std::this_thread::sleep_for(milliseconds(300));
+    if (way == "poison") backend->poison("a planted error in rank 1");
+    // "silence": nothing at all; the process lives on.
+    std::this_thread::sleep_for(milliseconds(way == "poison" ? 1500 : 15'000));
+    ::_exit(3);
+  }
+  const auto begin = Clock::now();
+  try {
+    all_reduce(*group, t);
+    // The card waits for rank 1; when the watch ends that, the sum means nothing.
+    static_cast<void>(t.sum().item<float>());
+    group->broadcast(t, 0)->wait();
+    write_result(options.rank, "no error");
+  } catch (const Error& error) {
+    const std::chrono::duration<double> seconds = Clock::now() - begin;
+    write_result(options.rank, fmt::format("{} after {:.2f} s: {}", to_string(error.kind()),
+                                           seconds.count(), error.what()));
+    ::_exit(exit_code(error.kind()));
+  }
+  ::_exit(1);
+}
+
+TEST(NcclRank, SharedCard) {
+  NEEDS_LAUNCH();
+  NcclOptions options = options_from_environment();
+  options.device = Device("cuda:0");
+  try {
+    const auto backend = make_nccl_backend(options);
+    write_result(options.rank, "no error");
+  } catch (const Error& error) {
+    write_result(options.rank, fmt::format("{}: {}", to_string(error.kind()), error.what()));
+  }
+}
+
+// --- The tests that start them
+
+struct Outcome {
+  int code = 0;
+  std::vector<std::string> results;  // what the ranks wrote
+};
+
+Outcome run_ranks(int count, const std::string& test) {
+  const TempFolder temp("nccl");
+  ::setenv("PENTATRON_NCCL_FOLDER", temp.path().c_str(), 1);
+  LaunchOptions options;
+  options.nproc_per_node = count;
+  options.grace_seconds = 30;
+  options.command = {std::filesystem::read_symlink("/proc/self/exe"),
+                     "--gtest_filter=NcclRank." + test};
+  Outcome outcome;
+  outcome.code = launch(options);
+  ::unsetenv("PENTATRON_NCCL_FOLDER");
+  for (int rank = 0; rank < count; ++rank) {
+    std::ifstream file(temp.path() / ("rank" + std::to_string(rank) + ".txt"));
+    std::stringstream text;
+    text << file.rdbuf();
+    outcome.results.push_back(text.str());
+  }
+  return outcome;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(NcclBackend, EveryOperation) {
+  PENTATRON_NEEDS_CARDS(2);
+  for (int count = 2; count <= std::min(tensor::load_cuda_half().cards, 4); ++count) {
+    EXPECT_EQ(run_ranks(count, "Conformance").code, 0) << count << " ranks";
+  }
+}
+
+TEST(NcclBackend, SendsOfBothDirectionsPassEachOther) {
+  PENTATRON_NEEDS_CARDS(2);
+  EXPECT_EQ(run_ranks(2, "BothDirections").code, 0);
+}
+
+TEST(NcclBackend, WorksInARecordedStep) {
+  PENTATRON_NEEDS_CARDS(2);
+  EXPECT_EQ(run_ranks(2, "Recorded").code, 0);
+}
+
+TEST(NcclBackend, PeersOfAFailedRankGetItsMessage) {
+  PENTATRON_NEEDS_CARDS(2);
+  ::setenv("PENTATRON_NCCL_WAY", "poison", 1);
+  const std::string result = run_ranks(2, "FailingPeer").results[0];
+  ::unsetenv("PENTATRON_NCCL_WAY");
+  EXPECT_TRUE(contains(result, "comm after ") && contains(result, "group 'all', ") &&
+              contains(result, "rank 1 failed: a planted error in rank 1"))
+      << result;
+  EXPECT_LT(std::stod(result.substr(result.find("after ") + 6)), 3.0) << result;
+}
+
+TEST(NcclBackend, ASilentPeerIsATimeout) {
+  PENTATRON_NEEDS_CARDS(2);
+  ::setenv("PENTATRON_NCCL_WAY", "silence", 1);
+  ::setenv("PENTATRON_NCCL_TIMEOUT_MS", "4000", 1);
+  const std::string result = run_ranks(2, "FailingPeer").results[0];
+  ::unsetenv("PENTATRON_NCCL_WAY");
+  ::unsetenv("PENTATRON_NCCL_TIMEOUT_MS");
+  EXPECT_TRUE(contains(result, "comm after ") && contains(result, "all_reduce on rank 0") &&
+              contains(result, "no answer within 4000 ms") &&
+              contains(result, "--distributed-timeout-minutes"))
+      << result;
+  EXPECT_LT(std::stod(result.substr(result.find("after ") + 6)), 9.0) << result;
+}
+
+TEST(NcclBackend, TwoRanksOnOneCardAreRefused) {
+  PENTATRON_NEEDS_CARDS(2);
+  for (const std::string& result : run_ranks(2, "SharedCard").results) {
+    EXPECT_TRUE(contains(result, "config") && contains(result, "ranks 0 and 1") &&
+                contains(result, "LOCAL_RANK"))
+        << result;
+  }
+}
+
+TEST(NcclBackend, OneRankAlone) {
+  PENTATRON_NEEDS_CARDS(1);
+  NcclOptions options;
+  options.master_port = free_port();
+  options.device = tensor::resolve_device("cuda", 0, 1);
+  const auto backend = make_nccl_backend(options);
+  const auto group = backend->make_group({0}, "all");
+  const Tensor t = tensor::ones({4}, DType::Float, options.device);
+  all_reduce(*group, t);
+  EXPECT_EQ(t.sum().item<float>(), 4.0F);
+  EXPECT_EQ(all_gather(*group, t).device(), options.device);
+  EXPECT_EQ(all_reduce_value(*group, 2.5), 2.5);
+  backend->shutdown();
+  options.device = Device("cpu");
+  EXPECT_THROW(static_cast<void>(make_nccl_backend(options)), Error);
+}
+
+}  // namespace
+}  // namespace pentatron::comm

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace pentatron::comm {
+
+// In the CUDA half: registers the nccl backend.
+void register_cuda_comm();
+
+}  // namespace pentatron::comm

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/kernels/cross_entropy.h"
+
+#include <cfloat>
+
+#include "pentatron/kernels/common.cuh"
+
+// One block a row. Threads read V neighbours at a time where rows start at multiples of 16 bytes.
+namespace pentatron::kernels {
+namespace {
+
+constexpr int kMostThreads = 512;
+
+template <typename C>
+__device__ __forceinline__ C lowest() {
+  if constexpr (std::is_same_v<C, double>) {
+    return -DBL_MAX;
+  } else {
+    return -FLT_MAX;
+  }
+}
+
+// Calls f(x[c]) for this thread's share of the first n columns.
+template <typename C, int V, typename T, typename F>
+__device__ __forceinline__ void for_row(const T* x, std::int64_t n, F f) {
+  const std::int64_t whole = n / V * V;
+#pragma unroll 2
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * V; c < whole;
+       c += static_cast<std::int64_t>(blockDim.x) * V) {
+    const Vec<T, V> in = load<V>(x + c);
+#pragma unroll
+    for (int i = 0; i < V; ++i) f(widen<C>(in.v[i]));
+  }
+  for (std::int64_t c = whole + threadIdx.x; c < n; c += blockDim.x) f(widen<C>(x[c]));
+}
+
+template <typename T, int V>
+__global__ void row_max_kernel(LogitRows logits, const T* __restrict__ x,
+                               ComputeOf<T>* __restrict__ max_t) {
+  using C = ComputeOf<T>;
+  __shared__ C scratch[32];
+  const std::int64_t row = blockIdx.x;
+  C largest = lowest<C>();
+  for_row<C, V>(x + row * logits.columns, logits.valid,
+                [&](C value) { largest = Larger{}(largest, value); });
+  largest = block_reduce(largest, lowest<C>(), scratch, Larger{});
+  if (threadIdx.x == 0) max_t[row] = largest;
+}
+
+template <typename T, int V>
+__global__ void softmax_pieces_kernel(LogitRows logits, const T* __restrict__ x,
+                                      const ComputeOf<T>* __restrict__ max_t,
+                                      const std::int64_t* __restrict__ labels,
+                                      std::int64_t column_begin,
+                                      ComputeOf<T>* __restrict__ sum_exp_t,
+                                      ComputeOf<T>* __restrict__ target_t) {
+  using C = ComputeOf<T>;
+  __shared__ double scratch[32];
+  const std::int64_t row = blockIdx.x;
+  const T* logit = x + row * logits.columns;
+  const C shift = max_t[row];
+  C sum = 0;
+  for_row<C, V>(logit, logits.valid, [&](C value) { sum += exp_of<false>(value - shift); });
+  // A thread sums a few hundred terms; the sum over threads keeps all their digits.
+  const double total = block_sum(static_cast<double>(sum), scratch);
+  if (threadIdx.x != 0) return;
+  sum_exp_t[row] = static_cast<C>(total);
+  const std::int64_t column = labels[row] - column_begin;
+  target_t[row] = column >= 0 && column < logits.valid ? widen<C>(logit[column]) : C(0);
+}
+
+template <typename T, int V>
+__global__ void softmax_gradient_kernel(LogitRows logits, T* __restrict__ x,
+                                        const ComputeOf<T>* __restrict__ lse_t,
+                                        const ComputeOf<T>* __restrict__ coefficient_t,
+                                        const std::int64_t* __restrict__ labels,
+                                        std::int64_t column_begin) {
+  using C = ComputeOf<T>;
+  const std::int64_t row = blockIdx.x;
+  T* logit = x + row * logits.columns;
+  const C lse = lse_t[row], coefficient = coefficient_t[row];
+  const std::int64_t label = labels[row] - column_begin;
+  const auto gradient = [&](T in, std::int64_t c) {
+    if (c >= logits.valid) return narrow<T>(C(0));
+    const C p = exp_of<false>(widen<C>(in) - lse);
+    return narrow<T>((c == label ? p - C(1) : p) * coefficient);
+  };
+  const std::int64_t whole = logits.columns / V * V;
+#pragma unroll 2
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * V; c < whole;
+       c += static_cast<std::int64_t>(blockDim.x) * V) {
+    Vec<T, V> values = load<V>(logit + c);
+#pragma unroll
+    for (int i = 0; i < V; ++i) values.v[i] = gradient(values.v[i], c + i);
+    store<V>(logit + c, values);
+  }
+  for (std::int64_t c = whole + threadIdx.x; c < logits.columns; c += blockDim.x) {
+    logit[c] = gradient(logit[c], c);
+  }
+}
+
+// Calls launch(vector width as a constant, threads).
+template <typename T, typename F>
+cudaError_t by_width(const LogitRows& logits, const T* x, F launch) {
+  constexpr int V = kVector<T>;
+  const bool whole = logits.columns % V == 0 && aligned16(x);
+  const std::int64_t steps = logits.columns / (whole ? V : 1);
+  const int threads = threads_for_row(steps, kMostThreads);
+  if (whole) {
+    launch(std::integral_constant<int, V>{}, threads);
+  } else {
+    launch(std::integral_constant<int, 1>{}, threads);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t row_max(const LogitRows& logits, const void* x, void* max_t, cudaStream_t stream) {
+  if (logits.rows == 0) return cudaSuccess;
+  return dispatch(logits.type, [&](auto tag) {
+    using T = decltype(tag);
+    const auto* in = static_cast<const T*>(x);
+    return by_width(logits, in, [&](auto width, int threads) {
+      row_max_kernel<T, decltype(width)::value>
+          <<<static_cast<unsigned>(logits.rows), threads, 0, stream>>>(
+              logits, in, static_cast<ComputeOf<T>*>(max_t));
+    });
+  });
+}
+
+cudaError_t softmax_pieces(const LogitRows& logits, const void* x, const void* max_t,
+                           const std::int64_t* labels, std::int64_t column_begin, void* sum_exp_t,
+                           void* target_t, cudaStream_t stream) {
+  if (logits.rows == 0) return cudaSuccess;
+  return dispatch(logits.type, [&](auto tag) {
+    using T = decltype(tag);
+    using C = ComputeOf<T>;
+    const auto* in = static_cast<const T*>(x);
+    return by_width(logits, in, [&](auto width, int threads) {
+      softmax_pieces_kernel<T, decltype(width)::value>
+          <<<static_cast<unsigned>(logits.rows), threads, 0, stream>>>(
+              logits, in, static_cast<const C*>(max_t), labels, column_begin,
+              static_cast<C*>(sum_exp_t), static_cast<C*>(target_t));
+    });
+  });
+}
+
+cudaError_t softmax_gradient(const LogitRows& logits, void* x, const void* lse_t,
+                             const void* coefficient_t, const std::int64_t* labels,
+                             std::int64_t column_begin, cudaStream_t stream) {
+  if (logits.rows == 0 || logits.columns == 0) return cudaSuccess;
+  return dispatch(logits.type, [&](auto tag) {
+    using T = decltype(tag);
+    using C = ComputeOf<T>;
+    auto* in = static_cast<T*>(x);
+    return by_width(logits, in, [&](auto width, int threads) {
+      softmax_gradient_kernel<T, decltype(width)::value>
+          <<<static_cast<unsigned>(logits.rows), threads, 0, stream>>>(
+              logits, in, static_cast<const C*>(lse_t), static_cast<const C*>(coefficient_t),
+              labels, column_begin);
+    });
+  });
+}
+
+}  // namespace pentatron::kernels

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/kernels/types.h"
+
+// The local pieces of a vocabulary-parallel cross entropy (ops/cross_entropy.h) over contiguous
+// logits [rows, columns], of which the first `valid` columns count. Results in the computing type.
+namespace pentatron::kernels {
+
+struct LogitRows {
+  Type type;
+  std::int64_t rows, columns, valid;
+};
+
+// Largest of each row; the lowest finite value without valid columns.
+[[nodiscard]] cudaError_t row_max(const LogitRows& logits, const void* x, void* max_t,
+                                  cudaStream_t stream);
+// Sum of exp(x - max) and x at the label (0 if it is not among the columns
+// [column_begin, column_begin + valid)).
+[[nodiscard]] cudaError_t softmax_pieces(const LogitRows& logits, const void* x, const void* max_t,
+                                         const std::int64_t* labels, std::int64_t column_begin,
+                                         void* sum_exp_t, void* target_t, cudaStream_t stream);
+// x := (exp(x - lse) - onehot) * coefficient; 0 in columns that do not count.
+[[nodiscard]] cudaError_t softmax_gradient(const LogitRows& logits, void* x, const void* lse_t,
+                                           const void* coefficient_t, const std::int64_t* labels,
+                                           std::int64_t column_begin, cudaStream_t stream);
+
+}  // namespace pentatron::kernels

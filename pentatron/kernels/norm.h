@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/kernels/types.h"
+
+// Layer norm and RMS norm over rows of `columns` contiguous elements of `type`; weight and bias in
+// `type` or in the computing type (weight_computing). Statistics in the computing type.
+namespace pentatron::kernels {
+
+struct NormArguments {
+  Type type;
+  bool weight_computing;  // weight and bias are fp32 (fp64) whatever `type` is
+  std::int64_t rows, columns;
+  const void* x;
+  const void* weight;
+};
+
+// y = (x - mean) rstd weight + bias. mean null: RMS norm; bias may be null.
+[[nodiscard]] cudaError_t norm_forward(const NormArguments& in, const void* bias, double eps,
+                                       void* y, void* mean, void* rstd, cudaStream_t stream);
+
+// Rows of partial sums that norm_backward writes: depends on the sizes alone.
+[[nodiscard]] std::int64_t norm_partials(std::int64_t rows);
+
+// dx (may be null); sums of weight and bias gradients, [columns] in the computing type (null: not
+// asked; dbias also for RMS norm). partials: 2 * norm_partials(rows) * columns elements of the
+// computing type, unused without dweight.
+[[nodiscard]] cudaError_t norm_backward(const NormArguments& in, const void* dy, const void* mean,
+                                        const void* rstd, void* dx, void* dweight, void* dbias,
+                                        void* partials, cudaStream_t stream);
+
+}  // namespace pentatron::kernels

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/kernels/random.h"
+
+#include "pentatron/base/philox.h"
+#include "pentatron/kernels/common.cuh"
+
+namespace pentatron::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kDraws = 8;  // of one call
+
+__device__ __forceinline__ PhiloxKey key_of(std::uint64_t site) {
+  return {{static_cast<std::uint32_t>(site), static_cast<std::uint32_t>(site >> 32)}};
+}
+
+// Draws of eight global channels, `group` * 8 and on, of one row.
+__device__ __forceinline__ PhiloxDraws mask_draws(std::uint64_t site, std::int64_t group,
+                                                  std::int64_t token, std::int64_t sample) {
+  const PhiloxWords counter = {
+      {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(token),
+       static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32)}};
+  return philox_draws(philox4x32_10(counter, key_of(site)));
+}
+
+// A thread does one group of eight global channels of a row; rows along blockIdx.y. kWhole: all
+// groups are whole and rows stand at multiples of 16 bytes.
+template <typename T, bool kWhole>
+__global__ void dropout_kernel(const T* __restrict__ x, T* __restrict__ y, MaskKey key,
+                               ComputeOf<T> factor, const std::int64_t* __restrict__ sample_ids,
+                               const std::int64_t* __restrict__ token_index, std::int64_t rows,
+                               std::int64_t channels) {
+  using C = ComputeOf<T>;
+  const std::int64_t group =
+      key.channel_begin / kDraws + static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t first = group * kDraws - key.channel_begin;  // may be negative
+  if (first >= channels) return;
+  for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const PhiloxDraws draws = mask_draws(key.site, group, token_index[row], sample_ids[row]);
+    const std::int64_t place = row * channels + first;
+    if constexpr (kWhole) {
+      const Vec<T, kDraws> in = load<kDraws>(x + place);
+      Vec<T, kDraws> out;
+#pragma unroll
+      for (int i = 0; i < kDraws; ++i) {
+        const bool kept = draws.v[i] >= key.threshold;
+        out.v[i] = narrow<T>(kept ? widen<C>(in.v[i]) * factor : C(0));
+      }
+      store<kDraws>(y + place, out);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kDraws; ++i) {
+        if (first + i < 0 || first + i >= channels) continue;
+        const bool kept = draws.v[i] >= key.threshold;
+        y[place + i] = narrow<T>(kept ? widen<C>(x[place + i]) * factor : C(0));
+      }
+    }
+  }
+}
+
+__global__ void keep_mask_kernel(std::uint8_t* __restrict__ keep, MaskKey key,
+                                 const std::int64_t* __restrict__ sample_ids,
+                                 const std::int64_t* __restrict__ token_index, std::int64_t rows,
+                                 std::int64_t channels) {
+  const std::int64_t group =
+      key.channel_begin / kDraws + static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t first = group * kDraws - key.channel_begin;
+  if (first >= channels) return;
+  for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const PhiloxDraws draws = mask_draws(key.site, group, token_index[row], sample_ids[row]);
+#pragma unroll
+    for (int i = 0; i < kDraws; ++i) {
+      if (first + i < 0 || first + i >= channels) continue;
+      keep[row * channels + first + i] = draws.v[i] >= key.threshold ? 1 : 0;
+    }
+  }
+}
+
+// A thread does one group of eight elements of the bucket.
+__global__ void stochastic_round_kernel(const float* __restrict__ in,
+                                        std::uint16_t* __restrict__ out, RoundingKey key,
+                                        std::int64_t count) {
+  const std::int64_t first_group = key.first_element / kDraws;
+  const std::int64_t groups = (key.first_element + count + kDraws - 1) / kDraws - first_group;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t g = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       g < groups; g += threads) {
+    const std::int64_t group = first_group + g;
+    const PhiloxWords counter = {
+        {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(key.bucket),
+         static_cast<std::uint32_t>(key.step), static_cast<std::uint32_t>(key.step >> 32)}};
+    const PhiloxDraws draws = philox_draws(philox4x32_10(counter, key_of(key.site)));
+    const std::int64_t first = group * kDraws - key.first_element;
+#pragma unroll
+    for (int i = 0; i < kDraws; ++i) {
+      const std::int64_t at = first + i;
+      if (at < 0 || at >= count) continue;
+      const std::uint32_t bits = __float_as_uint(in[at]);
+      const std::uint32_t rounded = (bits + draws.v[i]) >> 16;
+      const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+      out[at] = static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
+    }
+  }
+}
+
+__global__ void philox_kernel(const std::uint32_t* __restrict__ counters,
+                              const std::uint32_t* __restrict__ keys,
+                              std::uint32_t* __restrict__ out, std::int64_t count) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const PhiloxWords counter = {
+      {counters[4 * i], counters[4 * i + 1], counters[4 * i + 2], counters[4 * i + 3]}};
+  const PhiloxWords words = philox4x32_10(counter, {{keys[2 * i], keys[2 * i + 1]}});
+#pragma unroll
+  for (int w = 0; w < 4; ++w) out[4 * i + w] = words.v[w];
+}
+
+// Groups that channels [channel_begin, channel_begin + channels) touch, and rows.
+dim3 mask_grid(const MaskKey& key, std::int64_t rows, std::int64_t channels, int threads) {
+  const std::int64_t groups =
+      (key.channel_begin + channels + kDraws - 1) / kDraws - key.channel_begin / kDraws;
+  return {static_cast<unsigned>((groups + threads - 1) / threads),
+          static_cast<unsigned>(std::min<std::int64_t>(rows, 32768))};
+}
+
+}  // namespace
+
+cudaError_t dropout(Type type, const void* x, void* y, const MaskKey& key, double factor,
+                    const std::int64_t* sample_ids, const std::int64_t* token_index,
+                    std::int64_t rows, std::int64_t channels, cudaStream_t stream) {
+  if (rows == 0 || channels == 0) return cudaSuccess;
+  const dim3 grid = mask_grid(key, rows, channels, kThreads);
+  return dispatch(type, [&](auto tag) {
+    using T = decltype(tag);
+    const auto* in = static_cast<const T*>(x);
+    auto* out = static_cast<T*>(y);
+    const auto scale = static_cast<ComputeOf<T>>(factor);
+    if (key.channel_begin % kDraws == 0 && channels % kDraws == 0 && aligned16(in, out)) {
+      dropout_kernel<T, true><<<grid, kThreads, 0, stream>>>(in, out, key, scale, sample_ids,
+                                                             token_index, rows, channels);
+    } else {
+      dropout_kernel<T, false><<<grid, kThreads, 0, stream>>>(in, out, key, scale, sample_ids,
+                                                              token_index, rows, channels);
+    }
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t dropout_keep_mask(std::uint8_t* keep, const MaskKey& key,
+                              const std::int64_t* sample_ids, const std::int64_t* token_index,
+                              std::int64_t rows, std::int64_t channels, cudaStream_t stream) {
+  if (rows == 0 || channels == 0) return cudaSuccess;
+  keep_mask_kernel<<<mask_grid(key, rows, channels, kThreads), kThreads, 0, stream>>>(
+      keep, key, sample_ids, token_index, rows, channels);
+  return cudaGetLastError();
+}
+
+cudaError_t stochastic_round_bf16(const float* in, std::uint16_t* out, const RoundingKey& key,
+                                  std::int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  stochastic_round_kernel<<<grid_for(count / kDraws + 2, kThreads), kThreads, 0, stream>>>(
+      in, out, key, count);
+  return cudaGetLastError();
+}
+
+cudaError_t philox_words(const std::uint32_t* counters, const std::uint32_t* keys,
+                         std::uint32_t* out, std::int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  philox_kernel<<<blocks, kThreads, 0, stream>>>(counters, keys, out, count);
+  return cudaGetLastError();
+}
+
+}  // namespace pentatron::kernels

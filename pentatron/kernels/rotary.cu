@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/kernels/rotary.h"
+
+#include "pentatron/kernels/common.cuh"
+
+namespace pentatron::kernels {
+namespace {
+
+// A block does one token at a time; a thread V pairs of channels of one head.
+template <typename T, int V>
+__global__ void rotate_kernel(RotaryArguments a, const T* __restrict__ x,
+                              const ComputeOf<T>* __restrict__ cos,
+                              const ComputeOf<T>* __restrict__ sin,
+                              const std::int64_t* __restrict__ positions, ComputeOf<T> direction,
+                              T* __restrict__ y) {
+  using C = ComputeOf<T>;
+  const int half = static_cast<int>(a.half), steps = half / V;
+  const int rest = static_cast<int>(a.head_dim) - 2 * half;
+  const int heads = static_cast<int>(a.heads);
+  for (std::int64_t t = blockIdx.x; t < a.tokens; t += gridDim.x) {
+    const std::int64_t position = positions[t];
+    const bool known = position >= 0 && position < a.max_position;
+    const std::int64_t angle = known ? position * a.half : 0;
+    for (int j = static_cast<int>(threadIdx.x); j < heads * steps;
+         j += static_cast<int>(blockDim.x)) {
+      const int head = j / steps, i = j % steps * V;
+      const T* in = x + t * a.token_stride + head * a.head_stride + i;
+      T* out = y + (t * a.heads + head) * a.head_dim + i;
+      const Vec<T, V> first = load<V>(in), second = load<V>(in + half);
+      const Vec<C, V> c = load<V>(cos + angle + i), s = load<V>(sin + angle + i);
+      Vec<T, V> low, high;
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        const C p = widen<C>(first.v[k]), q = widen<C>(second.v[k]);
+        const C sine = known ? s.v[k] * direction : C(NAN);
+        low.v[k] = narrow<T>(p * c.v[k] - q * sine);
+        high.v[k] = narrow<T>(q * c.v[k] + p * sine);
+      }
+      store<V>(out, low);
+      store<V>(out + half, high);
+    }
+    for (int j = static_cast<int>(threadIdx.x); j < heads * rest;
+         j += static_cast<int>(blockDim.x)) {
+      const int head = j / rest, i = 2 * half + j % rest;
+      y[(t * a.heads + head) * a.head_dim + i] = x[t * a.token_stride + head * a.head_stride + i];
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t rotate(Type type, const RotaryArguments& a, const void* x, const void* cos,
+                   const void* sin, const std::int64_t* positions, double direction, void* y,
+                   cudaStream_t stream) {
+  if (a.tokens == 0 || a.heads == 0 || a.head_dim == 0) return cudaSuccess;
+  return dispatch(type, [&](auto tag) {
+    using T = decltype(tag);
+    using C = ComputeOf<T>;
+    const auto* in = static_cast<const T*>(x);
+    const auto *c = static_cast<const C*>(cos), *s = static_cast<const C*>(sin);
+    auto* out = static_cast<T*>(y);
+    constexpr int V = kVector<T>;
+    // Rows of the tables hold `half` elements, so they start at multiples of 16 bytes too.
+    const bool whole = a.half % V == 0 && a.head_dim % V == 0 && a.head_stride % V == 0 &&
+                       a.token_stride % V == 0 && aligned16(in, c, s, out);
+    const std::int64_t pairs = a.heads * std::max<std::int64_t>(a.half / (whole ? V : 1), 1);
+    const int threads = threads_for_row(pairs, 256);
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(a.tokens, 1 << 20));
+    const auto turn = static_cast<C>(direction);
+    if (whole) {
+      rotate_kernel<T, V><<<blocks, threads, 0, stream>>>(a, in, c, s, positions, turn, out);
+    } else {
+      rotate_kernel<T, 1><<<blocks, threads, 0, stream>>>(a, in, c, s, positions, turn, out);
+    }
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace pentatron::kernels

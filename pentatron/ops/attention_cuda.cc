@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/base/error.h"
+#include "pentatron/ops/attention_math.h"
+#include "pentatron/ops/cuda_ops.h"
+#include "pentatron/ops/dispatch.h"
+#include "pentatron/tensor/attention_library.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::ops {
+namespace {
+
+tensor::FlashArguments flash_arguments(const AttentionPlan& plan) {
+  const bool dense = !plan.cu_seqlens.defined();
+  return {.cu_seqlens = plan.cu_seqlens,
+          .max_q_len = dense ? plan.segments.at(0).q_len : plan.max_seqlen,
+          .max_k_len = dense ? plan.segments.at(0).k_len : plan.max_seqlen,
+          .scale = plan.options.scale,
+          .causal = plan.options.causal};
+}
+
+// The fused kernels' statistics are fp32; batches without tokens need no kernel.
+bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd) {
+  return tensor::flash_attention_takes(q_tnd) && q_tnd.size(0) > 0 && plan.max_seqlen > 0 &&
+         compute_dtype(q_tnd.scalar_type(), plan.options.statistics) ==
+             compute_dtype(q_tnd.scalar_type());
+}
+
+}  // namespace
+
+AttentionOutput cuda::attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                        const Tensor& k_tgd, const Tensor& v_tgd) {
+  PENTATRON_CHECK(plan.options.dropout.p == 0.0, kUnsupported,
+                  "attention dropout {} has no kernel on GPUs yet: use --attention-dropout 0, or "
+                  "--device cpu",
+                  plan.options.dropout.p);
+  if (is_fused(plan, q_tnd)) {
+    const tensor::FlashOutput out =
+        tensor::flash_attention_forward(q_tnd, k_tgd, v_tgd, flash_arguments(plan));
+    return {.out_tnd = out.out_tnd, .lse_nt = out.lse_nt, .library = {out.rng_state, out.unused}};
+  }
+  const DType computed = compute_dtype(q_tnd.scalar_type(), plan.options.statistics);
+  AttentionOutput out =
+      attention_math_forward(plan, q_tnd.to(computed), k_tgd.to(computed), v_tgd.to(computed));
+  out.out_tnd = out.out_tnd.to(q_tnd.scalar_type());
+  return out;
+}
+
+AttentionGradients cuda::attention_backward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                            const Tensor& k_tgd, const Tensor& v_tgd,
+                                            const AttentionOutput& output, const Tensor& dout_tnd) {
+  if (is_fused(plan, q_tnd)) {
+    const tensor::FlashGradients grads =
+        tensor::flash_attention_backward(dout_tnd, q_tnd, k_tgd, v_tgd,
+                                         {.out_tnd = output.out_tnd,
+                                          .lse_nt = output.lse_nt,
+                                          .rng_state = output.library.at(0),
+                                          .unused = output.library.at(1)},
+                                         flash_arguments(plan));
+    return {.dq_tnd = grads.dq_tnd, .dk_tgd = grads.dk_tgd, .dv_tgd = grads.dv_tgd};
+  }
+  const DType computed = output.lse_nt.scalar_type(), dtype = q_tnd.scalar_type();
+  const AttentionGradients grads =
+      attention_math_backward(plan, q_tnd.to(computed), k_tgd.to(computed), v_tgd.to(computed),
+                              output.out_tnd.to(computed), output.lse_nt, dout_tnd.to(computed));
+  return {.dq_tnd = grads.dq_tnd.to(dtype),
+          .dk_tgd = grads.dk_tgd.to(dtype),
+          .dv_tgd = grads.dv_tgd.to(dtype)};
+}
+
+}  // namespace pentatron::ops

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/ops/attention_math.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::ops {
+namespace {
+
+// Queries [q_begin, q_begin + q_len) of a segment and the keys [0, k_len) that any of them sees.
+struct QueryBlock {
+  AttentionSegment segment;
+  std::int64_t q_begin, q_len, k_len;
+};
+
+// Calls body(block) over all segments.
+template <typename F>
+void over_blocks(const AttentionPlan& plan, std::int64_t heads, std::int64_t max_scores, F body) {
+  for (const AttentionSegment& s : plan.segments) {
+    if (s.q_len == 0 || s.k_len == 0) continue;
+    const std::int64_t step = std::clamp<std::int64_t>(
+        max_scores / std::max<std::int64_t>(heads * s.k_len, 1), 1, s.q_len);
+    for (std::int64_t at = 0; at < s.q_len; at += step) {
+      const std::int64_t length = std::min(step, s.q_len - at);
+      const std::int64_t seen =
+          plan.options.causal ? std::min(s.k_len, at + length + (s.k_len - s.q_len)) : s.k_len;
+      body(QueryBlock{.segment = s, .q_begin = at, .q_len = length, .k_len = seen});
+    }
+  }
+}
+
+// Rows of x [t, n, d] for a block's queries as [g, r * q_len, d]: the r query heads of a kv head
+// stand below each other, so that they share one product.
+Tensor query_rows(const Tensor& x_tnd, const QueryBlock& b, std::int64_t kv_heads) {
+  const std::int64_t d = x_tnd.size(2), r = x_tnd.size(1) / kv_heads;
+  return x_tnd.narrow(0, b.segment.q_begin + b.q_begin, b.q_len)
+      .reshape({b.q_len, kv_heads, r, d})
+      .permute({1, 2, 0, 3})
+      .reshape({kv_heads, r * b.q_len, d});
+}
+// The way back: [g, r * q_len, d] into the block's rows of x [t, n, d].
+void put_query_rows(const Tensor& rows_gqd, const QueryBlock& b, const Tensor& x_tnd) {
+  const std::int64_t kv_heads = rows_gqd.size(0), heads = x_tnd.size(1), d = x_tnd.size(2);
+  x_tnd.narrow(0, b.segment.q_begin + b.q_begin, b.q_len)
+      .copy_(rows_gqd.view({kv_heads, heads / kv_heads, b.q_len, d})
+                 .permute({2, 0, 1, 3})
+                 .reshape({b.q_len, heads, d}));
+}
+
+// [g, k_len, d] view of the block's keys or values.
+Tensor key_rows(const Tensor& x_tgd, const QueryBlock& b) {
+  return x_tgd.narrow(0, b.segment.k_begin, b.k_len).transpose(0, 1);
+}
+
+// scale q k^T with minus infinity where a query does not see a key: [g, r * q_len, k_len].
+Tensor masked_scores(const Tensor& q_gqd, const Tensor& k_gkd, const QueryBlock& b,
+                     const AttentionOptions& options) {
+  Tensor scores = q_gqd.bmm(k_gkd.transpose(1, 2)).mul(options.scale);
+  if (!options.causal) return scores;
+  const Device device = q_gqd.device();
+  // Query i of the block sees the keys up to i + offset.
+  const std::int64_t offset = b.q_begin + b.segment.k_len - b.segment.q_len;
+  const Tensor query = tensor::arange(b.q_len, DType::Long, device).add(offset).unsqueeze(1);
+  const Tensor hidden = tensor::arange(b.k_len, DType::Long, device).unsqueeze(0).gt(query);
+  return scores.view({q_gqd.size(0), -1, b.q_len, b.k_len})
+      .masked_fill(hidden, -std::numeric_limits<double>::infinity())
+      .view({q_gqd.size(0), -1, b.k_len});
+}
+
+// The block's part of a [n, t] tensor as [g, r * q_len, 1].
+Tensor row_values(const Tensor& x_nt, const QueryBlock& b, std::int64_t kv_heads) {
+  return x_nt.narrow(1, b.segment.q_begin + b.q_begin, b.q_len).reshape({kv_heads, -1, 1});
+}
+
+}  // namespace
+
+AttentionOutput attention_math_forward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                       const Tensor& k_tgd, const Tensor& v_tgd,
+                                       std::int64_t max_scores) {
+  const std::int64_t heads = q_tnd.size(1), kv_heads = k_tgd.size(1);
+  AttentionOutput out{
+      .out_tnd = tensor::zeros(q_tnd.sizes(), q_tnd.scalar_type(), q_tnd.device()),
+      .lse_nt = tensor::zeros({heads, q_tnd.size(0)}, q_tnd.scalar_type(), q_tnd.device()),
+      .library = {}};
+  over_blocks(plan, heads, max_scores, [&](const QueryBlock& b) {
+    const Tensor scores =
+        masked_scores(query_rows(q_tnd, b, kv_heads), key_rows(k_tgd, b), b, plan.options);
+    const Tensor lse = scores.logsumexp(IntList{-1}, /*keepdim=*/true);
+    put_query_rows(scores.sub(lse).exp().bmm(key_rows(v_tgd, b)), b, out.out_tnd);
+    out.lse_nt.narrow(1, b.segment.q_begin + b.q_begin, b.q_len).copy_(lse.view({heads, b.q_len}));
+  });
+  return out;
+}
+
+AttentionGradients attention_math_backward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                           const Tensor& k_tgd, const Tensor& v_tgd,
+                                           const Tensor& out_tnd, const Tensor& lse_nt,
+                                           const Tensor& dout_tnd, std::int64_t max_scores) {
+  const std::int64_t heads = q_tnd.size(1), kv_heads = k_tgd.size(1);
+  const auto zeros_like = [](const Tensor& x) {
+    return tensor::zeros(x.sizes(), x.scalar_type(), x.device());
+  };
+  AttentionGradients grads{
+      .dq_tnd = zeros_like(q_tnd), .dk_tgd = zeros_like(k_tgd), .dv_tgd = zeros_like(v_tgd)};
+  over_blocks(plan, heads, max_scores, [&](const QueryBlock& b) {
+    const Tensor q = query_rows(q_tnd, b, kv_heads), k = key_rows(k_tgd, b);
+    const Tensor v = key_rows(v_tgd, b), dout = query_rows(dout_tnd, b, kv_heads);
+    const Tensor p =
+        masked_scores(q, k, b, plan.options).sub(row_values(lse_nt, b, kv_heads)).exp();
+    const Tensor delta =
+        dout.mul(query_rows(out_tnd, b, kv_heads)).sum(IntList{-1}, /*keepdim=*/true);
+    const Tensor ds = dout.bmm(v.transpose(1, 2)).sub(delta).mul(p).mul(plan.options.scale);
+    put_query_rows(ds.bmm(k), b, grads.dq_tnd);
+    key_rows(grads.dk_tgd, b).add_(ds.transpose(1, 2).bmm(q));
+    key_rows(grads.dv_tgd, b).add_(p.transpose(1, 2).bmm(dout));
+  });
+  return grads;
+}
+
+}  // namespace pentatron::ops

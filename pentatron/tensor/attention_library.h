@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/tensor/tensor.h"
+
+// The library's FlashAttention-2 on cards (T. Dao, 2023), bf16 and fp16. Memory is linear in
+// tokens; statistics are fp32. Forward gives equal bits for equal inputs; backward does so in the
+// library's deterministic mode (set_up_process) only.
+namespace pentatron::tensor {
+
+struct FlashArguments {
+  // int32 [segments + 1] on the device: rows where segments begin, queries and keys alike.
+  // Undefined: one segment whose last query sees all keys.
+  Tensor cu_seqlens;
+  std::int64_t max_q_len = 0;  // no segment is longer
+  std::int64_t max_k_len = 0;
+  double scale = 1.0;
+  bool causal = true;
+};
+
+struct FlashOutput {
+  Tensor out_tnd;
+  Tensor lse_nt;     // fp32
+  Tensor rng_state;  // of no meaning without dropout; backward asks for them
+  Tensor unused;
+};
+
+struct FlashGradients {
+  Tensor dq_tnd, dk_tgd, dv_tgd;
+};
+
+// Whether these kernels take q of this kind: bf16 or fp16, channels a multiple of 8 up to 256.
+[[nodiscard]] bool flash_attention_takes(const Tensor& q_tnd);
+// q [t, n, d], k and v [s, g, d], n divisible by g; channels side by side, rows of any stride.
+[[nodiscard]] FlashOutput flash_attention_forward(const Tensor& q_tnd, const Tensor& k_tgd,
+                                                  const Tensor& v_tgd,
+                                                  const FlashArguments& arguments);
+// Of a forward with cu_seqlens.
+[[nodiscard]] FlashGradients flash_attention_backward(const Tensor& dout_tnd, const Tensor& q_tnd,
+                                                      const Tensor& k_tgd, const Tensor& v_tgd,
+                                                      const FlashOutput& output,
+                                                      const FlashArguments& arguments);
+
+}  // namespace pentatron::tensor

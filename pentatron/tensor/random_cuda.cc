@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keyed random numbers on cards, and what the library's products may round there.
+#include <ATen/Context.h>
+
+#include "pentatron/kernels/random.h"
+#include "pentatron/tensor/kernel_launch.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/random_table.h"
+#include "pentatron/tensor/register_cuda.h"
+
+namespace pentatron::tensor {
+namespace {
+
+Tensor keep_mask(RngSite site, std::uint32_t threshold, const Tensor& sample_ids_t,
+                 const Tensor& token_index_t, std::int64_t channel_begin,
+                 std::int64_t num_channels) {
+  const std::int64_t rows = sample_ids_t.size(0);
+  Tensor keep = empty({rows, num_channels}, DType::Byte, sample_ids_t.device());
+  check_launch(
+      kernels::dropout_keep_mask(
+          keep.data_ptr<std::uint8_t>(),
+          {.site = site.key, .threshold = threshold, .channel_begin = channel_begin},
+          sample_ids_t.const_data_ptr<std::int64_t>(), token_index_t.const_data_ptr<std::int64_t>(),
+          rows, num_channels, stream_of(keep)),
+      "dropout_keep_mask");
+  return keep;
+}
+
+void stochastic_round(const Tensor& out_bf16, const Tensor& in_fp32, RngSite site,
+                      std::int64_t step, std::int64_t bucket, std::int64_t first_element) {
+  check_launch(
+      kernels::stochastic_round_bf16(
+          in_fp32.const_data_ptr<float>(), static_cast<std::uint16_t*>(write(out_bf16)),
+          {.site = site.key, .step = step, .bucket = bucket, .first_element = first_element},
+          in_fp32.numel(), stream_of(in_fp32)),
+      "stochastic_round_bf16");
+}
+
+Tensor philox_words(const Tensor& counters_n4, const Tensor& keys_n2) {
+  Tensor words_n4 = empty(counters_n4.sizes(), DType::Int, counters_n4.device());
+  check_launch(kernels::philox_words(static_cast<const std::uint32_t*>(read(counters_n4)),
+                                     static_cast<const std::uint32_t*>(read(keys_n2)),
+                                     static_cast<std::uint32_t*>(write(words_n4)),
+                                     counters_n4.size(0), stream_of(counters_n4)),
+               "philox_words");
+  return words_n4;
+}
+
+constexpr RandomTable kCudaTable = {.dropout_keep_mask = keep_mask,
+                                    .stochastic_round_bf16 = stochastic_round,
+                                    .philox_words = philox_words};
+
+}  // namespace
+
+void register_cuda_tensor() {
+  register_cuda_random_table(kCudaTable);
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
+}
+
+}  // namespace pentatron::tensor
