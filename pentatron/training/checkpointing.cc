@@ -12,6 +12,7 @@
 #include "pentatron/checkpoint/writer.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/training/model_parts.h"
 
 namespace pentatron::training {
 namespace {
@@ -189,6 +190,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   check_agreement(engine.context(), sha256_hex(reader.manifest().train_state),
                   "the training state in the checkpoint (is --load the same folder everywhere?)");
   check_matches(engine, saved, asked, found.folder.string());
+  check_part_names(model_parts(engine), reader.manifest(), found.folder.string());
   const bool with_optimizer = !options.no_load_optim && !options.finetune;
   const bool complete = read_state(engine, reader, with_optimizer);
   PENTATRON_CHECK(

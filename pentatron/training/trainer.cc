@@ -21,6 +21,7 @@
 #include "pentatron/training/data.h"
 #include "pentatron/training/engine.h"
 #include "pentatron/training/log_format.h"
+#include "pentatron/training/model_parts.h"
 #include "pentatron/training/reporter.h"
 #include "pentatron/training/spikes.h"
 
@@ -124,6 +125,8 @@ void Trainer::build() {
         "0, {}): {}",
         context_->coordinate("tp"), context_->coordinate("pp"), engine_->num_local_parameters()));
   }
+  const auto parts = model_parts(*engine_);
+  say("{}", weight_decay_line(parts, config_.optimizer.weight_decay));
   say("[after model, optimizer, and learning rate scheduler are built] datetime: {}",
       current_datetime());
   const datasets::SampleCounts& counts = data_->counts();
