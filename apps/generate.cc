@@ -10,6 +10,7 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/inference/loaded_model.h"
+#include "pentatron/tensor/device.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
 
@@ -30,6 +31,7 @@ std::vector<Flags::Spec> specs() {
           {"--vocab-file", "FILE", "default: as trained", ""},
           {"--merge-file", "FILE", "default: as trained", ""},
           {"--precision", "NAME", "fp32, bf16 or fp64; default: as trained", ""},
+          {"--device", "NAME", "auto, cpu or cuda", "auto"},
           {"--threads", "N", "0: all cores", "0"},
           {"--no-kv-cache", "", "read the whole text again for every token"},
           {"--tokens", "", "print token ids instead of text"}};
@@ -58,13 +60,15 @@ int generate(const Words& words) {
   const Flags flags("generate", "Continues a prompt with a trained checkpoint.", {}, specs(),
                     words);
   if (flags.help()) return 0;
+  const Device device = tensor::resolve_device(flags.text("--device"), 0, 1);
   tensor::set_up_process(/*deterministic=*/false);
+  tensor::use_device(device);
   const std::int64_t threads = flags.integer("--threads", 0);
   tensor::set_up_rank_thread(threads > 0 ? static_cast<int>(threads)
                                          : static_cast<int>(std::thread::hardware_concurrency()));
   const std::string prompt = read_prompt(flags);
   inference::LoadedModel model = inference::load_model(
-      flags.text("--load"), flags.integer("--ckpt-step", 0), flags.text("--precision"));
+      flags.text("--load"), flags.integer("--ckpt-step", 0), flags.text("--precision"), device);
   config::DataConfig& data = model.config.data;
   if (flags.has("--vocab-file")) data.vocab_file = flags.text("--vocab-file");
   if (flags.has("--merge-file")) data.merge_file = flags.text("--merge-file");
@@ -96,7 +100,7 @@ int generate(const Words& words) {
   const Timer timer;
   const inference::Generated result =
       inference::generate(*model.stage, model.cache_shape(), model.policy, tokenizer->vocab_size(),
-                          tokenizer->encode(prompt), options, sink);
+                          tokenizer->encode(prompt), options, sink, device);
   log::info("{} tokens in {:.2f} s ({:.1f} tokens/s) from iteration {}", result.tokens.size(),
             timer.seconds(),
             static_cast<double>(result.tokens.size()) / std::max(1e-9, timer.seconds()),

@@ -2,6 +2,8 @@
 // The program `pentatron`: one file a subcommand; errors become one message and an exit code by
 // kind.
 #include <fmt/format.h>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -14,6 +16,7 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/stop_cleanup.h"
 #include "pentatron/config/option_index.h"
+#include "pentatron/tensor/device.h"
 
 namespace pentatron::apps {
 namespace {
@@ -42,6 +45,26 @@ void print_usage() {
   log::print_line(text);
 }
 
+// What is here, for a bug report.
+std::string version_text() {
+  std::string text = fmt::format("pentatron {}\nlibtorch {}\ncompiler {}\n", PENTATRON_VERSION,
+                                 TORCH_VERSION, __VERSION__);
+  const tensor::CudaHalf& half = tensor::load_cuda_half();
+  if (!half.available) return text + fmt::format("CUDA half not in use: {}", half.reason);
+  const tensor::CudaVersions versions = tensor::cuda_versions();
+  text += fmt::format(
+      "CUDA half in use: runtime {}, driver {}, NCCL {}, cuDNN {}",
+      tensor::cuda_version_text(versions.runtime), tensor::cuda_version_text(versions.driver),
+      tensor::nccl_version_text(versions.nccl), tensor::cudnn_version_text(versions.cudnn));
+  const std::vector<tensor::CardInfo> cards = tensor::cards();
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    text += fmt::format("\ncard {}: {}, compute capability {}.{}, {} GiB, {} multiprocessors", i,
+                        cards[i].name, cards[i].major, cards[i].minor, cards[i].memory_bytes >> 30,
+                        cards[i].multiprocessors);
+  }
+  return text;
+}
+
 int dispatch(const Words& words) {
   if (words.empty() || words.front() == "--help" || words.front() == "-h" ||
       words.front() == "help") {
@@ -49,7 +72,7 @@ int dispatch(const Words& words) {
     return words.empty() ? exit_code(ErrorKind::kConfig) : 0;
   }
   if (words.front() == "--version") {
-    log::print_line("pentatron " PENTATRON_VERSION " (libtorch 2.11.0, CPU)");
+    log::print_line(version_text());
     return 0;
   }
   for (const Command& command : kCommands) {
@@ -72,7 +95,9 @@ std::span<const Command> commands() { return kCommands; }
 
 }  // namespace pentatron::apps
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   using namespace pentatron;
   // A reader that goes away (| head) must not kill a training run; writes then fail and are noticed
   // below.
@@ -102,4 +127,17 @@ int main(int argc, char** argv) {
     log::error("internal error: {}", error.what());
     return exit_code(ErrorKind::kInternal);
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = run(argc, argv);
+  // With a card in use the destructors of the libraries could meet a driver that is shutting down.
+  if (pentatron::tensor::release_devices()) {
+    (void)std::fflush(stdout);
+    (void)std::fflush(stderr);
+    ::_exit(code);
+  }
+  return code;
 }

@@ -5,6 +5,7 @@
 #include "pentatron/base/log.h"
 #include "pentatron/comm/nccl_lane.h"
 #include "pentatron/tensor/device.h"
+#include "pentatron/tensor/ops.h"
 
 namespace pentatron::comm {
 namespace {
@@ -22,7 +23,10 @@ NcclHub::NcclHub(const NcclOptions& options)
                                      .master_port = options.master_port,
                                      .timeout = options.timeout})),
       store_(gloo_->open_store()),
-      thread_([this] { run(); }) {}
+      scratch_(tensor::zeros({2}, DType::Byte, options.device)),
+      thread_([this] { run(); }) {
+  tensor::synchronize(options.device);
+}
 
 NcclHub::~NcclHub() { stop(); }
 

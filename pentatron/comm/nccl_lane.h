@@ -46,6 +46,8 @@ class NcclHub final {
   [[nodiscard]] Device device() const { return options_.device; }
   [[nodiscard]] RendezvousBackend& gloo() { return *gloo_; }
   [[nodiscard]] Store& store() { return *store_; }
+  // Two bytes on the card whose values mean nothing: one to send, one to receive.
+  [[nodiscard]] std::uint8_t* scratch() { return scratch_.data_ptr<std::uint8_t>(); }
 
   // The first known failure of any rank, or nothing.
   [[nodiscard]] std::string failure();
@@ -72,6 +74,7 @@ class NcclHub final {
   NcclOptions options_;
   std::unique_ptr<RendezvousBackend> gloo_;
   std::unique_ptr<Store> store_;
+  Tensor scratch_;
 
   std::mutex mutex_;
   std::string failure_;

@@ -8,7 +8,6 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
-#include "pentatron/tensor/ops.h"
 
 namespace pentatron::comm {
 namespace {
@@ -98,7 +97,9 @@ void Lane::wait(LaneOp& op) {
       changed_.wait_for(lock, kFailurePoll);
       if (op.issued) break;
       if (Clock::now() >= deadline) {
+        lock.unlock();  // ending the lanes takes it
         hub_->fail(fmt::format("{}: NCCL does not connect the members", op.where));
+        lock.lock();
       }
       if (const std::string reason = hub_->failure(); !reason.empty()) {
         throw_failure(op.where, reason);
@@ -190,13 +191,13 @@ void Lane::meet_members(ncclUniqueId& id) {
 }
 
 // One byte along the pair, so that later calls find the way connected and never wait for the peer
-// on the host.
+// on the host. It touches no stream but the lane's: the current one may hold work that waits for
+// what is behind this.
 void Lane::prime() {
-  const Tensor byte = tensor::zeros({1}, DType::Byte, hub_->device());
-  check(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream()), "a byte on the card");
-  void* const data = byte.mutable_data_ptr();
-  const ncclResult_t code = rank_ == 0 ? ncclSend(data, 1, ncclInt8, 1, comm_.load(), raw_stream_)
-                                       : ncclRecv(data, 1, ncclInt8, 0, comm_.load(), raw_stream_);
+  std::uint8_t* const bytes = hub_->scratch();
+  const ncclResult_t code = rank_ == 0
+                                ? ncclSend(bytes, 1, ncclInt8, 1, comm_.load(), raw_stream_)
+                                : ncclRecv(bytes + 1, 1, ncclInt8, 0, comm_.load(), raw_stream_);
   const cudaError_t done = cudaStreamSynchronize(raw_stream_);
   PENTATRON_CHECK(code == ncclSuccess, kComm, "{}: NCCL does not connect on rank {}: {}", name_,
                   hub_->options().rank, nccl_text(code, comm_.load()));

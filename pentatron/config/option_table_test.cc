@@ -62,7 +62,7 @@ TEST(OptionTable, HoldsEveryOptionOfMegatron) {
   const nlohmann::json rows = megatron_rows();
   ASSERT_EQ(rows.size(), 838U);
   const OptionIndex index;
-  const std::map<std::string, std::string> other_default = {{"distributed_backend", "'gloo'"},
+  const std::map<std::string, std::string> other_default = {{"distributed_backend", "'auto'"},
                                                             {"split", "'969, 30, 1'"},
                                                             {"dataloader_type", "'single'"},
                                                             {"micro_batch_size", "1"}};

@@ -46,15 +46,17 @@ constexpr OptionSpec kRows[] = {
      .field = parallel<&ParallelConfig::use_distributed_optimizer>()},
     {.names = "--distributed-backend",
      .dest = "distributed_backend",
-     .default_repr = "'gloo'",
+     .default_repr = "'auto'",
      .choices = "nccl|gloo",
-     .supported = "gloo|threads|fake",
+     .supported = "auto|nccl|gloo|threads|fake",
      .topic = Topic::kParallel,
-     .help = "gloo: processes; threads: ranks of one process; fake: one rank of a world that is "
-             "not there",
-     .reason = "nccl comes with the GPU half",
+     .help =
+         "nccl: processes with a card each; gloo: processes on the CPU; auto: one of the two by "
+         "--device; threads: ranks of one process; fake: one rank of a world that is not there",
+     .reason = "mpi and ucc are not built",
      .test = "functional_test Options.DistributedBackend",
-     .default_note = "Megatron's default nccl needs GPUs; threads and fake are ours",
+     .default_note = "auto is Megatron's default nccl where cards are; auto, threads and fake are "
+                     "ours",
      .field = parallel<&ParallelConfig::distributed_backend>()},
     {.names = "--distributed-timeout-minutes",
      .dest = "distributed_timeout_minutes",

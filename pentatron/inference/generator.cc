@@ -34,7 +34,7 @@ BatchMeta sequence_meta(const std::vector<std::int32_t>& tokens, std::int64_t be
 
 std::vector<float> last_logits(const Tensor& logits_tv, std::int64_t vocab_size) {
   const Tensor row =
-      logits_tv[logits_tv.size(0) - 1].narrow(0, 0, vocab_size).to(DType::Float).contiguous();
+      logits_tv[logits_tv.size(0) - 1].narrow(0, 0, vocab_size).cpu().to(DType::Float).contiguous();
   const float* begin = row.data_ptr<float>();
   return {begin, begin + vocab_size};
 }
@@ -43,7 +43,7 @@ std::vector<float> last_logits(const Tensor& logits_tv, std::int64_t vocab_size)
 
 Generated generate(nn::Stage& model, const CacheShape& shape, const PrecisionPolicy& policy,
                    std::int64_t vocab_size, const std::vector<std::int32_t>& prompt,
-                   const GenerationOptions& options, const TokenSink& sink) {
+                   const GenerationOptions& options, const TokenSink& sink, Device device) {
   check_sampling_options(options.sampling, vocab_size);
   PENTATRON_CHECK(!prompt.empty(), kConfig, "the prompt has no token; give at least one character");
   const std::int64_t total = static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens;
@@ -57,13 +57,14 @@ Generated generate(nn::Stage& model, const CacheShape& shape, const PrecisionPol
                     "prompt token {} is outside the vocabulary of {}", token, vocab_size);
   }
   const tensor::NoGrad no_grad;
-  nn::KvCache cache(shape.num_layers, total, shape.num_kv_heads, shape.head_dim, policy.compute);
+  nn::KvCache cache(shape.num_layers, total, shape.num_kv_heads, shape.head_dim, policy.compute,
+                    device);
   std::vector<std::int32_t> sequence = prompt;
   Generated result;
   for (std::int64_t step = 0; step < options.max_new_tokens; ++step) {
     const bool decode = options.use_kv_cache && step > 0;
     const std::int64_t begin = decode ? static_cast<std::int64_t>(sequence.size()) - 1 : 0;
-    const BatchMeta meta = sequence_meta(sequence, begin, policy);
+    const BatchMeta meta = to_device(sequence_meta(sequence, begin, policy), device);
     nn::StepContext context{.batch = meta, .policy = policy};
     context.phase = nn::Phase::kEvaluate;
     if (options.use_kv_cache) {

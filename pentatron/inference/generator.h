@@ -40,10 +40,11 @@ using TokenSink = std::function<bool(std::int32_t token)>;
 
 // Continues `prompt` (at least one token) with a whole model (one pipeline stage, one tensor rank)
 // that is ready for evaluation. Prompt and new tokens together must fit max_positions: kConfig
-// error otherwise. With and without cache the tokens are the same.
+// error otherwise. `device`: where the model lies. With and without cache the tokens are the same.
 [[nodiscard]] Generated generate(nn::Stage& model, const CacheShape& shape,
                                  const PrecisionPolicy& policy, std::int64_t vocab_size,
                                  const std::vector<std::int32_t>& prompt,
-                                 const GenerationOptions& options, const TokenSink& sink = {});
+                                 const GenerationOptions& options, const TokenSink& sink = {},
+                                 Device device = Device("cpu"));
 
 }  // namespace pentatron::inference

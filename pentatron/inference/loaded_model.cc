@@ -45,7 +45,7 @@ CacheShape LoadedModel::cache_shape() const {
 }
 
 LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
-                       const std::string& precision) {
+                       const std::string& precision, Device device) {
   std::filesystem::path folder = root;
   if (!std::filesystem::exists(root / "manifest.json")) {
     const checkpoint::Found found = checkpoint::find_checkpoint(root, step);
@@ -64,6 +64,7 @@ LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
   model.config.model.padded_vocab_size = model.config.model.vocab_size;
   if (!precision.empty()) model.config.training.precision = precision;
   config::resolve(model.config, config::Purpose::kModel);
+  model.device = device;
   model.policy = precision_policy(model.config.training.precision);
   model.backend = comm::make_single_backend();
   model.context = std::make_unique<comm::ParallelContext>(
@@ -71,7 +72,7 @@ LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
       comm::make_rank_grid(model.config.parallel, model.config.model.num_query_groups));
   const parallel_layers::LeafContext leaf_context =
       parallel_layers::make_leaf_context(*model.context, model.config.model.num_query_groups,
-                                         /*sequence_parallel=*/false, model.policy);
+                                         /*sequence_parallel=*/false, model.policy, device);
   model.stage = models::make_stage("gpt", model.config.model, leaf_context, {});
   read_weights(*model.stage, reader);
   return model;

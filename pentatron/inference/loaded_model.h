@@ -18,6 +18,7 @@ struct LoadedModel {
   std::int64_t iteration = 0;
   std::string tokenizer;  // identity hash of the tokenizer it was trained with; empty: not recorded
   PrecisionPolicy policy;
+  Device device = Device("cpu");
   std::unique_ptr<comm::Backend> backend;
   std::unique_ptr<comm::ParallelContext> context;
   std::unique_ptr<nn::Stage> stage;
@@ -25,8 +26,8 @@ struct LoadedModel {
 };
 
 // `root`: a --save folder (step 0: its newest checkpoint) or one iteration's folder. `precision`:
-// "" as it was trained.
+// "" as it was trained. The weights lie on `device`.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
-                                     const std::string& precision);
+                                     const std::string& precision, Device device = Device("cpu"));
 
 }  // namespace pentatron::inference

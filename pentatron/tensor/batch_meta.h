@@ -33,4 +33,7 @@ struct BatchMeta {
   Tensor token_index;
 };
 
+// The same batch with its tensors on `device`; what is there already is not copied.
+[[nodiscard]] BatchMeta to_device(BatchMeta batch, Device device);
+
 }  // namespace pentatron

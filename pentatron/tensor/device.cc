@@ -166,6 +166,10 @@ std::string nccl_version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
+std::string cudnn_version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
 void use_device(Device device) {
   if (device.is_cpu()) return;
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
@@ -202,9 +206,9 @@ void empty_device_cache() {
   if (load_cuda_half().available) allocator().emptyCache();
 }
 
-void release_devices() noexcept {
+bool release_devices() noexcept {
   // Nothing is loaded here that was not in use.
-  if (!table_slot().has_value()) return;
+  if (!table_slot().has_value()) return false;
   try {
     const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
     guard.synchronizeDevice(guard.getDevice().index());
@@ -212,6 +216,7 @@ void release_devices() noexcept {
   } catch (const std::exception& error) {
     log::debug("the card could not be left in order: {}", error.what());
   }
+  return true;
 }
 
 }  // namespace pentatron::tensor

@@ -53,6 +53,7 @@ struct CudaVersions {
 // "13.0", "2.28.9": the numbers above as people write them.
 [[nodiscard]] std::string cuda_version_text(int version);
 [[nodiscard]] std::string nccl_version_text(int version);
+[[nodiscard]] std::string cudnn_version_text(int version);
 
 // Makes the card the calling thread's current one and starts it; on the CPU nothing. Process-wide
 // settings of set_up_process hold for it.
@@ -78,8 +79,9 @@ void reset_peak_memory(Device device);
 // Gives cached blocks back to the driver.
 void empty_device_cache();
 
-// Before main returns on any way: waits for all cards and empties the caches, so that no destructor
-// meets a driver that is shutting down. Does nothing without the half; never throws.
-void release_devices() noexcept;
+// Before main returns on any way: waits for this thread's card and empties the caches. True if the
+// half is in use: leave with _exit then, so that no destructor meets a driver that is shutting
+// down. Never throws.
+bool release_devices() noexcept;
 
 }  // namespace pentatron::tensor

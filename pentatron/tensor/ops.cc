@@ -13,8 +13,10 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Logging.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "pentatron/base/error.h"
@@ -126,9 +128,15 @@ void set_up_rank_thread(int threads) {
 }
 
 void set_up_process(bool deterministic) {
+  // Read when the library makes its first handle on a card.
+  if (deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(deterministic, false);
   // The library otherwise fills every fresh tensor with NaN in deterministic mode.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
+  // On cards: fp32 means fp32, and sums of bf16 products are kept in fp32 to their end.
+  at::globalContext().setAllowTF32CuBLAS(false);
+  at::globalContext().setAllowTF32CuDNN(false);
+  c10::initLogging();
 }
 
 }  // namespace pentatron::tensor

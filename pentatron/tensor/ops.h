@@ -59,8 +59,8 @@ class EnableGrad final {
 // Called once in each rank thread: library threads, autograd on the calling thread only, gradients
 // on.
 void set_up_rank_thread(int threads);
-// Called once in main: deterministic algorithms (without NaN fill), default settings that every
-// process shares.
+// Called once in main, before other threads exist: deterministic algorithms (without NaN fill), the
+// cards' full precision for fp32 and bf16 products, default settings that every process shares.
 void set_up_process(bool deterministic);
 
 }  // namespace pentatron::tensor

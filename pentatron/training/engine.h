@@ -12,6 +12,7 @@
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/nn/stage.h"
+#include "pentatron/optimizer/loss_scaler.h"
 #include "pentatron/optimizer/optimizer.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/executor.h"
@@ -22,6 +23,8 @@ namespace pentatron::training {
 struct StepInputs {
   double lr = 0;
   double weight_decay = 0;
+  // Of word embeddings and output layer; none: lr
+  std::optional<double> decoupled_lr = std::nullopt;
 };
 
 // What the host learns of a step, read from the device once, at its end.
@@ -31,7 +34,9 @@ struct StepResult {
   double num_valid_tokens = 0;  // of the global batch
   bool finite = true;           // loss and gradients
   bool skipped = false;         // no update was made
-  std::optional<double> num_zeros;   // among the gradients, with --log-num-zeros-in-grad
+  double loss_scale = 1;        // of this step
+  // Gradient elements that are exactly zero (--log-num-zeros-in-grad)
+  std::optional<double> num_zeros = std::nullopt;
   std::vector<Tensor> micro_losses;  // last stage: loss sum of each of this rank's micro-batches
 };
 
@@ -69,6 +74,12 @@ class Engine final {
   // The two halves of train_step. All of the first is work of the device: the host decides nothing
   // between the inputs and the last kernel. The second waits for it and reads what came of it.
   void launch_step(const std::vector<BatchMeta>& micro_batches, const StepInputs& inputs);
+  // launch_step in two: the inputs go to the device, then the work that reads them there. The
+  // second alone can be recorded (tensor::StepGraph) when the batches lie on the device: replayed,
+  // it reads what the inputs' and the batches' memory holds by then, and read_step reads its
+  // results.
+  void write_inputs(const StepInputs& inputs);
+  void launch_prepared_step(const std::vector<BatchMeta>& micro_batches);
   [[nodiscard]] StepResult read_step();
   // The step without the update: gradients stay readable (parity tests, debugging).
   [[nodiscard]] StepResult forward_backward(const std::vector<BatchMeta>& micro_batches);
@@ -76,6 +87,8 @@ class Engine final {
 
   [[nodiscard]] nn::Stage& stage() { return *stage_; }
   [[nodiscard]] optimizer::Optimizer& optimizer() { return *optimizer_; }
+  // Of the next step; read_step counts what came of the last.
+  [[nodiscard]] optimizer::LossScaler& loss_scaler() { return loss_scaler_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] comm::ParallelContext& context() { return context_; }
@@ -88,7 +101,8 @@ class Engine final {
   // Whole logical tensors by part name, fp64, on the host of every rank (collective over the
   // world), frozen ones too: for tests and small models.
   [[nodiscard]] std::map<std::string, Tensor> gather_parameters();
-  // After forward_backward. With a sharded optimizer only the final ranges are read.
+  // After forward_backward, without the loss scale. With a sharded optimizer only the final ranges
+  // are read.
   [[nodiscard]] std::map<std::string, Tensor> gather_gradients();
   // Logical elements of this rank's parameters, replicas left out / included.
   [[nodiscard]] std::int64_t num_local_parameters();
@@ -114,6 +128,7 @@ class Engine final {
   std::unique_ptr<nn::Stage> stage_;
   std::unique_ptr<State> state_;
   std::unique_ptr<optimizer::Optimizer> optimizer_;
+  optimizer::LossScaler loss_scaler_;
 };
 
 }  // namespace pentatron::training

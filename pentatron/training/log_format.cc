@@ -13,6 +13,9 @@ std::string format_iteration_line(const IterationLine& line) {
   std::string text =
       fmt::format(" [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} |", line.timestamp,
                   line.iteration, line.train_iters, line.consumed_samples);
+  if (line.skipped_samples > 0) {
+    text += fmt::format(" skipped samples: {:12d} |", line.skipped_samples);
+  }
   text +=
       fmt::format(" elapsed time per iteration (ms): {:.1f} |", line.milliseconds_per_iteration);
   if (line.tflops_per_gpu) {
@@ -35,10 +38,11 @@ double perplexity(double loss) {
   return std::isnan(loss) ? loss : std::exp(std::min(kLargestExponent, loss));
 }
 
-std::string format_evaluation_block(std::string_view where, double lm_loss) {
+std::string format_evaluation_block(std::string_view where, double lm_loss,
+                                    std::string_view set_name) {
   const std::string line =
-      fmt::format(" validation loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ", where,
-                  lm_loss, perplexity(lm_loss));
+      fmt::format(" validation{}{} loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ",
+                  set_name.empty() ? "" : "-", set_name, where, lm_loss, perplexity(lm_loss));
   const std::string dashes(line.size() + 1, '-');
   return fmt::format("{}\n{}\n{}", dashes, line, dashes);
 }

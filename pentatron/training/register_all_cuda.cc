@@ -2,21 +2,13 @@
 // What the program calls in the CUDA half after opening it (tensor/device.cc): each room registers
 // what it has.
 #include "pentatron/comm/register_cuda.h"
-#include "pentatron/tensor/device_table.h"
-#if __has_include("pentatron/ops/register_cuda.h")
 #include "pentatron/ops/register_cuda.h"
-#endif
-#if __has_include("pentatron/tensor/register_cuda.h")
+#include "pentatron/tensor/device_table.h"
 #include "pentatron/tensor/register_cuda.h"
-#endif
 
 extern "C" void pentatron_cuda_register() {
   pentatron::tensor::register_cuda_device();
   pentatron::comm::register_cuda_comm();
-#if __has_include("pentatron/tensor/register_cuda.h")
   pentatron::tensor::register_cuda_tensor();
-#endif
-#if __has_include("pentatron/ops/register_cuda.h")
   pentatron::ops::register_cuda_ops();
-#endif
 }

@@ -45,9 +45,8 @@ void Reporter::open(const TrainState& state) {
     }
   }
   if (logging.log_progress) {
-    progress_ =
-        std::make_unique<ProgressFile>(config_.checkpoint.save, world_size_,
-                                       flops_of(static_cast<double>(state.consumed_train_samples)));
+    progress_ = std::make_unique<ProgressFile>(config_.checkpoint.save, world_size_,
+                                               flops_of(trained_samples(state)));
   }
 }
 
@@ -90,8 +89,12 @@ double Reporter::flops_of(double num_samples) const {
                       .swiglu = m.swiglu});
 }
 
-double Reporter::tflops_per_rank(double seconds) const {
-  return flops_of(static_cast<double>(config_.training.global_batch_size)) /
+double Reporter::trained_samples(const TrainState& state) const {
+  return static_cast<double>(state.consumed_train_samples - state.skipped_train_samples);
+}
+
+double Reporter::tflops_per_rank(double num_samples, double seconds) const {
+  return flops_of(num_samples) /
          (std::max(kShortest, seconds) * 1e12 * static_cast<double>(world_size_));
 }
 
@@ -105,27 +108,31 @@ void Reporter::step(const TrainState& state, const StepReport& report) {
     window_.loss_sum += report.loss;
   }
   if (!report.finite) ++window_.nan;
-  window_.tokens +=
-      static_cast<double>(config_.training.global_batch_size * config_.model.seq_length);
+  window_.samples += static_cast<double>(report.global_batch_size);
+  last_ = report;
   write_metrics(state, report);
   if (events_due(state.iteration)) write_events(state, report);
-  const bool at_interval = state.iteration % config_.training.log_interval == 0;
-  if (line_due(state.iteration)) {
-    write_line(state, report);
-    report_step_timers(state.iteration);
+}
+
+void Reporter::end_iteration(const TrainState& state) {
+  const std::int64_t iteration = state.iteration;
+  const bool due = line_due(iteration);
+  if (due) {
+    write_line(state);
+    report_step_timers(iteration);
   }
   const std::int64_t every = config_.logging.log_memory_interval;
   // Twice at the start: the optimizer's moments come with the first update.
-  const bool first_reports = line_due(state.iteration) && !memory_reported_;
-  if (first_reports || (every > 0 && state.iteration % every == 0)) report_memory(state.iteration);
-  if (first_reports && state.iteration > first_iteration_) memory_reported_ = true;
-  if (at_interval) window_ = Window{};
+  const bool first_reports = due && !memory_reported_;
+  if (first_reports || (every > 0 && iteration % every == 0)) report_memory(iteration);
+  if (first_reports && iteration > first_iteration_) memory_reported_ = true;
+  if (iteration % config_.training.log_interval == 0) window_ = Window{};
 }
 
 void Reporter::write_metrics(const TrainState& state, const StepReport& report) {
   if (!metrics_ || config_.training.metrics_file.empty()) return;
-  const double tokens =
-      static_cast<double>(config_.training.global_batch_size * config_.model.seq_length);
+  const auto samples = static_cast<double>(report.global_batch_size);
+  const double tokens = samples * static_cast<double>(config_.model.seq_length);
   const MemoryStatistics now = memory();
   MetricsFile::Values values{
       {"consumed_samples", static_cast<double>(state.consumed_train_samples)},
@@ -133,11 +140,13 @@ void Reporter::write_metrics(const TrainState& state, const StepReport& report) 
       {"grad_norm", report.grad_norm},
       {"learning_rate", report.learning_rate},
       {"weight_decay", report.weight_decay},
-      {"loss_scale", report.loss_scale},
       {"valid_tokens", report.num_valid_tokens},
+      {"global_batch_size", samples},
+      {"loss_scale", report.loss_scale},
+      {"skipped", report.skipped ? 1.0 : 0.0},
       {"seconds", report.seconds},
       {"tokens_per_second", tokens / std::max(kShortest, report.seconds)},
-      {"tflops_per_gpu", tflops_per_rank(report.seconds)},
+      {"tflops_per_gpu", tflops_per_rank(samples, report.seconds)},
       {"memory_allocated", static_cast<double>(now.allocated)},
       {"memory_reserved", static_cast<double>(now.reserved)}};
   if (report.num_zeros) values.emplace_back("num_zeros", *report.num_zeros);
@@ -153,7 +162,10 @@ void Reporter::write_events(const TrainState& state, const StepReport& report) {
     events_->scalar(tag + " vs samples", value, state.consumed_train_samples);
   };
   both("learning-rate", report.next_learning_rate);
-  both("batch-size", static_cast<double>(config_.training.global_batch_size));
+  both("batch-size", static_cast<double>(report.global_batch_size));
+  if (state.skipped_train_samples > 0) {
+    both("skipped-train-samples", static_cast<double>(state.skipped_train_samples));
+  }
   if (!report.skipped) both("lm loss", report.loss);
   if (logging.log_loss_scale_to_tensorboard) both("loss-scale", report.loss_scale);
   if (logging.log_world_size_to_tensorboard) both("world-size", static_cast<double>(world_size_));
@@ -172,36 +184,39 @@ void Reporter::write_events(const TrainState& state, const StepReport& report) {
   }
 }
 
-void Reporter::write_line(const TrainState& state, const StepReport& report) {
+void Reporter::write_line(const TrainState& state) {
   const config::TrainingConfig& training = config_.training;
-  const double seconds = window_.seconds() / static_cast<double>(window_.all);
+  const auto count = static_cast<double>(std::max<std::int64_t>(1, window_.all));
+  const double seconds = window_.seconds() / count;
+  const double tflops = tflops_per_rank(window_.samples / count, seconds);
   IterationLine line;
   line.timestamp = current_timestamp();
   line.iteration = state.iteration;
   line.train_iters = training.train_iters;
   line.consumed_samples = state.consumed_train_samples;
+  line.skipped_samples = state.skipped_train_samples;
   line.milliseconds_per_iteration = seconds * 1e3;
-  if (training.log_throughput) line.tflops_per_gpu = tflops_per_rank(seconds);
-  line.learning_rate = report.next_learning_rate;
-  line.global_batch_size = training.global_batch_size;
+  if (training.log_throughput) line.tflops_per_gpu = tflops;
+  line.learning_rate = last_.next_learning_rate;
+  line.global_batch_size = last_.global_batch_size;
   if (window_.good > 0) line.lm_loss = window_.loss_sum / static_cast<double>(window_.good);
-  line.loss_scale = report.loss_scale;
-  line.grad_norm = report.grad_norm;
-  line.num_zeros = report.num_zeros;
-  line.params_norm = report.params_norm;
+  line.loss_scale = last_.loss_scale;
+  line.grad_norm = last_.grad_norm;
+  line.num_zeros = last_.num_zeros;
+  line.params_norm = last_.params_norm;
   line.skipped_iterations = window_.skipped;
   line.nan_iterations = window_.nan;
   if (!speaks_) return;
   log::print_line(format_iteration_line(line));
   const std::int64_t left = training.train_iters - state.iteration;
   log::info("{:.0f} tokens/s, {} of {} iterations, about {} left",
-            window_.tokens / std::max(kShortest, window_.seconds()), state.iteration,
-            training.train_iters, format_duration(seconds * static_cast<double>(left)));
+            window_.samples * static_cast<double>(config_.model.seq_length) /
+                std::max(kShortest, window_.seconds()),
+            state.iteration, training.train_iters,
+            format_duration(seconds * static_cast<double>(left)));
   if (!events_ || !config_.logging.log_timers_to_tensorboard) return;
   events_->scalar("iteration-time", seconds, state.iteration);
-  if (training.log_throughput) {
-    events_->scalar("throughput", tflops_per_rank(seconds), state.iteration);
-  }
+  if (training.log_throughput) events_->scalar("throughput", tflops, state.iteration);
 }
 
 void Reporter::report_memory(std::int64_t iteration) {
@@ -211,7 +226,8 @@ void Reporter::report_memory(std::int64_t iteration) {
 }
 
 void Reporter::report_step_timers(std::int64_t iteration) {
-  const auto count = static_cast<double>(std::exchange(steps_since_timers_, 0));
+  const auto count =
+      static_cast<double>(std::max<std::int64_t>(1, std::exchange(steps_since_timers_, 0)));
   if (context_ == nullptr || !timers_.on(1)) return;
   const std::vector<TimerReading> readings = read_timers(timers_, context_->world(), step_timers());
   if (!speaks_ || readings.empty()) return;
@@ -231,18 +247,20 @@ void Reporter::show_timers(std::initializer_list<std::string_view> names) {
 }
 
 void Reporter::evaluation(const TrainState& state, const std::string& where, const char* kind,
-                          double loss, double num_valid_tokens, bool final_one) {
+                          const std::string& set_name, double loss, double num_valid_tokens,
+                          bool final_one) {
   if (!speaks_) return;
-  log::print_line(format_evaluation_block(where, loss));
+  log::print_line(format_evaluation_block(where, loss, set_name));
   MetricsFile::Values values{{"lm_loss", loss}, {"valid_tokens", num_valid_tokens}};
   if (final_one) values.emplace_back("final", 1.0);
-  metrics_->write(kind, state.iteration, values);
+  const std::string name = set_name.empty() ? kind : fmt::format("{}-{}", kind, set_name);
+  metrics_->write(name, state.iteration, values);
   if (!events_) return;
   const auto both = [&](const std::string& tag, double value) {
     events_->scalar(tag, value, state.iteration);
     events_->scalar(tag + " vs samples", value, state.consumed_train_samples);
   };
-  const std::string tag = fmt::format("lm loss {}", kind);
+  const std::string tag = "lm loss " + name;
   both(tag, loss);
   if (config_.logging.log_validation_ppl_to_tensorboard) both(tag + " ppl", perplexity(loss));
 }
@@ -263,7 +281,7 @@ void Reporter::sample(const TrainState& state, const Sample& sample, bool final_
 
 void Reporter::saved(const TrainState& state) {
   if (!progress_) return;
-  const auto samples = static_cast<double>(state.consumed_train_samples);
+  const double samples = trained_samples(state);
   progress_->saved(state.iteration, flops_of(samples),
                    samples * static_cast<double>(config_.model.seq_length));
 }

@@ -38,6 +38,7 @@ struct StepReport {
   double loss_scale = 1;
   std::optional<double> num_zeros = std::nullopt;    // among the gradients
   std::optional<double> params_norm = std::nullopt;  // where params_norm_due() asked for it
+  std::int64_t global_batch_size = 0;                // of this step
   double seconds = 0;                                // of this step
 };
 
@@ -55,8 +56,8 @@ class Reporter final {
   // From now on ranks can exchange timers, which wait for the device. The context outlives the
   // reporter.
   void connect(comm::ParallelContext& context, Device device);
-  // Opens the files of a run whose newest step is `state`'s. The metrics file loses what it holds of
-  // later ones; TensorBoard's gets a file beside the older ones, as Megatron's does.
+  // Opens the files of a run whose newest step is `state`'s. The metrics file loses what it holds
+  // of later ones; TensorBoard's gets a file beside the older ones, as Megatron's does.
   void open(const TrainState& state);
   // Writes what still waits and closes the files; their errors come here.
   void close();
@@ -72,13 +73,17 @@ class Reporter final {
   void begin_training(const TrainState& state);
   // Whether the report of step `iteration` wants the norm of all weights.
   [[nodiscard]] bool params_norm_due(std::int64_t iteration) const;
-  // After each step; `state` counts it already. Prints Megatron's line when it is due: at the first
-  // step of this process (its window then goes on) and at multiples of --log-interval.
+  // After each step; `state` counts it already.
   void step(const TrainState& state, const StepReport& report);
-  // kind: "validation" or "test"; `where`: as format_evaluation_block has it. `final_one`: after
-  // training, written anew when a finished run starts again.
-  void evaluation(const TrainState& state, const std::string& where, const char* kind, double loss,
-                  double num_valid_tokens, bool final_one);
+  // After each iteration, passed over ones too. Prints Megatron's line, timers and memory when they
+  // are due: at the first iteration of this process (whose window then goes on) and at multiples of
+  // --log-interval.
+  void end_iteration(const TrainState& state);
+  // kind: "validation" or "test"; `where`: as format_evaluation_block has it; `set_name`: of one of
+  // several. `final_one`: after training, written anew when a finished run starts again.
+  void evaluation(const TrainState& state, const std::string& where, const char* kind,
+                  const std::string& set_name, double loss, double num_valid_tokens,
+                  bool final_one);
   void sample(const TrainState& state, const Sample& sample, bool final_one);
   void saved(const TrainState& state);
   // Prints timers of level 0 that have stopped just now.
@@ -94,7 +99,7 @@ class Reporter final {
     std::int64_t all = 0;
     std::int64_t skipped = 0;
     std::int64_t nan = 0;
-    double tokens = 0;
+    double samples = 0;
     double excluded_seconds = 0;
     Timer timer;
     [[nodiscard]] double seconds() const { return timer.seconds() - excluded_seconds; }
@@ -104,10 +109,12 @@ class Reporter final {
   [[nodiscard]] bool events_due(std::int64_t iteration) const;
   [[nodiscard]] MemoryStatistics memory() const;
   [[nodiscard]] double flops_of(double num_samples) const;
-  [[nodiscard]] double tflops_per_rank(double seconds) const;
+  // Of the whole run so far.
+  [[nodiscard]] double trained_samples(const TrainState& state) const;
+  [[nodiscard]] double tflops_per_rank(double num_samples, double seconds) const;
   void write_metrics(const TrainState& state, const StepReport& report);
   void write_events(const TrainState& state, const StepReport& report);
-  void write_line(const TrainState& state, const StepReport& report);
+  void write_line(const TrainState& state);
   void report_memory(std::int64_t iteration);
   void report_step_timers(std::int64_t iteration);
 
@@ -123,6 +130,7 @@ class Reporter final {
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<ProgressFile> progress_;
   Window window_;
+  StepReport last_;
   std::int64_t first_iteration_ = 0;
   std::int64_t steps_since_timers_ = 0;
   bool memory_reported_ = false;

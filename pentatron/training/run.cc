@@ -11,8 +11,11 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/signals.h"
 #include "pentatron/base/timer.h"
+#include "pentatron/comm/nccl_backend.h"
 #include "pentatron/config/print.h"
+#include "pentatron/tensor/device.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/training/placement.h"
 
 namespace pentatron::training {
 namespace {
@@ -38,24 +41,39 @@ std::chrono::milliseconds timeout_of(const config::ParallelConfig& parallel) {
   return std::chrono::minutes(parallel.distributed_timeout_minutes);
 }
 
-// Ranks on this machine: the launcher's word, else all of them.
-std::int64_t local_ranks(const config::ParallelConfig& parallel) {
-  constexpr std::int64_t kMostRanks = 1 << 20;
-  return env_int("LOCAL_WORLD_SIZE", 1, kMostRanks).value_or(parallel.world_size);
-}
-
-void print_start(const config::ParsedOptions& options) {
-  if (options.config.parallel.rank != 0) return;
-  log::print_line(config::argument_dump(options.config));
+void print_start(const config::ParsedOptions& options, const config::RunConfig& config,
+                 Device device) {
+  if (config.parallel.rank != 0) return;
+  log::print_line(config::argument_dump(config));
   if (!options.always_so.empty()) log::print_line(config::always_so_line(options));
-  log::info("{}", config::layout_line(options.config));
+  log::info("{}", config::layout_line(config));
+  if (device.is_cpu()) return;
+  const tensor::CardInfo card = tensor::cards().at(static_cast<std::size_t>(device.index()));
+  log::info("computing on {} ({}, {} GiB)", device.str(), card.name, card.memory_bytes >> 30);
 }
 
-TrainerReport run_one_rank(const config::RunConfig& config, comm::Backend& backend, int threads,
-                           const TrainerHooks& hooks) {
+// Card or host memory, all ranks alike: a machine without cards among others with some would
+// otherwise show as a hang.
+void check_same_device(comm::Backend& backend, Device device) {
+  if (backend.world_size() == 1) return;
+  std::vector<std::int64_t> everyone;
+  for (std::int64_t rank = 0; rank < backend.world_size(); ++rank) everyone.push_back(rank);
+  const auto world = backend.make_group(everyone, "placement");
+  const auto all = comm::all_gather_bytes(*world, device.is_cuda() ? "cuda" : "cpu");
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    PENTATRON_CHECK(
+        all[rank] == all[0], kConfig,
+        "rank 0 computes on {}, rank {} on {}: give --device cuda or --device cpu to all", all[0],
+        rank, all[rank]);
+  }
+}
+
+TrainerReport run_one_rank(const config::RunConfig& config, comm::Backend& backend, Device device,
+                           int threads, const TrainerHooks& hooks) {
   tensor::set_up_rank_thread(threads);
   try {
-    TrainerReport report = run_training(config, backend, hooks);
+    check_same_device(backend, device);
+    TrainerReport report = run_training(config, backend, hooks, device);
     backend.shutdown();
     return report;
   } catch (const std::exception& error) {
@@ -82,15 +100,17 @@ comm::GlooOptions gloo_options(const config::ParallelConfig& parallel) {
 
 TrainerReport run_pretrain(const config::ParsedOptions& options) {
   const Timer since_start;
-  const config::RunConfig& config = options.config;
+  const Placement place = place_run(options.config.parallel, options.config.training.device);
+  config::RunConfig config = options.config;
+  config.training.device = place.device.is_cuda() ? "cuda" : "cpu";
+  config.parallel.distributed_backend = place.backend;
   const config::ParallelConfig& parallel = config.parallel;
-  // Determinism is the default on the CPU.
-  tensor::set_up_process(/*deterministic=*/true);
+  set_up_place(place, config.training.deterministic_mode);
   if (const auto fault = env_string("PENTATRON_PLANTED_FAULT")) {
     log::warn("PENTATRON_PLANTED_FAULT={} breaks this run on purpose (a switch of the tests)",
               *fault);
   }
-  print_start(options);
+  print_start(options, config, place.device);
   std::optional<SignalFlag> flag;
   if (config.training.exit_signal_handler)
     flag.emplace({signal_number(config.training.exit_signal)});
@@ -100,7 +120,7 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
                            .memory = &memory};
   if (parallel.world_size == 1) {
     const auto backend = comm::make_single_backend();
-    return run_one_rank(config, *backend, threads_per_rank(parallel, 1), hooks);
+    return run_one_rank(config, *backend, place.device, threads_per_rank(parallel, 1), hooks);
   }
   if (parallel.distributed_backend == "threads") {
     TrainerReport report;
@@ -110,13 +130,23 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
     });
     return report;
   }
-  if (parallel.distributed_backend == "gloo") {
+  const int threads = threads_per_rank(parallel, local_ranks(parallel));
+  if (place.backend == "gloo") {
     const auto backend = comm::make_gloo_backend(gloo_options(parallel));
-    return run_one_rank(config, *backend, threads_per_rank(parallel, local_ranks(parallel)), hooks);
+    return run_one_rank(config, *backend, place.device, threads, hooks);
+  }
+  if (place.backend == "nccl") {
+    const auto backend = comm::make_nccl_backend({.rank = parallel.rank,
+                                                  .world_size = parallel.world_size,
+                                                  .master_addr = parallel.master_addr,
+                                                  .master_port = parallel.master_port,
+                                                  .timeout = timeout_of(parallel),
+                                                  .device = place.device});
+    return run_one_rank(config, *backend, place.device, threads, hooks);
   }
   PENTATRON_THROW(
       kUnsupported,
-      "--distributed-backend {} does not train on this machine: use gloo (processes) or threads",
+      "--distributed-backend {} does not train: use gloo or nccl (processes), or threads",
       parallel.distributed_backend);
 }
 

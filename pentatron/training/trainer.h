@@ -16,7 +16,7 @@ struct TrainerReport {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
   double last_loss = 0;
-  std::string exit_reason;  // "iterations", "interval", "duration", "signal"
+  std::string exit_reason;  // "iterations", "interval", "duration", "signal", "kill switch"
 };
 
 struct TrainerHooks {
@@ -30,7 +30,8 @@ struct TrainerHooks {
 // One rank's whole training run on the given backend: data, model, checkpoint, loop, evaluation,
 // exits. `config` has been through config::resolve with the launcher's world size; rank fields are
 // taken from the backend. Every rank of the world calls it with the same configuration.
+// The model lies on `device`, which the backend can move tensors of.
 [[nodiscard]] TrainerReport run_training(const config::RunConfig& config, comm::Backend& backend,
-                                         const TrainerHooks& hooks);
+                                         const TrainerHooks& hooks, Device device = Device("cpu"));
 
 }  // namespace pentatron::training

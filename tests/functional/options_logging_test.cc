@@ -272,7 +272,7 @@ TEST(Options, LogMemoryInterval) {
   EXPECT_EQ(reported(ten.with("--log-memory-interval", 3)), (std::vector<int>{1, 3, 4, 6, 9}));
 }
 
-TEST(Options, LogNumZerosInGrad) {
+TEST(Options, NumZerosAreCountedOnceInEveryLayout) {
   EXPECT_EQ(count(train(base()).program.out, "num zeros:"), 0U);
   const TensorboardRun run = with_events(base().with("--log-num-zeros-in-grad"));
   EXPECT_EQ(count(run.run.program.out, " | num zeros: "), 3U);

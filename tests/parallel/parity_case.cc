@@ -131,7 +131,7 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   m.reset_position_ids = true;
   if (options.model == ModelKind::kGpt2) {
     m.hidden_dropout = options.dropout;
-    m.attention_dropout = options.dropout;
+    m.attention_dropout = options.attention_dropout ? options.dropout : 0;
   } else {
     m.hidden_dropout = 0;
     m.attention_dropout = 0;
@@ -172,13 +172,13 @@ RankRun::RankRun(const CaseOptions& options, const Layout& layout, comm::Backend
       context_(backend, comm::make_rank_grid(config_.parallel, config_.model.num_query_groups),
                name) {
   {
-    training::Engine engine(config_, context_);
+    training::Engine engine(config_, context_, options.device);
     if (layout_.split_weight) engine.set_schedule("split_weight");
     const auto batches = micro_batches(layout_, context_.coordinate("dp"), 0, engine.policy());
     outcome_.first_loss = engine.forward_backward(batches).loss;
     outcome_.first_gradients = engine.gather_gradients();
   }
-  engine_ = std::make_unique<training::Engine>(config_, context_);
+  engine_ = std::make_unique<training::Engine>(config_, context_, options.device);
   if (layout_.split_weight) engine_->set_schedule("split_weight");
 }
 

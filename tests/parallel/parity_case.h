@@ -38,6 +38,8 @@ struct CaseOptions {
   std::string precision = "fp64";
   std::int64_t num_query_groups = 2;  // Llama
   double dropout = 0.1;               // GPT-2
+  bool attention_dropout = true;      // GPT-2: dropout there too
+  Device device = Device("cpu");
   int steps = 3;
 };
 

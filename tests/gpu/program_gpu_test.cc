@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program on cards, end to end, against itself on the CPU.
+#include <gtest/gtest.h>
+
+#include "pentatron/tensor/gpu_test_support.h"
+#include "tests/functional/tiny_run.h"
+
+namespace pentatron::functional {
+namespace {
+
+namespace fs = std::filesystem;
+
+Options on(const std::string& device, const Options& options) {
+  return options.with("--device", device).with("--deterministic-mode");
+}
+
+Options llama_kind() {
+  return base()
+      .with("--position-embedding-type", "rope")
+      .with("--max-position-embeddings", 64)
+      .with("--num-attention-heads", 4)
+      .with("--group-query-attention")
+      .with("--num-query-groups", 2)
+      .with("--normalization", "RMSNorm")
+      .with("--train-iters", 4);
+}
+
+// A run for what it saves.
+void save_run(const Options& options) { EXPECT_TRUE(train(options).program.ok()); }
+
+// --load of one folder and --save to another, at the same iteration: nothing is trained.
+Options copying(const Options& options, const fs::path& from, const fs::path& to) {
+  return saving(options, to).with("--load", from.string());
+}
+
+TEST(GpuProgram, TrainsAsOnTheCpu) {
+  PENTATRON_NEEDS_CARDS(1);
+  for (const Options& model : {base(), llama_kind()}) {
+    const TinyRun cuda = train(on("cuda", model));
+    EXPECT_NE(cuda.program.err.find("computing on cuda:0"), std::string::npos);
+    expect_same_losses(cuda, train(on("cpu", model)), 1e-4);
+  }
+}
+
+TEST(GpuProgram, AutoTakesTheCard) {
+  PENTATRON_NEEDS_CARDS(1);
+  const TinyRun run = try_train(base());
+  EXPECT_TRUE(run.program.ok()) << run.program.describe();
+  EXPECT_NE(run.program.err.find("computing on cuda:0"), std::string::npos)
+      << run.program.describe();
+  const ProgramResult version = call({"--version"});
+  EXPECT_NE(version.out.find("card 0: "), std::string::npos) << version.describe();
+  EXPECT_NE(version.out.find("NCCL "), std::string::npos) << version.describe();
+}
+
+// State hashes are over gathered bytes: weights and optimizer states are equal bit for bit.
+TEST(GpuProgram, CheckpointsPassBetweenCardAndCpu) {
+  PENTATRON_NEEDS_CARDS(1);
+  for (const auto& [first, second] :
+       {std::pair<std::string, std::string>{"cuda", "cpu"}, {"cpu", "cuda"}}) {
+    SCOPED_TRACE(first + " to " + second);
+    const fs::path made = new_folder();
+    save_run(saving(on(first, llama_kind()), made));
+    const fs::path there = new_folder();
+    save_run(copying(on(second, llama_kind()), made, there));
+    EXPECT_EQ(state_hash(there), state_hash(made));
+    const fs::path back = new_folder();
+    save_run(copying(on(first, llama_kind()), there, back));
+    EXPECT_EQ(state_hash(back), state_hash(made));
+  }
+}
+
+TEST(GpuProgram, ResumesExactly) {
+  PENTATRON_NEEDS_CARDS(1);
+  for (const bool bf16 : {false, true}) {
+    const Options model = on("cuda", bf16 ? llama_kind().with("--bf16") : llama_kind());
+    const fs::path whole = new_folder();
+    save_run(saving(model, whole));
+    const fs::path parts = new_folder();
+    save_run(saving(model.with("--exit-interval", 2), parts));
+    EXPECT_EQ(saved_iterations(parts), std::vector<int>{2});
+    save_run(resuming(model, parts));
+    EXPECT_EQ(state_hash(parts), state_hash(whole)) << (bf16 ? "bf16" : "fp32");
+  }
+}
+
+TEST(GpuProgram, WritesTheTokensOfTheCpu) {
+  PENTATRON_NEEDS_CARDS(1);
+  const fs::path folder = new_folder();
+  save_run(saving(on("cpu", llama_kind().with("--train-iters", 30)), folder));
+  const auto tokens = [&](const std::string& device, bool cache) {
+    std::vector<std::string> words{"generate", "--load",        folder.string(),
+                                   "--prompt", "3 17 29 5",     "--max-new-tokens",
+                                   "40",       "--temperature", "0",
+                                   "--tokens", "--device",      device};
+    if (!cache) words.push_back("--no-kv-cache");
+    const ProgramResult result = call(words);
+    EXPECT_TRUE(result.ok()) << result.describe();
+    return result.out;
+  };
+  const std::string cpu = tokens("cpu", true);
+  EXPECT_GT(cpu.size(), 10U);
+  EXPECT_EQ(tokens("cuda", true), cpu);
+  EXPECT_EQ(tokens("cuda", false), cpu);
+}
+
+TinyRun launch(int ranks, const Options& options) {
+  TinyRun run;
+  run.folder = new_folder();
+  run.metrics_file = run.folder / "metrics.jsonl";
+  std::vector<std::string> words{"launch", "--nproc-per-node", std::to_string(ranks)};
+  for (const std::string& word :
+       options.with("--metrics-file", run.metrics_file.string()).words("pretrain_gpt")) {
+    words.push_back(word);
+  }
+  ProgramRequest request;
+  request.words = words;
+  request.timeout = std::chrono::milliseconds(180'000);
+  run.program = run_program(request);
+  EXPECT_TRUE(run.program.ok()) << run.program.describe();
+  return run;
+}
+
+TEST(GpuProgram, TwoCardsTrainAsOne) {
+  PENTATRON_NEEDS_CARDS(2);
+  const Options model = on("cuda", llama_kind().with("--num-layers", 2));
+  const TinyRun alone = train(model);
+  for (const Options& layout :
+       {model, model.with("--use-distributed-optimizer"),
+        model.with("--tensor-model-parallel-size", 2),
+        model.with("--tensor-model-parallel-size", 2).with("--sequence-parallel"),
+        model.with("--pipeline-model-parallel-size", 2)}) {
+    const TinyRun two = launch(2, layout);
+    EXPECT_NE(two.program.err.find("computing on cuda:"), std::string::npos);
+    expect_same_losses(two, alone, 1e-4);
+  }
+}
+
+TEST(GpuProgram, MoreRanksThanCardsAreRefused) {
+  PENTATRON_NEEDS_CARDS(1);
+  const int count = tensor::load_cuda_half().cards + 1;
+  ProgramRequest request;
+  request.words = {"launch", "--nproc-per-node", std::to_string(count)};
+  const Options options = base().with("--global-batch-size", 2 * count);
+  for (const std::string& word : options.words("pretrain_gpt")) request.words.push_back(word);
+  const ProgramResult result = run_program(request);
+  expect_refusal(result, 2, {std::to_string(count) + " ranks on this machine", "--device cpu"});
+}
+
+}  // namespace
+}  // namespace pentatron::functional

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiny models on a card against the CPU, and on several cards against one. Tests of GpuRank are the
+// ranks: they run in processes that GpuParity starts, and are skipped otherwise.
+#include <ATen/Context.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "pentatron/base/env.h"
+#include "pentatron/comm/launch.h"
+#include "pentatron/comm/nccl_backend.h"
+#include "pentatron/tensor/device.h"
+#include "pentatron/tensor/gpu_test_support.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/training/placement.h"
+#include "tests/parallel/parity_case.h"
+
+namespace pentatron::parity {
+namespace {
+
+constexpr const char* kRankVariable = "PENTATRON_GPU_RANK_TEST";
+
+Device card() { return tensor::resolve_device("cuda", 0, 1); }
+
+// Attention dropout has no kernel on cards.
+CaseOptions options_of(ModelKind kind, const std::string& precision, Device device) {
+  CaseOptions options;
+  options.model = kind;
+  options.precision = precision;
+  options.attention_dropout = false;
+  options.device = device;
+  return options;
+}
+
+Outcome run_alone(const CaseOptions& options, const Layout& layout = {}) {
+  const auto backend = comm::make_single_backend();
+  return run_rank(options, layout, *backend);
+}
+
+struct Bounds {
+  const char* precision;
+  double first;    // loss, gradients, norm, weights after one step
+  double trained;  // what two more steps make of it
+};
+
+// Every gradient, and with hidden dropout: another mask would change the loss by percents.
+TEST(GpuParity, OneStepEqualsTheCpus) {
+  PENTATRON_NEEDS_CARDS(1);
+  for (const Bounds& bounds : {Bounds{"fp64", 1e-10, 1e-8}, Bounds{"fp32", 1e-4, 1e-3}}) {
+    for (const ModelKind kind : {ModelKind::kGpt2, ModelKind::kLlama}) {
+      SCOPED_TRACE(fmt::format("{} {}", bounds.precision,
+                               kind == ModelKind::kGpt2 ? "GPT-2 kind" : "Llama kind"));
+      const Outcome cpu = run_alone(options_of(kind, bounds.precision, Device("cpu")));
+      const Outcome cuda = run_alone(options_of(kind, bounds.precision, card()));
+      EXPECT_EQ(difference(cpu, cuda, bounds.first, bounds.trained), "");
+    }
+  }
+}
+
+TEST(GpuParity, DropoutMasksAreThoseOfTheCpu) {
+  PENTATRON_NEEDS_CARDS(1);
+  CaseOptions without = options_of(ModelKind::kGpt2, "fp64", card());
+  without.dropout = 0;
+  without.steps = 1;
+  CaseOptions with = without;
+  with.dropout = 0.1;
+  CaseOptions on_cpu = with;
+  on_cpu.device = Device("cpu");
+  const double loss = run_alone(with).first_loss;
+  EXPECT_GT(std::abs(loss - run_alone(without).first_loss), 1e-3 * loss) << "no dropout at all";
+  EXPECT_NEAR(loss, run_alone(on_cpu).first_loss, 1e-10 * loss);
+}
+
+TEST(GpuParity, FiftyStepsFollowTheCpus) {
+  PENTATRON_NEEDS_CARDS(1);
+  for (const auto& [precision, bound] : {std::pair{"fp32", 1e-3}, std::pair{"bf16", 2e-2}}) {
+    for (const ModelKind kind : {ModelKind::kGpt2, ModelKind::kLlama}) {
+      CaseOptions options = options_of(kind, precision, Device("cpu"));
+      options.steps = 50;
+      const Outcome cpu = run_alone(options);
+      options.device = card();
+      const Outcome cuda = run_alone(options);
+      ASSERT_EQ(cuda.losses.size(), 50U);
+      EXPECT_LT(cpu.losses.back(), cpu.losses.front());
+      for (std::size_t step = 0; step < cpu.losses.size(); ++step) {
+        EXPECT_NEAR(cuda.losses[step], cpu.losses[step], bound * cpu.losses[step])
+            << precision << " step " << step;
+      }
+    }
+  }
+}
+
+TEST(Placement, DeterministicMode) {
+  PENTATRON_NEEDS_CARDS(1);
+  const training::Placement place{.device = card(), .backend = "nccl"};
+  training::set_up_place(place, /*deterministic_mode=*/true);
+  EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+  EXPECT_EQ(env_string("CUBLAS_WORKSPACE_CONFIG").value_or(""), ":4096:8");
+  const auto weights = [] {
+    CaseOptions options = options_of(ModelKind::kGpt2, "fp32", card());
+    options.steps = 5;
+    return run_alone(options).weights;
+  };
+  const auto first = weights();
+  const auto second = weights();
+  for (const auto& [name, values] : first) EXPECT_TRUE(values.equal(second.at(name))) << name;
+  training::set_up_place(place, /*deterministic_mode=*/false);
+  EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
+}
+
+std::vector<Layout> layouts(std::int64_t world) {
+  if (world == 4) {
+    return {{.tp = 2, .sequence_parallel = true, .pp = 2}, {.pp = 2, .dp = 2}, {.pp = 4}};
+  }
+  return {{.dp = 2}, {.dp = 2, .sharded_optimizer = true},
+          {.tp = 2}, {.tp = 2, .sequence_parallel = true},
+          {.pp = 2}, {.pp = 2, .split_weight = true}};
+}
+
+TEST(GpuRank, LayoutsEqualOneCard) {
+  if (!env_string(kRankVariable)) GTEST_SKIP() << "a rank; started by the tests of GpuParity";
+  const auto local = static_cast<int>(env_int("LOCAL_RANK").value());
+  const std::int64_t world = env_int("WORLD_SIZE").value();
+  const Device device = tensor::resolve_device("cuda", local, static_cast<int>(world));
+  tensor::use_device(device);
+  const auto backend = comm::make_nccl_backend({.rank = env_int("RANK").value(),
+                                                .world_size = world,
+                                                .master_addr = env_string("MASTER_ADDR").value(),
+                                                .master_port = env_int("MASTER_PORT").value(),
+                                                .timeout = std::chrono::milliseconds(120'000),
+                                                .device = device});
+  for (const ModelKind kind : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions options = options_of(kind, "fp64", device);
+    const Outcome alone = run_alone(options);
+    for (const Layout& layout : layouts(world)) {
+      SCOPED_TRACE(layout.name());
+      EXPECT_EQ(difference(alone, run_rank(options, layout, *backend, layout.name()), 1e-10, 1e-8),
+                "");
+    }
+  }
+  backend->shutdown();
+}
+
+TEST(GpuParity, SeveralCardsEqualOne) {
+  PENTATRON_NEEDS_CARDS(2);
+  ::setenv(kRankVariable, "1", 1);
+  for (int count : {2, 4}) {
+    if (count > tensor::load_cuda_half().cards) continue;
+    comm::LaunchOptions launch;
+    launch.nproc_per_node = count;
+    launch.command = {std::filesystem::read_symlink("/proc/self/exe"),
+                      "--gtest_filter=GpuRank.LayoutsEqualOneCard"};
+    EXPECT_EQ(comm::launch(launch), 0) << count << " cards";
+  }
+  ::unsetenv(kRankVariable);
+}
+
+}  // namespace
+}  // namespace pentatron::parity
