@@ -10,6 +10,8 @@ PRESET ?= release
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
 CTEST_ARGS ?=
+# For the configuration, e.g. -DPENTATRON_WERROR=ON
+CMAKE_ARGS ?=
 
 help:
 	@sed -n '2,8p' Makefile | sed 's/^# //'
@@ -21,7 +23,7 @@ deps: packages
 	@tools/setup/fetch_deps.sh
 
 configure: deps
-	@mkdir -p build && { cmake --preset $(PRESET) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+	@mkdir -p build && { cmake --preset $(PRESET) $(CMAKE_ARGS) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
 
 build: configure
 	@cmake --build $(BUILD) --target pentatron_program -j $(JOBS)

@@ -40,8 +40,6 @@ RULES = [
     (r"--is-hybrid-model$|--hybrid-override-pattern$", "N", "model", "deprecated; hybrids are planned as "
      "--hybrid-layer-pattern"),
     (r"--disable-mamba-mem-eff-path$", "N", "model", "picks a slower kernel of another library; drop it"),
-    (r"--exit-signal-handler-for-(dataloader|training)$", "N", "training",
-     "loader threads share the program's one handler; use --exit-signal-handler"),
     (r"--manual-gc-interval$|--no-manual-gc-eval$", "N", "training", "there is no Python garbage collector; drop it"),
     # Python in the loop.
     (r"--spec$", "N", "model", "names a Python module; models are built from options here"),

@@ -64,6 +64,11 @@ struct ParallelConfig {
 
 struct DataConfig {
   std::vector<std::string> data_path;
+  // Whole corpora for the three parts, instead of data_path and split
+  std::vector<std::string> train_data_path;
+  std::vector<std::string> valid_data_path;
+  std::vector<std::string> test_data_path;
+  std::vector<std::string> validation_set_names;  // of valid_data_path, in order
   std::string split = "969, 30, 1";
   std::string data_cache_path;  // empty: <prefix>/cache/GPTDataset_indices
   std::int64_t num_workers = 2;
@@ -91,32 +96,58 @@ struct OptimizerConfig {
   double lr_warmup_init = 0.0;
   std::int64_t lr_decay_iters = 0;  // resolved: train_iters
   std::int64_t lr_decay_samples = 0;
+  std::string lr_wsd_decay_style = "exponential";  // linear, cosine, minus_sqrt
+  std::int64_t lr_wsd_decay_iters = 0;             // the last part of WSD's decay
+  std::int64_t lr_wsd_decay_samples = 0;
+  // Of word embeddings and output layer; none: lr, min_lr
+  std::optional<double> decoupled_lr;
+  std::optional<double> decoupled_min_lr;
   double weight_decay = 0.01;
+  std::optional<double> start_weight_decay;  // unless constant
+  std::optional<double> end_weight_decay;
+  std::string weight_decay_incr_style = "constant";  // linear, cosine: over the whole run
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
   double sgd_momentum = 0.9;
   double clip_grad = 1.0;
+  std::optional<double> loss_scale;  // static; none: dynamic with fp16, else 1
+  double initial_loss_scale = 4294967296.0;
+  double min_loss_scale = 1.0;
+  double loss_scale_window = 1000;
+  std::int64_t hysteresis = 2;
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
 };
 
 struct TrainingConfig {
-  std::string precision = "fp32";  // fp32, bf16 (--bf16), fp64 (--fp64, tests)
+  std::string precision = "fp32";  // fp32, bf16 (--bf16), fp16 (--fp16), fp64 (--fp64, tests)
   std::int64_t micro_batch_size = 1;
-  std::int64_t global_batch_size = 0;  // resolved: micro_batch_size * dp
+  std::int64_t global_batch_size = 0;    // resolved: micro_batch_size * dp, or the schedule's last
+  std::string step_batch_size_schedule;  // "0:768 250B:1536"; empty: constant (batch_schedule.h)
   std::int64_t train_iters = 0;
   std::int64_t train_samples = 0;
   std::int64_t eval_interval = 0;  // 0: no evaluation during training
   std::int64_t eval_iters = 100;
+  std::int64_t start_eval_at_iter = 0;      // no evaluation during training before this iteration
+  std::int64_t eval_global_batch_size = 0;  // resolved: global_batch_size
+  std::int64_t eval_micro_batch_size = 0;   // resolved: micro_batch_size
+  bool full_validation = false;             // whole validation sets instead of eval_iters batches
+  bool multiple_validation_sets = false;    // one loss for each of data.valid_data_path
+  std::vector<std::string> iterations_to_skip;  // numbers of steps, counted from 0
   std::int64_t log_interval = 100;
   bool log_throughput = false;
   bool log_params_norm = false;
+  bool log_num_zeros_in_grad = false;
   std::int64_t exit_interval = 0;
   double exit_duration_in_mins = 0;
-  bool exit_signal_handler = false;
+  bool exit_signal_handler = false;  // resolved: also where ..._for_training is given
+  bool exit_signal_handler_for_training = false;
   std::string exit_signal = "SIGTERM";
-  bool check_for_nan_in_loss_and_grad = true;
+  std::string kill_switch_file;                // save and exit once it exists
+  bool check_for_nan_in_loss_and_grad = true;  // resolved: not with fp16, whose overflows are usual
+  bool check_for_spiky_loss = false;
+  bool check_for_large_grads = false;
   bool skip_train = false;
   bool deterministic_mode = false;
   std::string metrics_file;  // JSON lines, full precision

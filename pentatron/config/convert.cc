@@ -114,6 +114,10 @@ Converted convert_words(const OptionSpec& spec, const std::vector<std::string>& 
     return convert_word(spec, words.front());
   }
   if (words.empty() && spec.nargs != '*') return {std::nullopt, "expected at least one value"};
+  for (const std::string& word : words) {
+    Converted one = convert_word(spec, word);
+    if (!one.value) return one;
+  }
   return {words, {}};
 }
 

@@ -14,6 +14,16 @@ struct EffectRule {
 bool rope(const RunConfig& c) { return c.model.position_embedding_type == "rope"; }
 bool adam(const RunConfig& c) { return c.optimizer.optimizer == "adam"; }
 bool decays(const RunConfig& c) { return c.optimizer.lr_decay_style != "constant"; }
+bool wsd(const RunConfig& c) { return c.optimizer.lr_decay_style == "WSD"; }
+bool scales_dynamically(const RunConfig& c) {
+  return c.training.precision == "fp16" && !c.optimizer.loss_scale;
+}
+bool evaluates_while_training(const RunConfig& c) { return c.training.eval_interval > 0; }
+bool evaluates(const RunConfig& c) { return c.training.eval_iters > 0; }
+bool one_corpus(const RunConfig& c) {
+  return c.data.train_data_path.empty() && c.data.valid_data_path.empty() &&
+         c.data.test_data_path.empty();
+}
 bool loads(const RunConfig& c) { return !c.checkpoint.load.empty(); }
 bool saves(const RunConfig& c) { return !c.checkpoint.save.empty(); }
 bool gpt2_bpe(const RunConfig& c) { return c.data.tokenizer_type == "GPT2BPETokenizer"; }
@@ -37,6 +47,10 @@ constexpr std::string_view kDecay =
     "the style constant does not decay; change --lr-decay-style or drop it";
 constexpr std::string_view kBpe = "it belongs to --tokenizer-type GPT2BPETokenizer; drop it";
 constexpr std::string_view kNull = "it belongs to --tokenizer-type NullTokenizer; drop it";
+constexpr std::string_view kWsd = "it belongs to --lr-decay-style WSD; drop it";
+constexpr std::string_view kDynamic =
+    "it belongs to dynamic loss scaling: --fp16 without --loss-scale; drop it";
+constexpr std::string_view kEvaluates = "--eval-iters 0 evaluates nothing; drop it";
 constexpr std::string_view kMock = "--mock-data reads no files; drop one of the two";
 
 constexpr EffectRule kRules[] = {
@@ -61,6 +75,11 @@ constexpr EffectRule kRules[] = {
      [](const RunConfig& c) { return c.parallel.distributed_backend != "threads"; },
      "with the backend threads one process runs all ranks; drop it"},
     {"--data-path", "data_path", real_data, kMock},
+    {"--train-data-path", "train_data_path", real_data, kMock},
+    {"--valid-data-path", "valid_data_path", real_data, kMock},
+    {"--test-data-path", "test_data_path", real_data, kMock},
+    {"--split", "split", [](const RunConfig& c) { return one_corpus(c) || c.data.mock_data; },
+     "--train-data-path, --valid-data-path and --test-data-path name whole corpora; drop it"},
     {"--data-cache-path", "data_cache_path", real_data, kMock},
     {"--no-mmap-bin-files", "mmap_bin_files",
      [](const RunConfig& c) { return c.data.mmap_bin_files || !c.data.mock_data; }, kMock},
@@ -72,6 +91,26 @@ constexpr EffectRule kRules[] = {
     {"--lr-decay-iters", "lr_decay_iters", decay_length_counts, kDecay},
     {"--lr-decay-samples", "lr_decay_samples", decay_length_counts, kDecay},
     {"--lr-warmup-init", "lr_warmup_init", warms_up, "there is no warm-up; add one or drop it"},
+    {"--lr-wsd-decay-style", "lr_wsd_decay_style", wsd, kWsd},
+    {"--lr-wsd-decay-iters", "lr_wsd_decay_iters", wsd, kWsd},
+    {"--lr-wsd-decay-samples", "lr_wsd_decay_samples", wsd, kWsd},
+    {"--decoupled-min-lr", "decoupled_min_lr", decays, kDecay},
+    {"--weight-decay", "weight_decay",
+     [](const RunConfig& c) { return c.optimizer.weight_decay_incr_style == "constant"; },
+     "--start-weight-decay and --end-weight-decay say it; drop it"},
+    {"--initial-loss-scale", "initial_loss_scale", scales_dynamically, kDynamic},
+    {"--min-loss-scale", "min_loss_scale", scales_dynamically, kDynamic},
+    {"--loss-scale-window", "loss_scale_window", scales_dynamically, kDynamic},
+    {"--hysteresis", "hysteresis", scales_dynamically, kDynamic},
+    {"--start-eval-at-iter", "start_eval_at_iter", evaluates_while_training,
+     "nothing is evaluated during training; add --eval-interval or drop it"},
+    {"--eval-global-batch-size", "eval_global_batch_size", evaluates, kEvaluates},
+    {"--eval-micro-batch-size", "eval_micro_batch_size", evaluates, kEvaluates},
+    {"--full-validation", "full_validation",
+     [](const RunConfig& c) { return !c.training.full_validation || evaluates(c); }, kEvaluates},
+    {"--iterations-to-skip", "iterations_to_skip",
+     [](const RunConfig& c) { return !c.training.skip_train; },
+     "--skip-train trains nothing; drop it"},
     {"--adam-beta1", "adam_beta1", adam, kAdam},
     {"--adam-beta2", "adam_beta2", adam, kAdam},
     {"--adam-eps", "adam_eps", adam, kAdam},

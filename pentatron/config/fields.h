@@ -61,6 +61,10 @@ void visit_parallel(Config& c, Visit&& visit) {
 template <typename Config, typename Visit>
 void visit_data(Config& c, Visit&& visit) {
   visit("data_path", c.data_path);
+  visit("train_data_path", c.train_data_path);
+  visit("valid_data_path", c.valid_data_path);
+  visit("test_data_path", c.test_data_path);
+  visit("validation_set_names", c.validation_set_names);
   visit("split", c.split);
   visit("data_cache_path", c.data_cache_path);
   visit("num_workers", c.num_workers);
@@ -88,12 +92,25 @@ void visit_optimizer(Config& c, Visit&& visit) {
   visit("lr_warmup_init", c.lr_warmup_init);
   visit("lr_decay_iters", c.lr_decay_iters);
   visit("lr_decay_samples", c.lr_decay_samples);
+  visit("lr_wsd_decay_style", c.lr_wsd_decay_style);
+  visit("lr_wsd_decay_iters", c.lr_wsd_decay_iters);
+  visit("lr_wsd_decay_samples", c.lr_wsd_decay_samples);
+  visit("decoupled_lr", c.decoupled_lr);
+  visit("decoupled_min_lr", c.decoupled_min_lr);
   visit("weight_decay", c.weight_decay);
+  visit("start_weight_decay", c.start_weight_decay);
+  visit("end_weight_decay", c.end_weight_decay);
+  visit("weight_decay_incr_style", c.weight_decay_incr_style);
   visit("adam_beta1", c.adam_beta1);
   visit("adam_beta2", c.adam_beta2);
   visit("adam_eps", c.adam_eps);
   visit("sgd_momentum", c.sgd_momentum);
   visit("clip_grad", c.clip_grad);
+  visit("loss_scale", c.loss_scale);
+  visit("initial_loss_scale", c.initial_loss_scale);
+  visit("min_loss_scale", c.min_loss_scale);
+  visit("loss_scale_window", c.loss_scale_window);
+  visit("hysteresis", c.hysteresis);
   visit("override_opt_param_scheduler", c.override_opt_param_scheduler);
   visit("use_checkpoint_opt_param_scheduler", c.use_checkpoint_opt_param_scheduler);
 }
@@ -103,18 +120,30 @@ void visit_training(Config& c, Visit&& visit) {
   visit("precision", c.precision);
   visit("micro_batch_size", c.micro_batch_size);
   visit("global_batch_size", c.global_batch_size);
+  visit("step_batch_size_schedule", c.step_batch_size_schedule);
   visit("train_iters", c.train_iters);
   visit("train_samples", c.train_samples);
   visit("eval_interval", c.eval_interval);
   visit("eval_iters", c.eval_iters);
+  visit("start_eval_at_iter", c.start_eval_at_iter);
+  visit("eval_global_batch_size", c.eval_global_batch_size);
+  visit("eval_micro_batch_size", c.eval_micro_batch_size);
+  visit("full_validation", c.full_validation);
+  visit("multiple_validation_sets", c.multiple_validation_sets);
+  visit("iterations_to_skip", c.iterations_to_skip);
   visit("log_interval", c.log_interval);
   visit("log_throughput", c.log_throughput);
   visit("log_params_norm", c.log_params_norm);
+  visit("log_num_zeros_in_grad", c.log_num_zeros_in_grad);
   visit("exit_interval", c.exit_interval);
   visit("exit_duration_in_mins", c.exit_duration_in_mins);
   visit("exit_signal_handler", c.exit_signal_handler);
+  visit("exit_signal_handler_for_training", c.exit_signal_handler_for_training);
   visit("exit_signal", c.exit_signal);
   visit("check_for_nan_in_loss_and_grad", c.check_for_nan_in_loss_and_grad);
+  visit("kill_switch_file", c.kill_switch_file);
+  visit("check_for_spiky_loss", c.check_for_spiky_loss);
+  visit("check_for_large_grads", c.check_for_large_grads);
   visit("skip_train", c.skip_train);
   visit("deterministic_mode", c.deterministic_mode);
   visit("metrics_file", c.metrics_file);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/option_table.h"
 
+#include <cmath>
+
 #include "pentatron/base/format.h"
 #include "pentatron/config/known_options.h"
 
@@ -64,6 +66,14 @@ bool is_switch(OptionKind kind) {
 OptionValue current_value(const OptionSpec& spec, const RunConfig& config) {
   OptionValue value = spec.field.get(config);
   if (spec.default_repr == "None" && value == spec.field.get(RunConfig{})) return {};
+  // A float whose default Megatron writes as an integer shows it so.
+  if (spec.kind == OptionKind::kFloat && std::holds_alternative<double>(value)) {
+    const double number = std::get<double>(value);
+    if (std::abs(number) < 1e15 && spec.default_repr == std::to_string(std::llround(number)) &&
+        number == std::round(number)) {
+      return static_cast<std::int64_t>(std::llround(number));
+    }
+  }
   // Fields of type double that Megatron parses as an integer show no fraction.
   if (spec.kind == OptionKind::kInt && std::holds_alternative<double>(value)) {
     return static_cast<std::int64_t>(std::get<double>(value));

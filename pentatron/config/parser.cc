@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/parser.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -380,12 +382,16 @@ void Parser::check_precision() {
     std::set<std::string_view> on;
     for (const Assignment& assignment : *list) {
       const std::string_view dest = assignment.spec->dest;
-      if ((dest != "bf16" && dest != "fp64") || assignment.is_null) continue;
+      if (dest != "bf16" && dest != "fp16" && dest != "fp64") continue;
+      if (assignment.is_null) continue;
       if (assignment.words.empty() || parse_flag(assignment.words.front()).value_or(false)) {
         on.insert(dest);
       }
     }
-    if (on.size() > 1) problems_.add("--bf16 and --fp64 exclude each other: give one", "bf16");
+    if (on.size() > 1) {
+      problems_.add(fmt::format("--{} exclude each other: give one", fmt::join(on, " and --")),
+                    "bf16");
+    }
   }
 }
 

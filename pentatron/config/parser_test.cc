@@ -122,15 +122,16 @@ TEST(Parser, RefusesKnownOptionsWithReason) {
 
 TEST(Parser, ReportsAllProblemsAtOnce) {
   try {
-    static_cast<void>(parse(request("--num-layer 3 --lr x --fp16 --sgd-momentum 0.5 stray")));
+    static_cast<void>(parse(
+        request("--num-layer 3 --lr x --decrease-batch-size-if-needed --sgd-momentum 0.5 stray")));
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kConfig);
     const std::string text = error.what();
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
     EXPECT_TRUE(text.starts_with("5 problems with the options:\n")) << text;
-    for (const char* part :
-         {"--num-layers?", "--lr 'x'", "--fp16: not", "--sgd-momentum", "stray"}) {
+    for (const char* part : {"--num-layers?", "--lr 'x'", "--decrease-batch-size-if-needed: not",
+                             "--sgd-momentum", "stray"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
     }
   }
@@ -191,9 +192,10 @@ TEST(Parser, RefusesBadFiles) {
   EXPECT_EQ(problem("lr: [1, 2]\n"), path + ":1: lr: expected one value, got a list");
   EXPECT_EQ(problem("swiglu: 3\n"), path + ":1: swiglu: expected true or false");
   EXPECT_EQ(problem("num_layers: x\n"), path + ":1: num_layers 'x': expected an integer");
-  EXPECT_EQ(problem("fp16: true\n"), path +
-                                         ":1: fp16: not supported yet: fp16 and its loss scale "
-                                         "come with the low precisions; use --bf16");
+  EXPECT_EQ(problem("decrease_batch_size_if_needed: true\n"),
+            path +
+                ":1: decrease_batch_size_if_needed: not supported yet: comes with the batch-size "
+                "schedules");
   EXPECT_EQ(problem("yaml_cfg: x\n"), path + ":1: yaml_cfg belongs on the command line");
   EXPECT_NE(problem("a: [1\n").find("not YAML or JSON"), std::string::npos);
   EXPECT_NE(problem("[1, 2]\n").find("expected a mapping"), std::string::npos);

@@ -88,6 +88,25 @@ TEST(Resolve, DerivesBatch) {
   EXPECT_EQ(config.training.global_batch_size, 12);
 }
 
+TEST(Resolve, DerivesEvaluationBatchAndSwitches) {
+  RunConfig config = small();
+  config.training.micro_batch_size = 3;
+  config.training.step_batch_size_schedule = "0:3 1000:6";
+  resolve(config);
+  EXPECT_EQ(config.training.global_batch_size, 6);
+  EXPECT_EQ(config.training.eval_global_batch_size, 6);
+  EXPECT_EQ(config.training.eval_micro_batch_size, 3);
+  EXPECT_TRUE(config.training.check_for_nan_in_loss_and_grad);
+  EXPECT_FALSE(config.training.exit_signal_handler);
+  resolve(config);  // resolved is resolved
+  EXPECT_EQ(config.training.global_batch_size, 6);
+  config.training.precision = "fp16";
+  config.training.exit_signal_handler_for_training = true;
+  resolve(config);
+  EXPECT_FALSE(config.training.check_for_nan_in_loss_and_grad) << "overflows are usual";
+  EXPECT_TRUE(config.training.exit_signal_handler);
+}
+
 TEST(Resolve, DerivesDecay) {
   RunConfig config = small();
   resolve(config);
@@ -245,8 +264,8 @@ TEST(Resolve, RefusesContradictions) {
       {[](RunConfig& c) { c.optimizer.lr = 0; }, "--lr is missing"},
       {[](RunConfig& c) { c.optimizer.min_lr = 1; }, "--min-lr 1 is above --lr 0.1"},
       {[](RunConfig& c) { c.optimizer.lr_warmup_init = 1; }, "--lr-warmup-init 1 is above"},
-      {[](RunConfig& c) { c.optimizer.lr_warmup_iters = 10; },
-       "--lr-warmup-iters 10 must be below"},
+      {[](RunConfig& c) { c.optimizer.lr_warmup_iters = 11; },
+       "--lr-warmup-iters 11 is above the decay of 10"},
       {[](RunConfig& c) {
          c.optimizer.lr_warmup_fraction = 0.1;
          c.optimizer.lr_warmup_iters = 1;
@@ -260,6 +279,33 @@ TEST(Resolve, RefusesContradictions) {
          c.optimizer.lr_warmup_iters = 5;
        },
        "--lr-warmup-iters 5 cannot be mixed with --train-samples"},
+      {[](RunConfig& c) { c.optimizer.lr_decay_style = "WSD"; }, "WSD needs --lr-wsd-decay-iters"},
+      {[](RunConfig& c) {
+         c.optimizer.lr_decay_style = "WSD";
+         c.optimizer.lr_wsd_decay_iters = 11;
+       },
+       "--lr-wsd-decay-iters 11 is above the whole decay of 10"},
+      {[](RunConfig& c) { c.optimizer.decoupled_min_lr = 0.1; },
+       "--decoupled-min-lr needs --decoupled-lr"},
+      {[](RunConfig& c) { c.optimizer.weight_decay_incr_style = "linear"; },
+       "needs --start-weight-decay and --end-weight-decay"},
+      {[](RunConfig& c) { c.optimizer.end_weight_decay = 1; }, "a constant weight decay is"},
+      {[](RunConfig& c) { c.optimizer.min_loss_scale = 1e12; },
+       "--min-loss-scale 1000000000000 is above --initial-loss-scale 4294967296"},
+      {[](RunConfig& c) { c.training.step_batch_size_schedule = "0:2 x"; },
+       "'x' is no tokens:samples"},
+      {[](RunConfig& c) {
+         c.training.step_batch_size_schedule = "0:2 1000:4";
+         c.training.global_batch_size = 2;
+       },
+       "--global-batch-size 2 and --step-batch-size-schedule \"0:2 1000:4\", which ends with 4"},
+      {[](RunConfig& c) { c.training.eval_micro_batch_size = 3; },
+       "--eval-global-batch-size 1 does not divide by --eval-micro-batch-size 3"},
+      {[](RunConfig& c) { c.training.multiple_validation_sets = true; },
+       "--multiple-validation-sets needs --valid-data-path"},
+      {[](RunConfig& c) { c.data.validation_set_names = {"a"}; },
+       "--validation-set-names has 1 names for 0 corpora"},
+      {[](RunConfig& c) { c.data.train_data_path = {"a"}; }, "--data-path excludes"},
       {[](RunConfig& c) { c.data.data_path.clear(); }, "--data-path is missing"},
       {[](RunConfig& c) { c.data.tokenizer_type.clear(); }, "--tokenizer-type is missing"},
       {[](RunConfig& c) { c.data.merge_file.clear(); }, "needs --merge-file"},

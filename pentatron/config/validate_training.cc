@@ -1,11 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/validate_training.h"
 
+#include "pentatron/base/error.h"
+#include "pentatron/config/batch_schedule.h"
+
 namespace pentatron::config {
 namespace {
 
 constexpr std::int64_t kMaxBatch = 100'000'000;
 constexpr std::int64_t kMaxSteps = 10'000'000'000;
+
+// Each size of the schedule divides; the last is the run's global batch size.
+bool resolve_batch_schedule(RunConfig& config, Problems& problems) {
+  TrainingConfig& training = config.training;
+  if (training.step_batch_size_schedule.empty()) return true;
+  if (config.model.seq_length < 1) return false;
+  std::vector<std::int64_t> sizes;
+  try {
+    sizes = BatchSchedule(training.step_batch_size_schedule, config.model.seq_length).sizes();
+  } catch (const Error& error) {
+    problems.add(error.what(), "step_batch_size_schedule");
+    return false;
+  }
+  const std::int64_t last = sizes.back();
+  if (training.global_batch_size != 0 && training.global_batch_size != last) {
+    problems.add(
+        fmt::format("--global-batch-size {} and --step-batch-size-schedule \"{}\", which "
+                    "ends with {}: drop one of the two",
+                    training.global_batch_size, training.step_batch_size_schedule, last));
+    return false;
+  }
+  training.global_batch_size = last;
+  const std::int64_t pass = training.micro_batch_size * config.parallel.data_parallel_size;
+  for (const std::int64_t size : sizes) {
+    if (size <= kMaxBatch && size % pass == 0) continue;
+    problems.add(fmt::format(
+        "--step-batch-size-schedule: the batch size {} does not divide by "
+        "--micro-batch-size {} x data-parallel size {} (or is above {})",
+        size, training.micro_batch_size, config.parallel.data_parallel_size, kMaxBatch));
+    return false;
+  }
+  return true;
+}
+
+bool resolve_evaluation_batch(TrainingConfig& training, std::int64_t dp, Problems& problems) {
+  if (training.eval_global_batch_size == 0) {
+    training.eval_global_batch_size = training.global_batch_size;
+  }
+  if (training.eval_micro_batch_size == 0) {
+    training.eval_micro_batch_size = training.micro_batch_size;
+  }
+  const bool in_range = training.eval_micro_batch_size >= 1 &&
+                        training.eval_micro_batch_size <= kMaxBatch &&
+                        training.eval_global_batch_size <= kMaxBatch;
+  if (in_range && training.eval_global_batch_size % (training.eval_micro_batch_size * dp) == 0) {
+    return true;
+  }
+  problems.add(
+      fmt::format("--eval-global-batch-size {} does not divide by --eval-micro-batch-size {} x "
+                  "data-parallel size {} (or one of them is above {}); they are the training's "
+                  "unless given",
+                  training.eval_global_batch_size, training.eval_micro_batch_size, dp, kMaxBatch));
+  return false;
+}
 
 bool resolve_batch(RunConfig& config, Problems& problems) {
   TrainingConfig& training = config.training;
@@ -22,9 +79,12 @@ bool resolve_batch(RunConfig& config, Problems& problems) {
                     training.micro_batch_size, training.global_batch_size));
     return false;
   }
+  if (!resolve_batch_schedule(config, problems)) return false;
   const std::int64_t pass = training.micro_batch_size * dp;
   if (training.global_batch_size == 0) training.global_batch_size = pass;
-  if (training.global_batch_size % pass == 0) return true;
+  if (training.global_batch_size % pass == 0) {
+    return resolve_evaluation_batch(training, dp, problems);
+  }
   problems.add(
       fmt::format("--global-batch-size {} does not divide by --micro-batch-size {} x "
                   "data-parallel size {}",
@@ -45,9 +105,10 @@ void check_length(const RunConfig& config, Problems& problems) {
              !problems.about("train_iters") && !problems.about("train_samples")) {
     problems.add("the length of the run is missing: give --train-iters or --train-samples");
   }
-  if (training.train_samples > 0 && training.train_samples < training.global_batch_size) {
+  const std::int64_t first = batch_schedule(config).size_at(0);
+  if (training.train_samples > 0 && training.train_samples < first) {
     problems.add(fmt::format("--train-samples {} is less than one step of --global-batch-size {}",
-                             training.train_samples, training.global_batch_size));
+                             training.train_samples, first));
   }
 }
 
@@ -66,11 +127,72 @@ void check_units(const RunConfig& config, Problems& problems) {
     refuse("--lr-decay-iters", "lr_decay_iters", optimizer.lr_decay_iters, "--lr-decay-samples");
     refuse("--lr-warmup-iters", "lr_warmup_iters", optimizer.lr_warmup_iters,
            "--lr-warmup-samples");
+    refuse("--lr-wsd-decay-iters", "lr_wsd_decay_iters", optimizer.lr_wsd_decay_iters,
+           "--lr-wsd-decay-samples");
   } else {
     refuse("--lr-decay-samples", "lr_decay_samples", optimizer.lr_decay_samples,
            "--lr-decay-iters");
     refuse("--lr-warmup-samples", "lr_warmup_samples", optimizer.lr_warmup_samples,
            "--lr-warmup-iters");
+    refuse("--lr-wsd-decay-samples", "lr_wsd_decay_samples", optimizer.lr_wsd_decay_samples,
+           "--lr-wsd-decay-iters");
+  }
+}
+
+void check_weight_decay(const OptimizerConfig& optimizer, Problems& problems) {
+  const bool start = optimizer.start_weight_decay.has_value();
+  const bool end = optimizer.end_weight_decay.has_value();
+  if (optimizer.weight_decay_incr_style == "constant") {
+    if (!start && !end) return;
+    problems.add(
+        "--start-weight-decay and --end-weight-decay need --weight-decay-incr-style linear or "
+        "cosine; a constant weight decay is --weight-decay");
+  } else if (!start || !end) {
+    problems.add(
+        fmt::format("--weight-decay-incr-style {} needs --start-weight-decay and "
+                    "--end-weight-decay",
+                    optimizer.weight_decay_incr_style));
+  }
+}
+
+void check_decoupled(const OptimizerConfig& optimizer, Problems& problems) {
+  if (!optimizer.decoupled_lr) {
+    if (optimizer.decoupled_min_lr) {
+      problems.add("--decoupled-min-lr needs --decoupled-lr", "decoupled_min_lr");
+    }
+    return;
+  }
+  const double lowest = optimizer.decoupled_min_lr.value_or(optimizer.min_lr);
+  if (lowest > *optimizer.decoupled_lr) {
+    problems.add(fmt::format("--decoupled-min-lr {} (or --min-lr) is above --decoupled-lr {}",
+                             lowest, *optimizer.decoupled_lr));
+  }
+  if (optimizer.lr_warmup_init > *optimizer.decoupled_lr) {
+    problems.add(fmt::format("--lr-warmup-init {} is above --decoupled-lr {}",
+                             optimizer.lr_warmup_init, *optimizer.decoupled_lr));
+  }
+}
+
+void check_wsd(const OptimizerConfig& optimizer, bool in_samples, std::int64_t decay,
+               Problems& problems) {
+  if (optimizer.lr_decay_style != "WSD") return;
+  const std::string_view unit = in_samples ? "samples" : "iters";
+  const std::int64_t window =
+      in_samples ? optimizer.lr_wsd_decay_samples : optimizer.lr_wsd_decay_iters;
+  if (window < 1) {
+    problems.add(fmt::format("--lr-decay-style WSD needs --lr-wsd-decay-{}", unit));
+  } else if (decay > 0 && window > decay) {
+    problems.add(
+        fmt::format("--lr-wsd-decay-{} {} is above the whole decay of {}", unit, window, decay));
+  }
+}
+
+void check_loss_scale(OptimizerConfig& optimizer, TrainingConfig& training, Problems& problems) {
+  // An overflow is how the dynamic scale finds its level: no reason to end the run.
+  if (training.precision == "fp16") training.check_for_nan_in_loss_and_grad = false;
+  if (optimizer.min_loss_scale > optimizer.initial_loss_scale) {
+    problems.add(fmt::format("--min-loss-scale {} is above --initial-loss-scale {}",
+                             optimizer.min_loss_scale, optimizer.initial_loss_scale));
   }
 }
 
@@ -104,12 +226,51 @@ void resolve_schedule(RunConfig& config, Problems& problems) {
   const bool in_samples = training.train_samples > 0;
   const std::int64_t decay = in_samples ? optimizer.lr_decay_samples : optimizer.lr_decay_iters;
   const std::int64_t warmup = in_samples ? optimizer.lr_warmup_samples : optimizer.lr_warmup_iters;
-  if (decay > 0 && warmup >= decay) {
+  // A warm-up as long as the run is all there is: nothing decays.
+  if (decay > 0 && warmup > decay) {
     const std::string_view unit = in_samples ? "samples" : "iters";
     problems.add(
-        fmt::format("--lr-warmup-{} {} must be below the decay of {} (--lr-decay-{} or "
-                    "--train-{})",
+        fmt::format("--lr-warmup-{} {} is above the decay of {} (--lr-decay-{} or --train-{})",
                     unit, warmup, decay, unit, unit));
+  }
+  check_wsd(optimizer, in_samples, decay, problems);
+  check_decoupled(optimizer, problems);
+  check_weight_decay(optimizer, problems);
+  check_loss_scale(optimizer, config.training, problems);
+}
+
+bool has_parts_by_path(const DataConfig& data) {
+  return !data.train_data_path.empty() || !data.valid_data_path.empty() ||
+         !data.test_data_path.empty();
+}
+
+// --train-data-path, --valid-data-path and --test-data-path stand for --data-path and --split.
+void check_parts_by_path(const RunConfig& config, Problems& problems) {
+  const DataConfig& data = config.data;
+  if (!data.data_path.empty()) {
+    problems.add(
+        "--data-path excludes --train-data-path, --valid-data-path and --test-data-path: give "
+        "either",
+        "data_path");
+  }
+  if (data.train_data_path.empty() && !config.training.skip_train) {
+    problems.add("--valid-data-path and --test-data-path need --train-data-path (or --skip-train)");
+  }
+}
+
+void check_validation_sets(const RunConfig& config, Problems& problems) {
+  const DataConfig& data = config.data;
+  const std::size_t sets = data.valid_data_path.size();
+  const bool several = config.training.multiple_validation_sets;
+  if (several && sets == 0) {
+    problems.add("--multiple-validation-sets needs --valid-data-path with a corpus for each set");
+  }
+  if (!data.validation_set_names.empty() &&
+      (!several || data.validation_set_names.size() != sets)) {
+    problems.add(fmt::format(
+        "--validation-set-names has {} names for {} corpora of --valid-data-path; it needs "
+        "--multiple-validation-sets and a name for each",
+        data.validation_set_names.size(), several ? sets : 0));
   }
 }
 
@@ -117,9 +278,12 @@ void resolve_data(RunConfig& config, const Origins& origins, Problems& problems)
   DataConfig& data = config.data;
   if (data.mock_data) {
     if (!origins.contains("split") && data.split == DataConfig{}.split) data.split = "1,1,1";
+  } else if (has_parts_by_path(data)) {
+    check_parts_by_path(config, problems);
   } else if (data.data_path.empty() && !problems.about("data_path")) {
     problems.add("--data-path is missing (or --mock-data)");
   }
+  check_validation_sets(config, problems);
   if (data.tokenizer_type.empty() && !problems.about("tokenizer_type")) {
     problems.add("--tokenizer-type is missing");
   }
@@ -141,6 +305,8 @@ void check_checkpoint(const CheckpointConfig& checkpoint, Problems& problems) {
 
 void resolve_training(RunConfig& config, const Origins& origins, bool layout_fine,
                       Problems& problems) {
+  TrainingConfig& training = config.training;
+  training.exit_signal_handler |= training.exit_signal_handler_for_training;
   if (layout_fine && resolve_batch(config, problems)) check_length(config, problems);
   check_units(config, problems);
   resolve_schedule(config, problems);

@@ -11,6 +11,11 @@ namespace {
 constexpr int kPerThread = 16;
 constexpr int kMostThreads = 512;
 
+// A product that is rounded before it meets a sum: where all of a row's g are equal, g - mean(g) is
+// then exactly zero.
+__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+
 template <typename T, typename W, int V, int N>
 __global__ void __launch_bounds__(kMostThreads)
     norm_forward_kernel(const T* __restrict__ x, const W* __restrict__ weight,
@@ -135,7 +140,7 @@ __global__ void __launch_bounds__(kMostThreads)
       for (int i = 0; i < V; ++i) {
         const C d = widen<C>(grad.v[i]);
         h[k][i] = (widen<C>(in.v[i]) - mean) * rstd;
-        g[k][i] = d * widen<C>(w.v[i]);
+        g[k][i] = rounded_product(d, widen<C>(w.v[i]));
         sum_g += g[k][i];
         sum_gh += g[k][i] * h[k][i];
         dweight[k][i] += d * h[k][i];
@@ -184,14 +189,14 @@ __global__ void plain_backward_kernel(const T* __restrict__ x, const T* __restri
   dx += row * columns;
   C sum_g = 0, sum_gh = 0;
   for (std::int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
-    const C g = widen<C>(dy[c]) * widen<C>(weight[c]);
+    const C g = rounded_product(widen<C>(dy[c]), widen<C>(weight[c]));
     sum_g += g;
     sum_gh += g * ((widen<C>(x[c]) - mean) * rstd);
   }
   const C mean_g = mean_t != nullptr ? block_sum(sum_g, scratch) / C(columns) : C(0);
   const C mean_gh = block_sum(sum_gh, scratch) / C(columns);
   for (std::int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
-    const C g = widen<C>(dy[c]) * widen<C>(weight[c]);
+    const C g = rounded_product(widen<C>(dy[c]), widen<C>(weight[c]));
     dx[c] = narrow<T>(rstd * (g - mean_g - (widen<C>(x[c]) - mean) * rstd * mean_gh));
   }
 }

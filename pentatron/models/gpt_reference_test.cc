@@ -186,8 +186,14 @@ TEST_P(GptReference, EqualsThePlainWritingInFp64WithGradients) {
   }
 }
 
-// The same roundings in fp64. What stays is that the model sums in fp32: an error of about 2^-20,
-// which now and then decides between two neighbours in bf16.
+// Against a second writing that rounds at the same places, in fp64. What stays of the forward is
+// that the model sums in fp32: errors of 2^-20 or so, which may here and there decide between two
+// neighbours in bf16. Such a flip moves one of 24 channels by 2^-8 of itself, and the logits by
+// less than 2^-8 / sqrt(24) = 8e-4 of theirs; the bound allows two or three. Without the roundings
+// both differ by more than 1e-2 (logits), so a place that rounds too little or twice shows.
+// Backward rounds gradients (2^-9 each) at the same places too, but where two paths join, the model
+// sums rounded terms: a few 2^-9 of the terms. Gradients whose terms cancel (k's bias is exactly
+// zero) keep that error with little value, so each is measured against the model's larger ones.
 TEST_P(GptReference, Bf16RoundsWhereThePlainWritingRounds) {
   config::ModelConfig config = GetParam() ? llama_kind() : gpt2_kind();
   const BatchMeta batch = make_batch({{12}, {12}}, config.vocab_size);
@@ -200,13 +206,13 @@ TEST_P(GptReference, Bf16RoundsWhereThePlainWritingRounds) {
   loss.backward();
   Tensors gradients;
   for (const auto& [name, t] : weights) gradients[name] = t.grad();
-  const double logits_off = difference(ours.logits, plain.logits(batch).detach());
-  const double loss_off = difference(ours.loss, loss.detach().reshape({1}));
-  const auto [off, name] = worst_difference(ours.gradients, gradients, 1e-3);
-  std::cout << logits_off << " " << loss_off << " " << off << " " << name << "\n";
+  constexpr double kFlips = 2e-3;
+  EXPECT_LE(difference(ours.logits, plain.logits(batch).detach()), kFlips);
+  EXPECT_LE(difference(ours.loss, loss.detach().reshape({1})), 1e-4);
+  const auto [off, name] = worst_difference(ours.gradients, gradients, 0.25);
+  EXPECT_LE(off, 2e-2) << name;
   const PlainGpt exact(config, weights);
-  std::cout << difference(ours.logits, exact.logits(batch).detach()) << " "
-            << difference(ours.loss, exact.loss(batch).detach().reshape({1})) << "\n";
+  EXPECT_GT(difference(ours.logits, exact.logits(batch).detach()), 5 * kFlips);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GptReference, testing::Bool(),

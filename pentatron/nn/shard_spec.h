@@ -47,7 +47,8 @@ struct ShardPart {
   bool decay = true;  // weight decay applies (not for 1-D tensors and biases)
   bool tied = false;  // another stage holds the same name: gradients are summed over both ends,
                       // replica says who counts
-  std::string grid = "dense";  // or "expert"
+  std::string grid = "dense";        // or "expert"
+  bool embedding_or_output = false;  // word embeddings and output layer: --decoupled-lr applies
 };
 
 struct ShardSpec {

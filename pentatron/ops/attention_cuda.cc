@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "pentatron/base/error.h"
 #include "pentatron/ops/attention_math.h"
 #include "pentatron/ops/cuda_ops.h"
@@ -10,12 +12,16 @@ namespace pentatron::ops {
 namespace {
 
 tensor::FlashArguments flash_arguments(const AttentionPlan& plan) {
-  const bool dense = !plan.cu_seqlens.defined();
-  return {.cu_seqlens = plan.cu_seqlens,
-          .max_q_len = dense ? plan.segments.at(0).q_len : plan.max_seqlen,
-          .max_k_len = dense ? plan.segments.at(0).k_len : plan.max_seqlen,
-          .scale = plan.options.scale,
-          .causal = plan.options.causal};
+  tensor::FlashArguments arguments{.cu_seqlens = plan.cu_seqlens,
+                                   .max_q_len = plan.segments.at(0).q_len,
+                                   .max_k_len = plan.segments.at(0).k_len,
+                                   .scale = plan.options.scale,
+                                   .causal = plan.options.causal};
+  if (plan.cu_seqlens.defined()) {
+    // For a longest query of 1 the library reorders heads as decoding wants it: not for training.
+    arguments.max_q_len = arguments.max_k_len = std::max<std::int64_t>(plan.max_seqlen, 2);
+  }
+  return arguments;
 }
 
 // The fused kernels' statistics are fp32; batches without tokens need no kernel.

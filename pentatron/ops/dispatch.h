@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <cstdint>
 #include <type_traits>
@@ -11,8 +12,8 @@
 #include "pentatron/ops/rows.h"
 #include "pentatron/tensor/tensor.h"
 
-// How CPU ops meet dtypes: tensors are stored as T (fp32, fp64 or bf16) and computed row by row in
-// C (fp32 or fp64).
+// How CPU ops meet dtypes: tensors are stored as T (fp32, fp64, bf16 or fp16) and computed row by
+// row in C (fp32 or fp64).
 namespace pentatron::ops {
 
 // fp64 where the tensor or the asked statistics are fp64, else fp32.
@@ -40,8 +41,10 @@ void dispatch_float(DType storage, DType statistics, F&& body) {
       return wide ? body(float{}, double{}) : body(float{}, float{});
     case DType::BFloat16:
       return wide ? body(c10::BFloat16{}, double{}) : body(c10::BFloat16{}, float{});
+    case DType::Half:
+      return wide ? body(c10::Half{}, double{}) : body(c10::Half{}, float{});
     default:
-      PENTATRON_THROW(kUnsupported, "CPU ops compute in fp32, bf16 and fp64, got {}",
+      PENTATRON_THROW(kUnsupported, "CPU ops compute in fp32, bf16, fp16 and fp64, got {}",
                       tensor::dtype_name(storage));
   }
 }

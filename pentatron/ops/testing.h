@@ -22,7 +22,8 @@ class TestWeight final : public WeightRef {
  public:
   explicit TestWeight(Tensor value, DType grad_dtype)
       : value_(std::move(value)),
-        grad_(tensor::full(value_.sizes(), std::numeric_limits<double>::quiet_NaN(), grad_dtype)) {}
+        grad_(tensor::full(value_.sizes(), std::numeric_limits<double>::quiet_NaN(), grad_dtype,
+                           value_.device())) {}
   explicit TestWeight(const Tensor& value) : TestWeight(value, value.scalar_type()) {}
 
   WeightView forward_view(WeightFormat) override { return {value_, {}}; }
@@ -55,14 +56,14 @@ inline Tensor normal(const Shape& shape, std::uint64_t seed, DType dtype = DType
   return t;
 }
 
-// The house's equality: max|a - b| <= tolerance * max|b|.
+// The house's equality: max|a - b| <= tolerance * max|b|. The two may be on different devices.
 inline void expect_close(const Tensor& a, const Tensor& b, double tolerance,
                          const std::string& what) {
   ASSERT_TRUE(a.defined() && b.defined()) << what;
   ASSERT_EQ(a.sizes(), b.sizes()) << what;
   if (a.numel() == 0) return;
   const tensor::NoGrad no_grad;
-  const Tensor wide_a = a.to(DType::Double), wide_b = b.to(DType::Double);
+  const Tensor wide_a = a.cpu().to(DType::Double), wide_b = b.cpu().to(DType::Double);
   const double worst = wide_a.sub(wide_b).abs().max().item<double>();
   const double largest = wide_b.abs().max().item<double>();
   EXPECT_TRUE(worst <= tolerance * largest)
@@ -70,7 +71,7 @@ inline void expect_close(const Tensor& a, const Tensor& b, double tolerance,
 }
 
 inline bool bit_equal(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.equal(b);
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.cpu().equal(b.cpu());
 }
 
 inline Tensor leaf(const Tensor& value) { return value.clone().set_requires_grad(true); }

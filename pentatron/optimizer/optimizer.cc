@@ -192,8 +192,11 @@ struct Optimizer::State {
     return max_norm.div(measured.add(kClipEpsilon)).clamp_max_(1.0);
   }
 
-  void update(const ops::AdamScalars& scalars) {
+  void update(const ops::AdamScalars& usual, const Tensor& decoupled_lr) {
+    ops::AdamScalars decoupled = usual;
+    if (decoupled_lr.defined()) decoupled.lr = decoupled_lr;
     for (Piece& piece : pieces) {
+      const ops::AdamScalars& scalars = piece.part->embedding_or_output ? decoupled : usual;
       const double decay = piece.part->decay || faults.decay_on_bias ? 1.0 : 0.0;
       if (adam) {
         ops::adamw_step(piece.main, piece.grad, piece.exp_avg, piece.exp_avg_sq, scalars,
@@ -262,13 +265,14 @@ DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
   if (scalars.skip.defined()) result.skipped = result.skipped.maximum(scalars.skip);
   result.clip_factor = state.clip_factor(result.grad_norm);
   state.num_updates.add_(result.skipped.neg().add_(1));
-  state.update({.lr = scalars.lr,
-                .step = state.faults.step_off_by_one ? state.num_updates.add(1) : state.num_updates,
-                .grad_scale = scalars.loss_scale.defined()
-                                  ? result.clip_factor.div(scalars.loss_scale)
-                                  : result.clip_factor,
-                .weight_decay = scalars.weight_decay,
-                .skip = result.skipped});
+  state.update(
+      {.lr = scalars.lr,
+       .step = state.faults.step_off_by_one ? state.num_updates.add(1) : state.num_updates,
+       .grad_scale = scalars.loss_scale.defined() ? result.clip_factor.div(scalars.loss_scale)
+                                                  : result.clip_factor,
+       .weight_decay = scalars.weight_decay,
+       .skip = result.skipped},
+      scalars.decoupled_lr);
   state.publish();
   return result;
 }
@@ -278,6 +282,7 @@ OptimizerStepResult Optimizer::step(double lr, double weight_decay,
   const DeviceStepResult result =
       launch_step({.lr = state_->device_scalar(lr),
                    .weight_decay = state_->device_scalar(weight_decay),
+                   .decoupled_lr = {},
                    .loss_scale = {},
                    .skip = {},
                    .grad_norm = grad_norm ? state_->device_scalar(*grad_norm) : Tensor()});

@@ -18,8 +18,9 @@ namespace pentatron::optimizer {
 struct StepScalars {
   Tensor lr;
   Tensor weight_decay;
-  Tensor loss_scale = {};  // the gradients are this many times too large; undefined: 1
-  Tensor skip = {};        // not 0: this step must change nothing; undefined: 0
+  Tensor decoupled_lr = {};  // of parts with `embedding_or_output`; undefined: lr
+  Tensor loss_scale = {};    // the gradients are this many times too large; undefined: 1
+  Tensor skip = {};          // not 0: this step must change nothing; undefined: 0
   // Of the whole model, where this buffer is not all of it (the root of the sum of all optimizers'
   // gradient_squares(), divided by the loss scale); undefined: this buffer's.
   Tensor grad_norm = {};

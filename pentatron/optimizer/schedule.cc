@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
-#include <string_view>
+#include <string>
 
 #include "pentatron/base/error.h"
 
@@ -14,15 +13,7 @@ namespace {
 
 double cosine(double r) { return 0.5 * (1.0 + std::cos(std::numbers::pi * r)); }
 
-std::int64_t samples_of(std::int64_t iterations, std::int64_t batch, std::string_view option) {
-  PENTATRON_CHECK(iterations >= 0 && batch >= 1 &&
-                      iterations <= std::numeric_limits<std::int64_t>::max() / batch,
-                  kConfig, "{} {} times --global-batch-size {} is no count of samples", option,
-                  iterations, batch);
-  return iterations * batch;
-}
-
-void check_styles(const config::OptimizerConfig& config, const WsdOptions& wsd,
+void check_styles(const config::OptimizerConfig& config, std::int64_t wsd_samples,
                   std::int64_t decay_samples) {
   const std::string& style = config.lr_decay_style;
   const bool known = style == "constant" || style == "linear" || style == "cosine" ||
@@ -32,44 +23,42 @@ void check_styles(const config::OptimizerConfig& config, const WsdOptions& wsd,
                   "inverse-square-root or WSD",
                   style);
   if (style != "WSD") return;
-  const std::string& window = wsd.decay_style;
+  const std::string& window = config.lr_wsd_decay_style;
   PENTATRON_CHECK(
       window == "exponential" || window == "linear" || window == "cosine" || window == "minus_sqrt",
       kConfig,
       "--lr-wsd-decay-style is '{}', expected exponential, linear, cosine or "
       "minus_sqrt",
       window);
-  PENTATRON_CHECK(wsd.decay_samples >= 1 && wsd.decay_samples <= decay_samples, kConfig,
+  PENTATRON_CHECK(wsd_samples >= 1 && wsd_samples <= decay_samples, kConfig,
                   "WSD decays over {} samples, expected 1 to the {} of the whole decay; set "
                   "--lr-wsd-decay-iters or --lr-wsd-decay-samples",
-                  wsd.decay_samples, decay_samples);
+                  wsd_samples, decay_samples);
 }
 
 }  // namespace
 
 LearningRateSchedule::LearningRateSchedule(const config::OptimizerConfig& config,
                                            const config::TrainingConfig& training,
-                                           const WsdOptions& wsd)
-    : config_(config), wsd_(wsd) {
-  const std::int64_t batch = training.global_batch_size;
+                                           const config::BatchSchedule& batches)
+    : config_(config) {
+  const bool in_samples = training.train_samples > 0;
+  run_samples_ = in_samples ? training.train_samples : batches.samples_after(training.train_iters);
   if (config.lr_decay_samples > 0) {
     decay_samples_ = config.lr_decay_samples;
-  } else if (training.train_samples > 0 && config.lr_decay_iters == 0) {
-    decay_samples_ = training.train_samples;
+  } else if (config.lr_decay_iters > 0) {
+    decay_samples_ = batches.samples_after(config.lr_decay_iters);
   } else {
-    const bool set = config.lr_decay_iters > 0;
-    decay_samples_ = samples_of(set ? config.lr_decay_iters : training.train_iters, batch,
-                                set ? "--lr-decay-iters" : "--train-iters");
+    decay_samples_ = run_samples_;
   }
   if (config.lr_warmup_fraction) {
     warmup_ = *config.lr_warmup_fraction * static_cast<double>(decay_samples_);
   } else if (config.lr_warmup_samples > 0) {
     warmup_ = static_cast<double>(config.lr_warmup_samples);
   } else {
-    warmup_ = static_cast<double>(samples_of(config.lr_warmup_iters, batch, "--lr-warmup-iters"));
+    warmup_ = static_cast<double>(batches.samples_after(config.lr_warmup_iters));
   }
-  PENTATRON_CHECK(warmup_ >= 0 && (warmup_ == 0 || warmup_ < static_cast<double>(decay_samples_)),
-                  kConfig,
+  PENTATRON_CHECK(warmup_ >= 0 && warmup_ <= static_cast<double>(decay_samples_), kConfig,
                   "the warm-up of {} samples does not end before the decay's end at {}; lower "
                   "--lr-warmup-iters, --lr-warmup-samples or --lr-warmup-fraction, or raise "
                   "--lr-decay-iters",
@@ -78,23 +67,37 @@ LearningRateSchedule::LearningRateSchedule(const config::OptimizerConfig& config
                   "--lr {} is below --min-lr {} or --lr-warmup-init {}", config.lr, config.min_lr,
                   config.lr_warmup_init);
   warmup_samples_ = std::llround(warmup_);
-  check_styles(config_, wsd_, decay_samples_);
+  if (config.lr_wsd_decay_samples > 0) {
+    wsd_samples_ = config.lr_wsd_decay_samples;
+  } else if (config.lr_wsd_decay_iters > 0) {
+    // The last iterations of the decay, whatever their batch sizes.
+    const std::int64_t before =
+        batches.iterations_within(decay_samples_) - config.lr_wsd_decay_iters;
+    wsd_samples_ = decay_samples_ - (before >= 0 ? batches.samples_after(before) : -1);
+  }
+  check_styles(config_, wsd_samples_, decay_samples_);
 }
 
-double LearningRateSchedule::lr(std::int64_t consumed_samples) const {
-  const auto n = static_cast<double>(consumed_samples);
+double LearningRateSchedule::rate(std::int64_t samples, double highest, double lowest) const {
+  const auto n = static_cast<double>(samples);
   if (warmup_ > 0 && n <= warmup_) {
-    return config_.lr_warmup_init + (config_.lr - config_.lr_warmup_init) * n / warmup_;
+    return config_.lr_warmup_init + (highest - config_.lr_warmup_init) * n / warmup_;
   }
-  if (config_.lr_decay_style == "constant") return config_.lr;
-  if (consumed_samples > decay_samples_) return config_.min_lr;
+  const bool nothing_decays = warmup_ > 0 && warmup_ >= static_cast<double>(decay_samples_);
+  if (config_.lr_decay_style == "constant" || nothing_decays) return highest;
+  if (samples > decay_samples_) return lowest;
   if (config_.lr_decay_style == "inverse-square-root") {
-    const double rate =
-        config_.lr * std::sqrt(std::max(warmup_, 1.0)) / std::sqrt(std::max(n, 1.0));
-    return std::max(config_.min_lr, rate);
+    const double falling =
+        highest * std::sqrt(std::max(warmup_, 1.0)) / std::sqrt(std::max(n, 1.0));
+    return std::max(lowest, falling);
   }
-  // At the end every coefficient is exactly 0, so the rate is exactly min_lr.
-  return config_.min_lr + coefficient(n) * (config_.lr - config_.min_lr);
+  // At the end every coefficient is exactly 0, so the rate is exactly the lowest.
+  return lowest + coefficient(n) * (highest - lowest);
+}
+
+double LearningRateSchedule::decoupled_lr(std::int64_t samples) const {
+  return rate(samples, config_.decoupled_lr.value_or(config_.lr),
+              config_.decoupled_min_lr.value_or(config_.min_lr));
 }
 
 double LearningRateSchedule::coefficient(double n) const {
@@ -103,17 +106,23 @@ double LearningRateSchedule::coefficient(double n) const {
     const double r = (n - warmup_) / (end - warmup_);
     return config_.lr_decay_style == "linear" ? 1.0 - r : cosine(r);
   }
-  const auto window = static_cast<double>(wsd_.decay_samples);
+  const auto window = static_cast<double>(wsd_samples_);
   const double x = (n - (end - window)) / window;
   if (x <= 0) return 1.0;
-  if (wsd_.decay_style == "linear") return 1.0 - x;
-  if (wsd_.decay_style == "cosine") return cosine(x);
-  if (wsd_.decay_style == "minus_sqrt") return 1.0 - std::sqrt(x);
+  if (config_.lr_wsd_decay_style == "linear") return 1.0 - x;
+  if (config_.lr_wsd_decay_style == "cosine") return cosine(x);
+  if (config_.lr_wsd_decay_style == "minus_sqrt") return 1.0 - std::sqrt(x);
   return 2.0 * std::pow(0.5, x) - 1.0;
 }
 
-double LearningRateSchedule::weight_decay(std::int64_t /*consumed_samples*/) const {
-  return config_.weight_decay;
+double LearningRateSchedule::weight_decay(std::int64_t samples) const {
+  const std::string& style = config_.weight_decay_incr_style;
+  if (style == "constant") return config_.weight_decay;
+  const double start = config_.start_weight_decay.value_or(config_.weight_decay);
+  const double end = config_.end_weight_decay.value_or(config_.weight_decay);
+  if (samples >= run_samples_) return end;
+  const double share = static_cast<double>(samples) / static_cast<double>(run_samples_);
+  return start + (end - start) * (style == "cosine" ? cosine(1.0 - share) : share);
 }
 
 }  // namespace pentatron::optimizer

@@ -30,7 +30,7 @@ Fp8Tensor quantize_fp8(const Tensor& x, Fp8Format format) {
   const double largest = largest_of(format);
   const Tensor wide = x.to(DType::Float).contiguous();
   const Tensor scale =
-      wide.abs().max().div(largest).clamp_min(std::numeric_limits<float>::min()).contiguous();
+      wide.abs().max().mul(1.0 / largest).clamp_min(std::numeric_limits<float>::min()).contiguous();
   return {.data = wide.div(scale).clamp(-largest, largest).to(dtype_of(format)), .scale = scale};
 }
 

@@ -136,7 +136,6 @@ void set_up_process(bool deterministic) {
   // On cards: fp32 means fp32, and sums of bf16 products are kept in fp32 to their end.
   at::globalContext().setAllowTF32CuBLAS(false);
   at::globalContext().setAllowTF32CuDNN(false);
-  at::globalContext().setAllowBF16ReductionCuBLAS(false, false);
   c10::initLogging();
 }
 

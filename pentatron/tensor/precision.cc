@@ -24,6 +24,11 @@ PrecisionPolicy precision_policy(std::string_view name) {
   if (name == "fp32") return uniform(DType::Float);
   if (name == "fp64") return uniform(DType::Double);
   PrecisionPolicy policy = uniform(DType::Float);
+  if (name == "fp16") {
+    policy.parameter = DType::Half;
+    policy.compute = DType::Half;
+    return policy;
+  }
   if (name == "bf16" || name == "bf16_state") {
     policy.parameter = DType::BFloat16;
     policy.compute = DType::BFloat16;
@@ -35,7 +40,7 @@ PrecisionPolicy precision_policy(std::string_view name) {
     policy.state = DType::BFloat16;
   }
   PENTATRON_CHECK(policy.compute == DType::BFloat16, kConfig,
-                  "unknown precision policy '{}'; known: fp32, bf16, fp64, bf16_state", name);
+                  "unknown precision policy '{}'; known: fp32, bf16, fp16, fp64, bf16_state", name);
   return policy;
 }
 

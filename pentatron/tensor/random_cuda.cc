@@ -54,6 +54,7 @@ constexpr RandomTable kCudaTable = {.dropout_keep_mask = keep_mask,
 
 void register_cuda_tensor() {
   register_cuda_random_table(kCudaTable);
+  // Products of 16-bit floats are summed in fp32, also where a product is split.
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
   at::globalContext().setAllowFP16ReductionCuBLAS(false);
 }

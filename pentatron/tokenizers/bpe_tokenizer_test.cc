@@ -207,6 +207,19 @@ TEST(BpeTokenizer, HostileRunsCostLinearWork) {
   }
 }
 
+// 100,000 times one letter: work grows with the length, not faster.
+TEST(Cases, Tiktoken_195) {
+  const BpeTokenizer tokenizer(small_vocabulary());
+  const auto steps = [&](std::size_t letters) {
+    BpeWork work;
+    Ids ids;
+    tokenizer.encode_counted(std::string(letters, 'a'), ids, SpecialTokens::kAsText, work);
+    EXPECT_EQ(tokenizer.decode(ids), std::string(letters, 'a'));
+    return work.symbol_steps + work.queue_pushes + work.pair_lookups + work.scan_steps;
+  };
+  EXPECT_LE(static_cast<double>(steps(100'000)), 2.1 * static_cast<double>(steps(50'000)));
+}
+
 TEST(BpeTokenizer, EncodesTenMegabytesOfOneCharacter) {
   const BpeTokenizer tokenizer(small_vocabulary());
   const std::string text(10'000'000, 'a');

@@ -155,6 +155,16 @@ BpeVocabulary BpeVocabulary::parse(std::string_view vocab_json, std::string_view
   return vocabulary;
 }
 
+BpeVocabulary BpeVocabulary::with_merges(std::string_view merges_txt,
+                                         std::string_view merges_name) const {
+  BpeVocabulary vocabulary;
+  vocabulary.tokens_ = tokens_;
+  vocabulary.byte_ids_ = byte_ids_;
+  vocabulary.eod_ = eod_;
+  vocabulary.parse_merges(merges_txt, merges_name, token_index(merges_name));
+  return vocabulary;
+}
+
 BpeVocabulary BpeVocabulary::from_parts(
     std::vector<std::string> tokens,
     const std::vector<std::pair<std::int32_t, std::int32_t>>& merges, std::string_view eod_token) {

@@ -45,6 +45,9 @@ class BpeVocabulary final {
       std::vector<std::string> tokens,
       const std::vector<std::pair<std::int32_t, std::int32_t>>& merges,
       std::string_view eod_token = kEndOfText);
+  // The same tokens with the merges of a text.
+  [[nodiscard]] BpeVocabulary with_merges(std::string_view merges_txt,
+                                          std::string_view merges_name) const;
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
   [[nodiscard]] std::int32_t eod() const { return eod_; }

@@ -12,6 +12,7 @@
 #include "pentatron/checkpoint/writer.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/training/model_parts.h"
 
 namespace pentatron::training {
 namespace {
@@ -107,7 +108,10 @@ void check_agreement(comm::ParallelContext& context, const std::string& mine, co
   }
 }
 
-void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration) {
+void save_engine(Engine& engine, const TrainState& state_without_scale,
+                 std::int64_t protect_iteration) {
+  TrainState state = state_without_scale;
+  state.loss_scaler = engine.loss_scaler().state();
   comm::ParallelContext& context = engine.context();
   const config::CheckpointConfig& options = engine.config().checkpoint;
   const bool speaker = context.rank() == context.grid().world_size() - 1;
@@ -186,6 +190,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   check_agreement(engine.context(), sha256_hex(reader.manifest().train_state),
                   "the training state in the checkpoint (is --load the same folder everywhere?)");
   check_matches(engine, saved, asked, found.folder.string());
+  check_part_names(model_parts(engine), reader.manifest(), found.folder.string());
   const bool with_optimizer = !options.no_load_optim && !options.finetune;
   const bool complete = read_state(engine, reader, with_optimizer);
   PENTATRON_CHECK(
@@ -200,7 +205,10 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
       result.state.schedule = asked.schedule;
     }
   }
-  if (with_optimizer) engine.optimizer().set_num_updates(saved.num_updates);
+  if (with_optimizer) {
+    engine.optimizer().set_num_updates(saved.num_updates);
+    engine.loss_scaler().restore(saved.loss_scaler);
+  }
   if (!with_optimizer) result.state.num_updates = 0;
   if (speaker) {
     log::print_line(fmt::format(

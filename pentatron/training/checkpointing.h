@@ -9,8 +9,8 @@
 
 namespace pentatron::training {
 
-// Saves the engine's state under config.checkpoint.save. Collective over the world; prints
-// Megatron's two lines on the last rank.
+// Saves the engine's state, its loss scaler's too, under config.checkpoint.save. Collective over
+// the world; prints Megatron's two lines on the last rank.
 void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration);
 
 // Every rank must hold the same text: a kConfig error on all ranks that names the first that

@@ -2,6 +2,7 @@
 #include "pentatron/training/data.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/sha256.h"
@@ -16,16 +17,21 @@ std::vector<std::int64_t> row_bounds(std::int64_t num_samples, std::int64_t leng
   return bounds;
 }
 
-datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
-                                            const tokenizers::Tokenizer& tokenizer) {
-  const bool mock = config.data.mock_data;
+// The one corpus that an option names.
+std::string one_prefix(const std::vector<std::string>& paths, std::string_view option) {
   PENTATRON_CHECK(
-      mock || config.data.data_path.size() == 1, kUnsupported,
-      "--data-path names {} words; one corpus prefix is supported, blends of several are planned",
-      config.data.data_path.size());
-  return {.data_path = mock ? std::string() : config.data.data_path.front(),
-          .mock_data = mock,
-          .split = config.data.split,
+      paths.size() == 1, kUnsupported,
+      "{} names {} words; one corpus prefix is supported, blends of several are planned", option,
+      paths.size());
+  return paths.front();
+}
+
+datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
+                                            const tokenizers::Tokenizer& tokenizer,
+                                            const std::string& path, const std::string& split) {
+  return {.data_path = path,
+          .mock_data = config.data.mock_data,
+          .split = split,
           .sequence_length = config.model.seq_length,
           .seed = static_cast<std::int64_t>(config.model.seed),
           .data_cache_path = config.data.data_cache_path,
@@ -39,17 +45,83 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
                     .eod_mask_loss = config.model.eod_mask_loss}};
 }
 
+bool split_by_path(const config::DataConfig& data) {
+  return !data.train_data_path.empty() || !data.valid_data_path.empty() ||
+         !data.test_data_path.empty();
+}
+
 datasets::SampleCounts sample_counts(const config::RunConfig& config) {
   const config::TrainingConfig& t = config.training;
-  datasets::SampleCounts counts =
-      datasets::samples_asked(t.train_iters, t.eval_interval, t.eval_iters, t.global_batch_size);
-  if (t.train_samples > 0) counts.train = t.train_samples;
+  datasets::SampleCounts counts = datasets::samples_asked(t.train_iters, t.eval_interval,
+                                                          t.eval_iters, t.eval_global_batch_size);
+  counts.train = t.train_samples > 0 ? t.train_samples
+                                     : config::batch_schedule(config).samples_after(t.train_iters);
   if (t.skip_train) counts.train = 0;
-  // A part that --split leaves empty is simply not evaluated on.
+  // A part that is not there is simply not evaluated on.
+  if (split_by_path(config.data)) {
+    if (config.data.valid_data_path.empty()) counts.valid = 0;
+    if (config.data.test_data_path.empty()) counts.test = 0;
+    return counts;
+  }
   const datasets::SplitMatrix split = datasets::parse_split(config.data.split);
   if (!split.ranges[1]) counts.valid = 0;
   if (!split.ranges[2]) counts.test = 0;
   return counts;
+}
+
+// One corpus and what is asked of it. A whole validation set is one epoch, however many are asked.
+datasets::GptDatasets build_set(const datasets::GptDatasetOptions& options,
+                                datasets::SampleCounts counts, bool full_validation) {
+  const bool full = full_validation && counts.valid > 0;
+  if (full) counts.valid = 0;
+  datasets::GptDatasets sets = datasets::build_gpt_datasets(options, counts);
+  if (full) {
+    sets.valid = std::make_unique<datasets::GptDataset>(sets.corpus, options,
+                                                        datasets::DataSplit::kValid, std::nullopt);
+  }
+  return sets;
+}
+
+std::vector<datasets::GptDatasets> build_sets(const config::RunConfig& config,
+                                              const tokenizers::Tokenizer& tokenizer,
+                                              const datasets::SampleCounts& counts) {
+  const config::DataConfig& data = config.data;
+  const bool full = config.training.full_validation;
+  std::vector<datasets::GptDatasets> sets;
+  if (!split_by_path(data)) {
+    const std::string path = data.mock_data ? "" : one_prefix(data.data_path, "--data-path");
+    sets.push_back(build_set(dataset_options(config, tokenizer, path, data.split), counts, full));
+    return sets;
+  }
+  const auto add = [&](const std::string& path, const char* split,
+                       const datasets::SampleCounts& asked) {
+    sets.push_back(build_set(dataset_options(config, tokenizer, path, split), asked, full));
+  };
+  if (counts.train > 0) {
+    add(one_prefix(data.train_data_path, "--train-data-path"), "1,0,0", {.train = counts.train});
+  } else {
+    sets.emplace_back();
+  }
+  if (!config.training.multiple_validation_sets && counts.valid > 0) {
+    (void)one_prefix(data.valid_data_path,
+                     "--valid-data-path (without --multiple-validation-sets)");
+  }
+  for (const std::string& path : data.valid_data_path) {
+    if (counts.valid > 0) add(path, "0,1,0", {.valid = counts.valid});
+  }
+  if (counts.test > 0) {
+    add(one_prefix(data.test_data_path, "--test-data-path"), "0,0,1", {.test = counts.test});
+  }
+  return sets;
+}
+
+std::vector<std::string> validation_names(const config::RunConfig& config) {
+  std::vector<std::string> names = config.data.validation_set_names;
+  if (!config.training.multiple_validation_sets) return {""};
+  for (std::size_t i = names.size(); i < config.data.valid_data_path.size(); ++i) {
+    names.push_back(std::to_string(i));
+  }
+  return names;
 }
 
 std::string hash_bytes(std::span<const std::byte> bytes) {
@@ -61,8 +133,8 @@ std::string hash_bytes(std::span<const std::byte> bytes) {
 std::string data_identity(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
                           const datasets::GptDatasets& sets) {
   nlohmann::json json;
-  json["corpus"] = sets.corpus->identity();
-  json["split"] = config.data.split;
+  if (sets.corpus) json["corpus"] = sets.corpus->identity();
+  json["split"] = split_by_path(config.data) ? "by path" : config.data.split;
   json["seq_length"] = config.model.seq_length;
   json["seed"] = config.model.seed;
   json["reset_position_ids"] = config.model.reset_position_ids;
@@ -109,62 +181,95 @@ BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& pol
 
 TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer)
     : counts_(sample_counts(config)),
-      datasets_(datasets::build_gpt_datasets(dataset_options(config, tokenizer), counts_)),
-      identity_(data_identity(config, tokenizer, datasets_)) {}
-
-const datasets::GptDataset* TrainingData::part(datasets::DataSplit split) const {
-  switch (split) {
-    case datasets::DataSplit::kTrain:
-      return datasets_.train.get();
-    case datasets::DataSplit::kValid:
-      return datasets_.valid.get();
-    case datasets::DataSplit::kTest:
-      return datasets_.test.get();
+      validation_names_(validation_names(config)),
+      eval_iterations_(config.training.eval_iters),
+      eval_batch_size_(config.training.eval_global_batch_size),
+      full_validation_(config.training.full_validation),
+      sets_(build_sets(config, tokenizer, counts_)),
+      identity_(data_identity(config, tokenizer, sets_.front())) {
+  for (const EvaluationSet& set : evaluation_sets(datasets::DataSplit::kValid)) {
+    PENTATRON_CHECK(set.iterations > 0, kConfig,
+                    "--full-validation: the validation set {}has {} samples, less than one batch "
+                    "of {}; lower --eval-global-batch-size",
+                    set.name.empty() ? "" : set.name + " ", set.dataset->num_samples(),
+                    eval_batch_size_);
   }
-  return nullptr;
+}
+
+std::vector<EvaluationSet> TrainingData::evaluation_sets(datasets::DataSplit split) const {
+  std::vector<EvaluationSet> found;
+  const bool valid = split == datasets::DataSplit::kValid;
+  for (const datasets::GptDatasets& set : sets_) {
+    const datasets::GptDataset* dataset = valid ? set.valid.get() : set.test.get();
+    if (dataset == nullptr) continue;
+    const bool whole = valid && full_validation_;
+    found.push_back(
+        {.name = valid ? validation_names_.at(found.size()) : std::string(),
+         .dataset = dataset,
+         .iterations = whole ? dataset->num_samples() / eval_batch_size_ : eval_iterations_});
+  }
+  return found;
 }
 
 BatchStream::BatchStream(const datasets::SampleSource& source, const config::RunConfig& config,
                          std::int64_t dp_rank, std::int64_t consumed_samples,
-                         const PrecisionPolicy& policy, AtEnd at_end)
+                         const PrecisionPolicy& policy, Use use)
     : source_(source),
-      options_{.plan = datasets::GlobalBatchPlan(config.training.global_batch_size,
-                                                 config.training.micro_batch_size,
-                                                 config.parallel.data_parallel_size),
+      batches_(use == Use::kTraining
+                   ? config::batch_schedule(config)
+                   : config::BatchSchedule(config.training.eval_global_batch_size)),
+      micro_batch_size_(use == Use::kTraining ? config.training.micro_batch_size
+                                              : config.training.eval_micro_batch_size),
+      dp_size_(config.parallel.data_parallel_size),
+      options_{.plan = datasets::GlobalBatchPlan(batches_.size_at(consumed_samples),
+                                                 micro_batch_size_, dp_size_),
                .dp_rank = dp_rank,
                .num_workers = config.data.num_workers},
-      micro_batches_per_step_(options_.plan.num_micro_batches()),
+      consumed_samples_(consumed_samples),
       policy_(policy),
-      at_end_(at_end) {
-  if (at_end_ == AtEnd::kError) {
-    open(consumed_samples);
-    return;
-  }
+      use_(use) {
+  if (use_ == Use::kTraining) return;
   // The set may have been sized for another number of evaluations than the run now asks for.
-  const std::int64_t batch = config.training.global_batch_size;
+  const std::int64_t batch = batches_.size_at(0);
   const std::int64_t whole = source.num_samples() / batch * batch;
-  open(whole > 0 ? consumed_samples % whole : consumed_samples);
+  if (whole > 0) consumed_samples_ %= whole;
 }
 
 BatchStream::~BatchStream() = default;
 
-void BatchStream::open(std::int64_t consumed_samples) {
-  options_.consumed_samples = consumed_samples;
+void BatchStream::open(std::int64_t global_batch_size) {
+  loader_.reset();
+  options_.plan = datasets::GlobalBatchPlan(global_batch_size, micro_batch_size_, dp_size_);
+  options_.consumed_samples = consumed_samples_;
   loader_ = std::make_unique<datasets::DataLoader>(source_, options_);
 }
 
+void BatchStream::prepare() {
+  const std::int64_t size = batches_.size_at(consumed_samples_);
+  if (!loader_ || size != options_.plan.global_batch_size()) open(size);
+}
+
 std::vector<BatchMeta> BatchStream::next() {
+  prepare();
   std::vector<BatchMeta> step;
-  while (static_cast<std::int64_t>(step.size()) < micro_batches_per_step_) {
+  while (static_cast<std::int64_t>(step.size()) < options_.plan.num_micro_batches()) {
     const std::optional<datasets::Batch> batch = loader_->next();
     if (batch) {
       step.push_back(to_batch_meta(*batch, policy_));
     } else {
-      PENTATRON_CHECK(at_end_ == AtEnd::kStartAnew, kInternal, "the data ended inside the run");
-      open(0);
+      PENTATRON_CHECK(use_ == Use::kEvaluation && step.empty(), kInternal,
+                      "the data ended inside the run");
+      consumed_samples_ = 0;
+      open(options_.plan.global_batch_size());
     }
   }
+  consumed_samples_ += options_.plan.global_batch_size();
   return step;
+}
+
+void BatchStream::skip() {
+  consumed_samples_ += batches_.size_at(consumed_samples_);
+  loader_.reset();
 }
 
 }  // namespace pentatron::training

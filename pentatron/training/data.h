@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/config.h"
 #include "pentatron/datasets/data_loader.h"
 #include "pentatron/datasets/gpt_dataset.h"
@@ -18,14 +19,24 @@ namespace pentatron::training {
 // A loader's micro-batch as the model reads it.
 [[nodiscard]] BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& policy);
 
-// Corpus and its three parts, as --data-path or --mock-data, --split and the batch options ask.
+// A corpus to evaluate on.
+struct EvaluationSet {
+  std::string name;  // empty: the only one
+  const datasets::GptDataset* dataset = nullptr;
+  std::int64_t iterations = 0;  // batches of one evaluation
+};
+
+// Corpora and their parts, as --data-path or --mock-data with --split, or --train-data-path,
+// --valid-data-path and --test-data-path, and the batch options ask.
 class TrainingData final {
  public:
   // Collective in effect: the last data-parallel ranks find the index caches that rank 0 built when
   // `builder_first` is honoured by the caller.
   TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer);
 
-  [[nodiscard]] const datasets::GptDataset* part(datasets::DataSplit split) const;
+  [[nodiscard]] const datasets::GptDataset* train() const { return sets_.front().train.get(); }
+  // None when nothing is asked of that part; several for validation at most.
+  [[nodiscard]] std::vector<EvaluationSet> evaluation_sets(datasets::DataSplit split) const;
   // Hash of all that decides the order and content of training samples: corpus identity,
   // shuffled indices, masks, tokenizer; never paths.
   [[nodiscard]] const std::string& identity() const { return identity_; }
@@ -33,32 +44,45 @@ class TrainingData final {
 
  private:
   datasets::SampleCounts counts_;
-  datasets::GptDatasets datasets_;
+  std::vector<std::string> validation_names_;
+  std::int64_t eval_iterations_;
+  std::int64_t eval_batch_size_;
+  bool full_validation_;
+  // One where a corpus is split; else one for the training corpus, then validation, then test.
+  std::vector<datasets::GptDatasets> sets_;
   std::string identity_;
 };
 
 // The data-parallel rank's micro-batches, step after step.
 class BatchStream final {
  public:
-  // Training data never comes back to its start within a run; evaluation sets do.
-  enum class AtEnd { kError, kStartAnew };
+  // Training data never comes back to its start within a run, and its batches may grow; evaluation
+  // sets do, with the batch sizes of evaluations.
+  enum class Use { kTraining, kEvaluation };
 
   BatchStream(const datasets::SampleSource& source, const config::RunConfig& config,
               std::int64_t dp_rank, std::int64_t consumed_samples, const PrecisionPolicy& policy,
-              AtEnd at_end = AtEnd::kStartAnew);
+              Use use = Use::kEvaluation);
   ~BatchStream();
   // The next step's micro-batches.
   [[nodiscard]] std::vector<BatchMeta> next();
+  // Passes over the next step without reading it.
+  void skip();
 
  private:
-  void open(std::int64_t consumed_samples);
+  void open(std::int64_t global_batch_size);
+  // The loader of the coming step, whose batch size may be another than the last one's.
+  void prepare();
 
   const datasets::SampleSource& source_;
+  config::BatchSchedule batches_;
+  std::int64_t micro_batch_size_;
+  std::int64_t dp_size_;
   datasets::DataLoaderOptions options_;
   std::unique_ptr<datasets::DataLoader> loader_;
-  std::int64_t micro_batches_per_step_;
+  std::int64_t consumed_samples_;  // by the steps handed out
   PrecisionPolicy policy_;
-  AtEnd at_end_;
+  Use use_;
 };
 
 }  // namespace pentatron::training

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/fault.h"
@@ -38,6 +39,7 @@ struct Engine::State {
     Tensor num_valid_tokens;
     Tensor grad_norm;
     Tensor skipped;
+    Tensor num_zeros;
     std::vector<Tensor> micro_losses;
   };
 
@@ -49,16 +51,25 @@ struct Engine::State {
   // What changes from step to step, one after another in device memory, and views of each.
   Tensor inputs;
   Tensor lr;
+  Tensor decoupled_lr;
   Tensor weight_decay;
+  Tensor loss_scale;
+  double written_scale = 1;  // that stands there
+  bool updates = false;      // the step makes an update, which the loss scaler has not counted yet
   DeviceStep step;
 
   void make_inputs(Device device) {
-    inputs = tensor::zeros({2}, kAccumulationDType, device);
+    inputs = tensor::zeros({4}, kAccumulationDType, device);
     lr = inputs.select(0, 0);
-    weight_decay = inputs.select(0, 1);
+    decoupled_lr = inputs.select(0, 1);
+    weight_decay = inputs.select(0, 2);
+    loss_scale = inputs.select(0, 3);
   }
-  void set_inputs(const StepInputs& values) {
-    inputs.copy_(tensor::from_vector(std::vector<double>{values.lr, values.weight_decay}));
+  void set_inputs(const StepInputs& values, double scale) {
+    const std::vector<double> host{values.lr, values.decoupled_lr.value_or(values.lr),
+                                   values.weight_decay, scale};
+    inputs.copy_(tensor::from_vector(host));
+    written_scale = scale;
   }
 };
 
@@ -68,7 +79,8 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
       context_(context),
       device_(device),
       policy_(precision_policy(config.training.precision)),
-      state_(std::make_unique<State>()) {
+      state_(std::make_unique<State>()),
+      loss_scaler_(config.optimizer, config.training.precision) {
   const parallel_layers::LeafContext leaf_context = parallel_layers::make_leaf_context(
       context, config.model.num_query_groups, config.parallel.sequence_parallel, policy_, device);
   stage_ = make_stage
@@ -141,7 +153,7 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
   state_->reducer->begin_step();
   const pipeline_parallel::StepLosses losses = pipeline_parallel::run_schedule(
       lists.at(static_cast<std::size_t>(context_.coordinate("pp"))), *stage_, context_.group("pp"),
-      batches, inverse.to(policy_.loss),
+      batches, inverse.mul(state_->loss_scale).to(policy_.loss),
       {.policy = policy_,
        .device = device_,
        .seed = config_.model.seed,
@@ -156,6 +168,8 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
 }
 
 StepResult Engine::forward_backward(const std::vector<BatchMeta>& micro_batches) {
+  state_->set_inputs({}, loss_scaler_.scale());
+  state_->updates = false;
   launch_forward_backward(micro_batches);
   return read_step();
 }
@@ -165,7 +179,10 @@ void Engine::launch_step(const std::vector<BatchMeta>& micro_batches, const Step
   launch_prepared_step(micro_batches);
 }
 
-void Engine::write_inputs(const StepInputs& inputs) { state_->set_inputs(inputs); }
+void Engine::write_inputs(const StepInputs& inputs) {
+  state_->set_inputs(inputs, loss_scaler_.scale());
+  state_->updates = true;
+}
 
 void Engine::launch_prepared_step(const std::vector<BatchMeta>& micro_batches) {
   launch_forward_backward(micro_batches);
@@ -174,10 +191,12 @@ void Engine::launch_prepared_step(const std::vector<BatchMeta>& micro_batches) {
   if (config_.training.check_for_nan_in_loss_and_grad) {
     bad_loss = step.loss.isfinite().logical_not().to(kAccumulationDType);
   }
+  if (config_.training.log_num_zeros_in_grad) step.num_zeros = optimizer_->num_zero_gradients();
   const optimizer::DeviceStepResult update =
       optimizer_->launch_step({.lr = state_->lr,
                                .weight_decay = state_->weight_decay,
-                               .loss_scale = {},
+                               .decoupled_lr = state_->decoupled_lr,
+                               .loss_scale = state_->loss_scale,
                                .skip = bad_loss,
                                .grad_norm = {}});
   step.grad_norm = update.grad_norm;
@@ -190,16 +209,19 @@ StepResult Engine::read_step() {
   const Tensor none = tensor::zeros({}, kAccumulationDType, device_);
   const auto or_none = [&](const Tensor& t) { return t.defined() ? t : none; };
   // The one place where the host waits for the device.
-  const Tensor host =
-      tensor::stack(
-          {step.loss, step.num_valid_tokens, or_none(step.grad_norm), or_none(step.skipped)}, 0)
-          .cpu();
+  const Tensor host = tensor::stack({step.loss, step.num_valid_tokens, or_none(step.grad_norm),
+                                     or_none(step.skipped), or_none(step.num_zeros)},
+                                    0)
+                          .cpu();
   StepResult result{.loss = value_of(host, 0),
                     .grad_norm = value_of(host, 2),
                     .num_valid_tokens = value_of(host, 1),
                     .finite = std::isfinite(value_of(host, 0)) && std::isfinite(value_of(host, 2)),
                     .skipped = value_of(host, 3) != 0,
+                    .loss_scale = state_->written_scale,
                     .micro_losses = step.micro_losses};
+  if (step.num_zeros.defined()) result.num_zeros = value_of(host, 4);
+  if (std::exchange(state_->updates, false)) loss_scaler_.update(result.skipped);
   return result;
 }
 
@@ -307,6 +329,7 @@ std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
           target.narrow(static_cast<std::int64_t>(dim), part->box.offset[dim], part->box.size[dim]);
     }
     target.add_(values.view(part->box.size));
+    if (gradients) target.div_(state_->written_scale);
   }
   for (auto& [name, t] : whole) {
     comm::all_reduce(context_.world(), t);

@@ -4,12 +4,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/nn/stage.h"
+#include "pentatron/optimizer/loss_scaler.h"
 #include "pentatron/optimizer/optimizer.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/executor.h"
@@ -20,6 +22,8 @@ namespace pentatron::training {
 struct StepInputs {
   double lr = 0;
   double weight_decay = 0;
+  // Of word embeddings and output layer; none: lr
+  std::optional<double> decoupled_lr = std::nullopt;
 };
 
 // What the host learns of a step, read from the device once, at its end.
@@ -29,6 +33,9 @@ struct StepResult {
   double num_valid_tokens = 0;  // of the global batch
   bool finite = true;           // loss and gradients
   bool skipped = false;         // no update was made
+  double loss_scale = 1;        // of this step
+  // Gradient elements that are exactly zero (--log-num-zeros-in-grad)
+  std::optional<double> num_zeros = std::nullopt;
   std::vector<Tensor> micro_losses;  // last stage: loss sum of each of this rank's micro-batches
 };
 
@@ -79,6 +86,8 @@ class Engine final {
 
   [[nodiscard]] nn::Stage& stage() { return *stage_; }
   [[nodiscard]] optimizer::Optimizer& optimizer() { return *optimizer_; }
+  // Of the next step; read_step counts what came of the last.
+  [[nodiscard]] optimizer::LossScaler& loss_scaler() { return loss_scaler_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] comm::ParallelContext& context() { return context_; }
@@ -91,7 +100,8 @@ class Engine final {
   // Whole logical tensors by part name, fp64, on the host of every rank (collective over the
   // world), frozen ones too: for tests and small models.
   [[nodiscard]] std::map<std::string, Tensor> gather_parameters();
-  // After forward_backward. With a sharded optimizer only the final ranges are read.
+  // After forward_backward, without the loss scale. With a sharded optimizer only the final ranges
+  // are read.
   [[nodiscard]] std::map<std::string, Tensor> gather_gradients();
   // Logical elements of this rank's parameters, replicas left out / included.
   [[nodiscard]] std::int64_t num_local_parameters();
@@ -115,6 +125,7 @@ class Engine final {
   std::unique_ptr<nn::Stage> stage_;
   std::unique_ptr<State> state_;
   std::unique_ptr<optimizer::Optimizer> optimizer_;
+  optimizer::LossScaler loss_scaler_;
 };
 
 }  // namespace pentatron::training

@@ -13,6 +13,9 @@ std::string format_iteration_line(const IterationLine& line) {
   std::string text =
       fmt::format(" [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} |", line.timestamp,
                   line.iteration, line.train_iters, line.consumed_samples);
+  if (line.skipped_samples > 0) {
+    text += fmt::format(" skipped samples: {:12d} |", line.skipped_samples);
+  }
   text +=
       fmt::format(" elapsed time per iteration (ms): {:.1f} |", line.milliseconds_per_iteration);
   if (line.tflops_per_gpu) {
@@ -23,17 +26,20 @@ std::string format_iteration_line(const IterationLine& line) {
   if (line.lm_loss) text += fmt::format(" lm loss: {:.6E} |", *line.lm_loss);
   text += fmt::format(" loss scale: {:.1f} |", line.loss_scale);
   if (line.grad_norm) text += fmt::format(" grad norm: {:.3f} |", *line.grad_norm);
+  if (line.num_zeros) text += fmt::format(" num zeros: {:.0f} |", *line.num_zeros);
   if (line.params_norm) text += fmt::format(" params norm: {:.3f} |", *line.params_norm);
   text += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |",
                       line.skipped_iterations, line.nan_iterations);
   return text;
 }
 
-std::string format_evaluation_block(std::string_view where, double lm_loss) {
+std::string format_evaluation_block(std::string_view where, double lm_loss,
+                                    std::string_view set_name) {
   constexpr double kLargestExponent = 20.0;
-  const std::string line = fmt::format(
-      " validation loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ", where, lm_loss,
-      std::isnan(lm_loss) ? lm_loss : std::exp(std::min(kLargestExponent, lm_loss)));
+  const std::string line =
+      fmt::format(" validation{}{} loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ",
+                  set_name.empty() ? "" : "-", set_name, where, lm_loss,
+                  std::isnan(lm_loss) ? lm_loss : std::exp(std::min(kLargestExponent, lm_loss)));
   const std::string dashes(line.size() + 1, '-');
   return fmt::format("{}\n{}\n{}", dashes, line, dashes);
 }

@@ -14,6 +14,7 @@ struct IterationLine {
   std::int64_t iteration = 0;
   std::int64_t train_iters = 0;
   std::int64_t consumed_samples = 0;
+  std::int64_t skipped_samples = 0;  // shown when there are any
   double milliseconds_per_iteration = 0;
   std::optional<double> tflops_per_gpu = std::nullopt;
   double learning_rate = 0;  // of the next update
@@ -22,6 +23,7 @@ struct IterationLine {
   std::optional<double> lm_loss = std::nullopt;
   double loss_scale = 1.0;
   std::optional<double> grad_norm = std::nullopt;
+  std::optional<double> num_zeros = std::nullopt;
   std::optional<double> params_norm = std::nullopt;
   std::int64_t skipped_iterations = 0;
   std::int64_t nan_iterations = 0;
@@ -30,8 +32,9 @@ struct IterationLine {
 
 // " validation loss at iteration N | lm loss value: ... | lm loss PPL: ... | " between two lines of
 // dashes as long as it plus one. `where`: "iteration 100" or "iteration 100 on validation set". PPL
-// = exp(min(20, loss)).
-[[nodiscard]] std::string format_evaluation_block(std::string_view where, double lm_loss);
+// = exp(min(20, loss)). With several sets " validation-NAME loss at ...".
+[[nodiscard]] std::string format_evaluation_block(std::string_view where, double lm_loss,
+                                                  std::string_view set_name = {});
 
 [[nodiscard]] std::string current_timestamp();  // with microseconds
 [[nodiscard]] std::string current_datetime();   // without

@@ -28,7 +28,9 @@ struct StepReport {
   double learning_rate = 0;
   double weight_decay = 0;
   double loss_scale = 1;
-  double seconds = 0;  // of this step
+  std::optional<double> num_zeros = std::nullopt;  // gradient elements that are zero
+  std::int64_t global_batch_size = 0;              // of this step
+  double seconds = 0;                              // of this step
 };
 
 // Everything that a run tells about itself: lines on the screen and the metrics file. Every rank
@@ -56,10 +58,11 @@ class Reporter final {
   // update.
   void log_line(const TrainState& state, double next_learning_rate,
                 std::optional<double> params_norm, bool reset);
-  // kind: "validation" or "test"; `where`: as format_evaluation_block has it. `final_one`: after
-  // training, written anew when a finished run starts again.
-  void evaluation(const TrainState& state, const std::string& where, const char* kind, double loss,
-                  double num_valid_tokens, bool final_one);
+  // kind: "validation" or "test"; `where`: as format_evaluation_block has it; `set_name`: of one of
+  // several. `final_one`: after training, written anew when a finished run starts again.
+  void evaluation(const TrainState& state, const std::string& where, const char* kind,
+                  const std::string& set_name, double loss, double num_valid_tokens,
+                  bool final_one);
   // Seconds that the time per iteration leaves out (evaluations, saves).
   void exclude(double seconds) { window_.excluded_seconds += seconds; }
 
@@ -86,6 +89,8 @@ class Reporter final {
   Window window_;
   double last_grad_norm_ = 0;
   double last_loss_scale_ = 1;
+  std::int64_t last_batch_size_ = 0;
+  std::optional<double> last_num_zeros_;
 };
 
 }  // namespace pentatron::training

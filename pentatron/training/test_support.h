@@ -52,6 +52,8 @@ inline config::RunConfig tiny_config(const Layout& layout = {}, const ChangeConf
   config.optimizer.lr = 0.01;
   config.optimizer.weight_decay = kWeightDecay;
   if (change) change(config);
+  config.training.eval_global_batch_size = config.training.global_batch_size;
+  config.training.eval_micro_batch_size = config.training.micro_batch_size;
   config::resolve(config, config::Purpose::kModel);
   config::resolve_vocab(config, kVocabulary);
   return config;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/batch_schedule.h"
 
 namespace pentatron::training {
 
@@ -18,6 +19,28 @@ std::int64_t counter(const Json& json, const char* name) {
                   "the training state of the checkpoint says {} {}, expected a count", name,
                   value.dump());
   return value.get<std::int64_t>();
+}
+
+std::int64_t integer(const Json& json, const char* name) {
+  const Json& value = json.at(name);
+  PENTATRON_CHECK(value.is_number_integer(), kCheckpoint,
+                  "the training state of the checkpoint says {} {}, expected an integer", name,
+                  value.dump());
+  return value.get<std::int64_t>();
+}
+
+double number(const Json& json, const char* name) {
+  const Json& value = json.at(name);
+  PENTATRON_CHECK(
+      value.is_number() && value.get<double>() >= 0, kCheckpoint,
+      "the training state of the checkpoint says {} {}, expected a number of at least 0", name,
+      value.dump());
+  return value.get<double>();
+}
+
+std::optional<double> optional_number(const Json& json, const char* name) {
+  if (!json.contains(name)) return std::nullopt;
+  return json.at(name).get<double>();
 }
 
 // An identity text, which may come from a checkpoint.
@@ -39,6 +62,13 @@ std::string to_json_text(const TrainState& state) {
   json["num_updates"] = state.num_updates;
   json["skipped_iterations"] = state.skipped_iterations;
   json["nan_iterations"] = state.nan_iterations;
+  json["scheduler_samples"] = state.scheduler_samples;
+  json["skipped_train_samples"] = state.skipped_train_samples;
+  json["loss_scale"] = state.loss_scaler.scale;
+  json["loss_scale_good_steps"] = state.loss_scaler.good_steps;
+  json["loss_scale_hysteresis_left"] = state.loss_scaler.hysteresis_left;
+  json["largest_loss"] = state.largest_loss;
+  json["largest_grad_norm"] = state.largest_grad_norm;
   json["data_identity"] = state.data_identity;
   json["model"] = state.model;
   json["run"] = state.run;
@@ -57,6 +87,13 @@ TrainState parse_train_state(const std::string& text) {
     state.num_updates = counter(json, "num_updates");
     state.skipped_iterations = counter(json, "skipped_iterations");
     state.nan_iterations = counter(json, "nan_iterations");
+    state.scheduler_samples = counter(json, "scheduler_samples");
+    state.skipped_train_samples = counter(json, "skipped_train_samples");
+    state.loss_scaler = {.scale = number(json, "loss_scale"),
+                         .good_steps = counter(json, "loss_scale_good_steps"),
+                         .hysteresis_left = integer(json, "loss_scale_hysteresis_left")};
+    state.largest_loss = number(json, "largest_loss");
+    state.largest_grad_norm = number(json, "largest_grad_norm");
     state.data_identity = json.at("data_identity").get<std::string>();
     state.model = json.at("model").get<std::string>();
     state.run = json.at("run").get<std::string>();
@@ -103,7 +140,10 @@ std::string run_identity(const config::RunConfig& config) {
 
 std::string schedule_identity(const config::RunConfig& config) {
   // Megatron's saved keys, steps in samples.
-  const std::int64_t batch = config.training.global_batch_size;
+  const config::BatchSchedule batches = config::batch_schedule(config);
+  const auto samples = [&](std::int64_t given, std::int64_t iterations) {
+    return given > 0 ? given : batches.samples_after(iterations);
+  };
   const config::OptimizerConfig& o = config.optimizer;
   Json json;
   json["optimizer"] = o.optimizer;
@@ -111,17 +151,32 @@ std::string schedule_identity(const config::RunConfig& config) {
   json["min_lr"] = o.min_lr;
   json["lr_decay_style"] = o.lr_decay_style;
   json["lr_warmup_init"] = o.lr_warmup_init;
-  json["lr_warmup_steps"] =
-      o.lr_warmup_samples > 0 ? o.lr_warmup_samples : o.lr_warmup_iters * batch;
+  json["lr_warmup_steps"] = samples(o.lr_warmup_samples, o.lr_warmup_iters);
   if (o.lr_warmup_fraction) json["lr_warmup_fraction"] = *o.lr_warmup_fraction;
-  json["lr_decay_steps"] = o.lr_decay_samples > 0 ? o.lr_decay_samples : o.lr_decay_iters * batch;
+  json["lr_decay_steps"] = samples(o.lr_decay_samples, o.lr_decay_iters);
+  if (o.lr_decay_style == "WSD") {
+    json["lr_wsd_decay_style"] = o.lr_wsd_decay_style;
+    json["lr_wsd_decay_iters"] = o.lr_wsd_decay_iters;
+    json["lr_wsd_decay_samples"] = o.lr_wsd_decay_samples;
+  }
+  if (o.decoupled_lr) json["decoupled_lr"] = *o.decoupled_lr;
+  if (o.decoupled_min_lr) json["decoupled_min_lr"] = *o.decoupled_min_lr;
   json["weight_decay"] = o.weight_decay;
+  if (o.weight_decay_incr_style != "constant") {
+    json["wd_incr_style"] = o.weight_decay_incr_style;
+    json["start_wd"] = o.start_weight_decay.value_or(o.weight_decay);
+    json["end_wd"] = o.end_weight_decay.value_or(o.weight_decay);
+    json["wd_incr_steps"] = samples(config.training.train_samples, config.training.train_iters);
+  }
   json["clip_grad"] = o.clip_grad;
   json["adam_beta1"] = o.adam_beta1;
   json["adam_beta2"] = o.adam_beta2;
   json["adam_eps"] = o.adam_eps;
   json["sgd_momentum"] = o.sgd_momentum;
-  json["global_batch_size"] = batch;
+  json["global_batch_size"] = config.training.global_batch_size;
+  if (!batches.is_constant()) {
+    json["step_batch_size_schedule"] = config.training.step_batch_size_schedule;
+  }
   return json.dump();
 }
 
@@ -135,12 +190,17 @@ void apply_schedule(const std::string& saved, config::RunConfig& config) {
     o.lr_warmup_init = json.at("lr_warmup_init").get<double>();
     o.lr_warmup_samples = json.at("lr_warmup_steps").get<std::int64_t>();
     o.lr_warmup_iters = 0;
-    o.lr_warmup_fraction.reset();
-    if (json.contains("lr_warmup_fraction")) {
-      o.lr_warmup_fraction = json["lr_warmup_fraction"].get<double>();
-    }
+    o.lr_warmup_fraction = optional_number(json, "lr_warmup_fraction");
     o.lr_decay_samples = json.at("lr_decay_steps").get<std::int64_t>();
+    o.lr_wsd_decay_style = json.value("lr_wsd_decay_style", o.lr_wsd_decay_style);
+    o.lr_wsd_decay_iters = json.value("lr_wsd_decay_iters", std::int64_t{0});
+    o.lr_wsd_decay_samples = json.value("lr_wsd_decay_samples", std::int64_t{0});
+    o.decoupled_lr = optional_number(json, "decoupled_lr");
+    o.decoupled_min_lr = optional_number(json, "decoupled_min_lr");
     o.weight_decay = json.at("weight_decay").get<double>();
+    o.weight_decay_incr_style = json.value("wd_incr_style", std::string("constant"));
+    o.start_weight_decay = optional_number(json, "start_wd");
+    o.end_weight_decay = optional_number(json, "end_wd");
   } catch (const Json::exception& error) {
     PENTATRON_THROW(kCheckpoint, "the schedule in the checkpoint cannot be read: {}", error.what());
   }
@@ -148,8 +208,11 @@ void apply_schedule(const std::string& saved, config::RunConfig& config) {
 
 std::string without_schedule_keys(const std::string& identity) {
   Json json = parse_identity(identity);
-  for (const char* key : {"max_lr", "min_lr", "lr_decay_style", "lr_warmup_init", "lr_warmup_steps",
-                          "lr_warmup_fraction", "lr_decay_steps", "weight_decay"}) {
+  for (const char* key :
+       {"max_lr", "min_lr", "lr_decay_style", "lr_warmup_init", "lr_warmup_steps",
+        "lr_warmup_fraction", "lr_decay_steps", "lr_wsd_decay_style", "lr_wsd_decay_iters",
+        "lr_wsd_decay_samples", "decoupled_lr", "decoupled_min_lr", "weight_decay", "wd_incr_style",
+        "start_wd", "end_wd"}) {
     json.erase(key);
   }
   return json.dump();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "pentatron/config/config.h"
+#include "pentatron/optimizer/loss_scaler.h"
 
 namespace pentatron::training {
 
@@ -14,13 +15,20 @@ struct TrainState {
   std::int64_t consumed_train_samples = 0;
   std::int64_t consumed_valid_samples = 0;
   std::int64_t num_updates = 0;  // optimizer steps that were made (Adam's t)
+  // Samples of those steps: what the learning-rate schedule has come to. Steps that were left out
+  // do not move it.
+  std::int64_t scheduler_samples = 0;
+  std::int64_t skipped_train_samples = 0;  // passed over by --iterations-to-skip
   std::int64_t skipped_iterations = 0;
   std::int64_t nan_iterations = 0;
-  std::string data_identity;  // hash of what decides the order of the data
-  std::string model;          // canonical JSON of what decides parameter shapes and formulas
-  std::string run;            // canonical JSON of seed, dropout and precision; free for --finetune
-  std::string schedule;       // canonical JSON of learning rate and weight decay schedules
-  std::string tokenizer;      // identity hash
+  optimizer::LossScaler::State loss_scaler = {};
+  double largest_loss = 0;       // seen by --check-for-spiky-loss
+  double largest_grad_norm = 0;  // seen by --check-for-large-grads
+  std::string data_identity;     // hash of what decides the order of the data
+  std::string model;             // canonical JSON of what decides parameter shapes and formulas
+  std::string run;        // canonical JSON of seed, dropout and precision; free for --finetune
+  std::string schedule;   // canonical JSON of learning rate and weight decay schedules
+  std::string tokenizer;  // identity hash
 };
 
 [[nodiscard]] std::string to_json_text(const TrainState& state);

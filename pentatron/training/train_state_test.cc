@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "pentatron/base/test_support.h"
 
@@ -15,8 +16,13 @@ TrainState example() {
           .consumed_train_samples = 1LL << 53,
           .consumed_valid_samples = 3,
           .num_updates = 6,
+          .scheduler_samples = 48,
+          .skipped_train_samples = 8,
           .skipped_iterations = 1,
           .nan_iterations = 2,
+          .loss_scaler = {.scale = 0.1, .good_steps = 5, .hysteresis_left = -3},
+          .largest_loss = 1.0 / 3,
+          .largest_grad_norm = 7,
           .data_identity = "ab\"cd",
           .model = R"({"hidden_size":64})",
           .run = R"({"seed":1})",
@@ -33,6 +39,11 @@ TEST(TrainState, RoundTrip) {
   EXPECT_EQ(read.num_updates, state.num_updates);
   EXPECT_EQ(read.skipped_iterations, state.skipped_iterations);
   EXPECT_EQ(read.nan_iterations, state.nan_iterations);
+  EXPECT_EQ(read.scheduler_samples, state.scheduler_samples);
+  EXPECT_EQ(read.skipped_train_samples, state.skipped_train_samples);
+  EXPECT_EQ(read.loss_scaler, state.loss_scaler);
+  EXPECT_EQ(read.largest_loss, state.largest_loss);
+  EXPECT_EQ(read.largest_grad_norm, state.largest_grad_norm);
   EXPECT_EQ(read.data_identity, state.data_identity);
   EXPECT_EQ(read.model, state.model);
   EXPECT_EQ(read.run, state.run);
@@ -43,7 +54,8 @@ TEST(TrainState, RoundTrip) {
 
 TEST(TrainState, EveryFieldIsNeededAndChecked) {
   const nlohmann::json whole = nlohmann::json::parse(to_json_text(example()));
-  ASSERT_EQ(whole.size(), 11U);
+  ASSERT_EQ(whole.size(), 18U);
+  const std::set<std::string> reals{"loss_scale", "largest_loss", "largest_grad_norm"};
   for (const auto& [name, value] : whole.items()) {
     nlohmann::json missing = whole;
     missing.erase(name);
@@ -53,7 +65,9 @@ TEST(TrainState, EveryFieldIsNeededAndChecked) {
     if (value.is_number()) {
       for (const nlohmann::json& bad :
            {nlohmann::json(-1), nlohmann::json(1.5), nlohmann::json("3")}) {
-        wrong.push_back(bad);
+        const bool may_be = (bad == 1.5 && reals.contains(name)) ||
+                            (bad == -1 && name == "loss_scale_hysteresis_left");
+        if (!may_be) wrong.push_back(bad);
       }
     } else {
       wrong.push_back(3);
@@ -136,6 +150,14 @@ TEST(TrainState, ASavedScheduleIsPutIntoAnotherConfig) {
   saved.optimizer.lr_warmup_iters = 10;
   saved.optimizer.lr_decay_iters = 100;
   saved.optimizer.weight_decay = 0.75;
+  saved.optimizer.lr_decay_style = "WSD";
+  saved.optimizer.lr_wsd_decay_style = "cosine";
+  saved.optimizer.lr_wsd_decay_iters = 11;
+  saved.optimizer.decoupled_lr = 3;
+  saved.optimizer.decoupled_min_lr = 2;
+  saved.optimizer.weight_decay_incr_style = "linear";
+  saved.optimizer.start_weight_decay = 0.1;
+  saved.optimizer.end_weight_decay = 0.2;
   for (const bool fraction : {false, true}) {
     if (fraction) {
       saved.optimizer.lr_warmup_iters = 0;
@@ -157,7 +179,8 @@ TEST(TrainState, ASavedScheduleIsPutIntoAnotherConfig) {
 
 TEST(TrainState, WithoutTheScheduleTheRestIsStillCompared) {
   config::RunConfig a;
-  config::RunConfig b;
+  a.training.global_batch_size = 8;
+  config::RunConfig b = a;
   b.optimizer.lr = 1;
   b.optimizer.min_lr = 0.5;
   b.optimizer.lr_decay_style = "WSD";
@@ -166,6 +189,10 @@ TEST(TrainState, WithoutTheScheduleTheRestIsStillCompared) {
   b.optimizer.lr_warmup_fraction = 0.1;
   b.optimizer.lr_decay_samples = 50;
   b.optimizer.weight_decay = 0.5;
+  b.optimizer.lr_wsd_decay_style = "linear";
+  b.optimizer.lr_wsd_decay_samples = 5;
+  b.optimizer.decoupled_lr = 2;
+  b.optimizer.decoupled_min_lr = 1;
   const auto rest = [](const config::RunConfig& c) {
     return without_schedule_keys(schedule_identity(c));
   };

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/trainer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
+#include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/optimizer/schedule.h"
@@ -18,7 +21,9 @@
 #include "pentatron/training/data.h"
 #include "pentatron/training/engine.h"
 #include "pentatron/training/log_format.h"
+#include "pentatron/training/model_parts.h"
 #include "pentatron/training/reporter.h"
+#include "pentatron/training/spikes.h"
 
 namespace pentatron::training {
 namespace {
@@ -35,10 +40,22 @@ class Trainer {
   void load();
   void train();
   void run_iteration();
+  void pass_over_iteration();
+  void count_step(const StepResult& result, std::int64_t batch);
+  // Overflows of gradients, which loss scaling is there for, are no NaN iterations.
+  [[nodiscard]] bool is_nan(const StepResult& result) const {
+    return config_.training.precision == "fp16" ? !std::isfinite(result.loss) : !result.finite;
+  }
+  void check_spikes(const StepResult& result);
   void log_iteration(bool reset);
   void evaluate(const std::string& where, const char* kind, datasets::DataSplit split);
+  void evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
+                   std::int64_t consumed);
   void save();
   bool should_exit();
+  bool killed();
+  [[nodiscard]] bool time_to_evaluate() const;
+  [[nodiscard]] bool passes_over(std::int64_t step) const;
   bool agree(bool mine) {
     return comm::all_reduce_value(context_->world(), mine ? 1.0 : 0.0, comm::ReduceOp::kMax) > 0;
   }
@@ -58,6 +75,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<BatchStream> train_stream_;
+  config::BatchSchedule batches_;
   std::unique_ptr<optimizer::LearningRateSchedule> schedule_;
   TrainState state_;
   std::int64_t loaded_iteration_ = -1;
@@ -73,11 +91,12 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
       backend_(backend),
       hooks_(hooks),
       device_(device),
-      reporter_(config_, backend.rank(), backend.world_size()) {
+      reporter_(config_, backend.rank(), backend.world_size()),
+      batches_(config::batch_schedule(config)) {
   config_.parallel.rank = backend.rank();
   // A length in samples is one in whole iterations.
   config::TrainingConfig& t = config_.training;
-  if (t.train_samples > 0) t.train_iters = t.train_samples / t.global_batch_size;
+  if (t.train_samples > 0) t.train_iters = batches_.iterations_within(t.train_samples);
 }
 
 void Trainer::build() {
@@ -106,6 +125,8 @@ void Trainer::build() {
         "0, {}): {}",
         context_->coordinate("tp"), context_->coordinate("pp"), engine_->num_local_parameters()));
   }
+  const auto parts = model_parts(*engine_);
+  say("{}", weight_decay_line(parts, config_.optimizer.weight_decay));
   say("[after model, optimizer, and learning rate scheduler are built] datetime: {}",
       current_datetime());
   const datasets::SampleCounts& counts = data_->counts();
@@ -129,8 +150,8 @@ void Trainer::load() {
   if (result.loaded && config_.optimizer.use_checkpoint_opt_param_scheduler) {
     apply_schedule(state_.schedule, config_);
   }
-  schedule_ =
-      std::make_unique<optimizer::LearningRateSchedule>(config_.optimizer, config_.training);
+  schedule_ = std::make_unique<optimizer::LearningRateSchedule>(config_.optimizer, config_.training,
+                                                                batches_);
   if (result.loaded) loaded_iteration_ = state_.iteration;
   if (config_.checkpoint.load == config_.checkpoint.save) saved_iteration_ = loaded_iteration_;
   first_iteration_ = state_.iteration + 1;
@@ -140,20 +161,57 @@ void Trainer::load() {
 void Trainer::log_iteration(bool reset) {
   std::optional<double> params_norm;
   if (config_.training.log_params_norm) params_norm = engine_->optimizer().parameter_norm();
-  reporter_.log_line(state_, schedule_->lr(state_.consumed_train_samples), params_norm, reset);
+  reporter_.log_line(state_, schedule_->lr(state_.scheduler_samples), params_norm, reset);
+}
+
+void Trainer::count_step(const StepResult& result, std::int64_t batch) {
+  ++state_.iteration;
+  state_.consumed_train_samples += batch;
+  if (result.skipped) {
+    ++state_.skipped_iterations;
+  } else {
+    ++state_.num_updates;
+    state_.scheduler_samples += batch;
+  }
+  if (is_nan(result)) ++state_.nan_iterations;
+}
+
+void Trainer::check_spikes(const StepResult& result) {
+  const config::TrainingConfig& t = config_.training;
+  const auto check = [&](bool asked, double value, double& largest, const char* what,
+                         const char* option) {
+    if (!asked || !is_spike(value, largest) || !reporter_.speaks()) return;
+    log::warn("iteration {}: the {} {} is more than {} times the largest so far, {} ({})",
+              state_.iteration, what, value, kSpikeFactor, largest, option);
+  };
+  check(t.check_for_spiky_loss, result.loss, state_.largest_loss, "loss", "--check-for-spiky-loss");
+  check(t.check_for_large_grads, result.grad_norm, state_.largest_grad_norm, "gradient norm",
+        "--check-for-large-grads");
+}
+
+bool Trainer::passes_over(std::int64_t step) const {
+  const std::vector<std::string>& steps = config_.training.iterations_to_skip;
+  return std::find(steps.begin(), steps.end(), std::to_string(step)) != steps.end();
+}
+
+// The data goes by, nothing is learnt from it.
+void Trainer::pass_over_iteration() {
+  const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
+  train_stream_->skip();
+  ++state_.iteration;
+  state_.consumed_train_samples += batch;
+  state_.skipped_train_samples += batch;
 }
 
 void Trainer::run_iteration() {
   const Timer timer;
-  const std::vector<BatchMeta> batches = train_stream_->next();
-  const double lr = schedule_->lr(state_.consumed_train_samples);
-  const double weight_decay = schedule_->weight_decay(state_.consumed_train_samples);
-  const StepResult result = engine_->train_step(batches, lr, weight_decay);
-  ++state_.iteration;
-  state_.consumed_train_samples += config_.training.global_batch_size;
-  if (!result.skipped) ++state_.num_updates;
-  if (result.skipped) ++state_.skipped_iterations;
-  if (!result.finite) ++state_.nan_iterations;
+  const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
+  const std::int64_t trained = state_.scheduler_samples;
+  const StepInputs inputs{.lr = schedule_->lr(trained),
+                          .weight_decay = schedule_->weight_decay(trained),
+                          .decoupled_lr = schedule_->decoupled_lr(trained)};
+  const StepResult result = engine_->train_step(train_stream_->next(), inputs);
+  count_step(result, batch);
   PENTATRON_CHECK(
       result.finite || !config_.training.check_for_nan_in_loss_and_grad, kData,
       "iteration {}: the {} is {}; no update was made. Resume from the last checkpoint with a "
@@ -161,41 +219,55 @@ void Trainer::run_iteration() {
       "look at the data of samples {} to {}, or go on with --no-check-for-nan-in-loss-and-grad.",
       state_.iteration, std::isfinite(result.loss) ? "gradient norm" : "loss",
       std::isfinite(result.loss) ? result.grad_norm : result.loss,
-      state_.consumed_train_samples - config_.training.global_batch_size,
-      state_.consumed_train_samples - 1);
+      state_.consumed_train_samples - batch, state_.consumed_train_samples - 1);
+  check_spikes(result);
   report_.last_loss = result.loss;
   reporter_.step(state_, {.loss = result.loss,
                           .grad_norm = result.grad_norm,
                           .num_valid_tokens = result.num_valid_tokens,
-                          .finite = result.finite,
+                          .finite = !is_nan(result),
                           .skipped = result.skipped,
-                          .learning_rate = lr,
-                          .weight_decay = weight_decay,
+                          .learning_rate = inputs.lr,
+                          .weight_decay = inputs.weight_decay,
+                          .loss_scale = result.loss_scale,
+                          .num_zeros = result.num_zeros,
+                          .global_batch_size = batch,
                           .seconds = timer.seconds()});
 }
 
-void Trainer::evaluate(const std::string& where, const char* kind, datasets::DataSplit split) {
-  const datasets::GptDataset* part = data_->part(split);
-  if (part == nullptr || config_.training.eval_iters == 0) return;
-  const bool valid = split == datasets::DataSplit::kValid;
-  const Timer pause;
-  const std::int64_t consumed = valid ? state_.consumed_valid_samples : 0;
-  BatchStream stream(*part, config_, context_->group({"dp", "cp"}).rank(), consumed,
+void Trainer::evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
+                          std::int64_t consumed) {
+  BatchStream stream(*set.dataset, config_, context_->group({"dp", "cp"}).rank(), consumed,
                      engine_->policy());
   double loss_sum = 0;
   double count = 0;
-  for (std::int64_t i = 0; i < config_.training.eval_iters; ++i) {
+  for (std::int64_t i = 0; i < set.iterations; ++i) {
     const EvaluationResult result = engine_->evaluate(stream.next());
     loss_sum += result.loss_sum;
     count += result.num_valid_tokens;
   }
-  if (valid) {
-    state_.consumed_valid_samples +=
-        config_.training.eval_iters * config_.training.global_batch_size;
+  reporter_.evaluation(state_, where, kind, set.name, count > 0 ? loss_sum / count : std::nan(""),
+                       count, final_);
+}
+
+void Trainer::evaluate(const std::string& where, const char* kind, datasets::DataSplit split) {
+  const config::TrainingConfig& t = config_.training;
+  const std::vector<EvaluationSet> sets = data_->evaluation_sets(split);
+  if (sets.empty() || t.eval_iters == 0) return;
+  // A whole set is always read from its start, the test set is read once.
+  const bool goes_on = split == datasets::DataSplit::kValid && !t.full_validation;
+  const Timer pause;
+  for (const EvaluationSet& set : sets) {
+    evaluate_on(set, where, kind, goes_on ? state_.consumed_valid_samples : 0);
   }
-  reporter_.evaluation(state_, where, kind, count > 0 ? loss_sum / count : std::nan(""), count,
-                       final_);
+  if (goes_on) state_.consumed_valid_samples += t.eval_iters * t.eval_global_batch_size;
   reporter_.exclude(pause.seconds());
+}
+
+bool Trainer::time_to_evaluate() const {
+  const config::TrainingConfig& t = config_.training;
+  return t.eval_interval > 0 && state_.iteration % t.eval_interval == 0 &&
+         state_.iteration >= t.start_eval_at_iter;
 }
 
 void Trainer::save() {
@@ -234,24 +306,44 @@ bool Trainer::should_exit() {
   return false;
 }
 
+// Before a step: nobody need wait for one more.
+bool Trainer::killed() {
+  const std::string& file = config_.training.kill_switch_file;
+  if (file.empty()) return false;
+  std::error_code ignored;
+  if (!agree(std::filesystem::exists(file, ignored))) return false;
+  // What was loaded or made by no step is not saved again.
+  if (state_.iteration >= first_iteration_) save();
+  say("[exiting program because {} exists] datetime: {}", file, current_datetime());
+  report_.exit_reason = "kill switch";
+  return true;
+}
+
 void Trainer::train() {
   const config::TrainingConfig& t = config_.training;
   if (state_.iteration >= t.train_iters) return;
   train_stream_ = std::make_unique<BatchStream>(
-      *data_->part(datasets::DataSplit::kTrain), config_, context_->group({"dp", "cp"}).rank(),
-      state_.consumed_train_samples, engine_->policy(), BatchStream::AtEnd::kError);
+      *data_->train(), config_, context_->group({"dp", "cp"}).rank(), state_.consumed_train_samples,
+      engine_->policy(), BatchStream::Use::kTraining);
   reporter_.begin_training();
   while (state_.iteration < t.train_iters) {
-    run_iteration();
+    if (killed()) return;
+    const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
+    if (passes_over(state_.iteration)) {
+      pass_over_iteration();
+    } else {
+      run_iteration();
+    }
     const bool at_interval = state_.iteration % t.log_interval == 0;
     if (at_interval || state_.iteration == first_iteration_) log_iteration(/*reset=*/at_interval);
     const bool last = state_.iteration == t.train_iters;
-    if (t.eval_interval > 0 && state_.iteration % t.eval_interval == 0) {
+    if (time_to_evaluate()) {
       evaluate(fmt::format("iteration {}", state_.iteration), "validation",
                datasets::DataSplit::kValid);
     }
     const std::int64_t save_interval = config_.checkpoint.save_interval;
-    if (save_interval > 0 && state_.iteration % save_interval == 0) save();
+    const bool batch_changes = batches_.size_at(state_.consumed_train_samples) != batch;
+    if (batch_changes || (save_interval > 0 && state_.iteration % save_interval == 0)) save();
     if (!last && should_exit()) return;
   }
 }

@@ -15,7 +15,7 @@ struct TrainerReport {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
   double last_loss = 0;
-  std::string exit_reason;  // "iterations", "interval", "duration", "signal"
+  std::string exit_reason;  // "iterations", "interval", "duration", "signal", "kill switch"
 };
 
 struct TrainerHooks {

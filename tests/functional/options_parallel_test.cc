@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "tests/functional/tiny_run.h"
 
@@ -100,16 +101,17 @@ TEST(Options, CpuThreadsPerRank) {
   // library. A thread counts that has done a tenth of what the busiest has.
   const auto working_threads = [](int asked) {
     std::map<pid_t, double> seconds;
-    const TinyRun run = try_train(base()
-                                      .with("--make-vocab-size-divisible-by", 16384)
-                                      .with("--hidden-size", 64)
-                                      .with("--train-iters", 40)
-                                      .with("--cpu-threads-per-rank", asked),
-                                  {.observe = [&seconds](const RunningProgram& program) {
-                                    for (const auto& [id, used] : thread_seconds(program.pid)) {
-                                      seconds[id] = used;
-                                    }
-                                  }});
+    const TinyRun run = try_train(
+        base()
+            .with("--make-vocab-size-divisible-by", 16384)
+            .with("--hidden-size", 64)
+            .with("--train-iters", 20)
+            .with("--cpu-threads-per-rank", asked),
+        {.timeout = std::chrono::minutes(3), .observe = [&seconds](const RunningProgram& program) {
+           for (const auto& [id, used] : thread_seconds(program.pid)) {
+             seconds[id] = used;
+           }
+         }});
     EXPECT_TRUE(run.program.ok()) << run.program.describe();
     double most = 0;
     for (const auto& [id, used] : seconds) most = std::max(most, used);
@@ -119,7 +121,10 @@ TEST(Options, CpuThreadsPerRank) {
   };
   EXPECT_EQ(working_threads(1), 1);
   EXPECT_EQ(working_threads(2), 2);
-  EXPECT_EQ(working_threads(3), 3);
+  // The library gives its products to no more threads than there are cores.
+  if (std::thread::hardware_concurrency() >= 4) {
+    EXPECT_EQ(working_threads(3), 3);
+  }
 }
 
 }  // namespace pentatron::functional

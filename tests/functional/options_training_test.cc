@@ -135,6 +135,10 @@ TEST(Options, ExitSignal) {
   EXPECT_TRUE(saved.program.ok()) << saved.program.describe();
   EXPECT_EQ(count(saved.program.out, "[exiting program after receiving SIGTERM.] datetime:"), 1U);
   EXPECT_EQ(saved_iterations(folder), (std::vector<int>{static_cast<int>(saved.losses().size())}));
+  // The spelling for the loop alone; the loader's threads never take a signal.
+  const Options parts = base().with("--exit-signal-handler-for-training");
+  const TinyRun same = signalled(parts.with("--exit-signal-handler-for-dataloader"), SIGTERM);
+  EXPECT_TRUE(same.program.ok()) << same.program.describe();
   const TinyRun other = signalled(handling.with("--exit-signal", "SIGUSR1"), SIGUSR1);
   EXPECT_TRUE(other.program.ok()) << other.program.describe();
   const TinyRun wrong = signalled(handling.with("--exit-signal", "SIGUSR1"), SIGTERM);

@@ -49,7 +49,7 @@ std::vector<std::string> full_environment(const std::map<std::string, std::strin
     if (equals != std::string::npos) all[line.substr(0, equals)] = line.substr(equals + 1);
   }
   for (const char* name : kDropped) all.erase(name);
-  all["OMP_NUM_THREADS"] = "1";
+  all["OMP_NUM_THREADS"] = std::string(1, '1');  // g++ 12 sees an overlap in = "1"
   for (const auto& [name, value] : added) all[name] = value;
   std::vector<std::string> lines;
   for (const auto& [name, value] : all) lines.push_back(name + "=" + value);

@@ -5,7 +5,7 @@
 # As many at a time as there are cores. Prints the executions of each; ends with 1 at the first finding (the input is kept in
 # build/fuzz/findings).
 # Needs: clang++-14 (or clang++) and libclang-rt-14-dev. A target names its parts in comment lines:
-#   // sources: pentatron/base/x.cc ...     // libs: fmt ...
+#   // sources: pentatron/base/x.cc ...     // libs: fmt ...     // max_len: 4096 (longest input, in bytes)
 # Starting inputs: corpus/<name>/ if present; a dictionary: <name>.dict if present.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -53,6 +53,9 @@ run_one() {
   [[ -d "$here/corpus/$name" ]] && inputs+=("$here/corpus/$name")
   local options=("-max_total_time=$seconds" "-artifact_prefix=$out/findings/$name-" -print_final_stats=1
     -rss_limit_mb=2048 -timeout=10 -verbosity=0)
+  local longest
+  longest="$(words max_len "$here/${name}_fuzz.cc")"
+  [[ -n "$longest" ]] && options+=("-max_len=${longest% }")
   [[ -f "$here/$name.dict" ]] && options+=("-dict=$here/$name.dict")
   if ! "$program" "${options[@]}" "${inputs[@]}" >"$log" 2>&1; then
     tail -n 60 "$log"

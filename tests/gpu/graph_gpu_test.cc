@@ -25,6 +25,9 @@ class OnCard {
   [[nodiscard]] std::vector<BatchMeta> batches(int step) {
     std::vector<BatchMeta> result;
     for (BatchMeta& batch : support::micro_batches(engine_, step)) {
+      // A recorded step has fixed lengths: samples are not cut at their documents.
+      batch.cu_seqlens = batch.cu_samples;
+      batch.max_seqlen = support::kSequence;
       result.push_back(to_device(std::move(batch), engine_.device()));
     }
     return result;

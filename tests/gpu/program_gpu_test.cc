@@ -141,7 +141,8 @@ TEST(GpuProgram, MoreRanksThanCardsAreRefused) {
   const int count = tensor::load_cuda_half().cards + 1;
   ProgramRequest request;
   request.words = {"launch", "--nproc-per-node", std::to_string(count)};
-  for (const std::string& word : base().words("pretrain_gpt")) request.words.push_back(word);
+  const Options options = base().with("--global-batch-size", 2 * count);
+  for (const std::string& word : options.words("pretrain_gpt")) request.words.push_back(word);
   const ProgramResult result = run_program(request);
   expect_refusal(result, 2, {std::to_string(count) + " ranks on this machine", "--device cpu"});
 }

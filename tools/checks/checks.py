@@ -208,7 +208,17 @@ def check_promised_tests(root, files):
             continue
         folder = re.match(r"pentatron/[^/]+/|tests/[^/]+/|", name).group(0)
         tests.setdefault(folder, set()).update(".".join(t) for t in TEST.findall(read(root, name)))
+
+    def is_there(program, test):
+        folders = [f"pentatron/{program}/"] if program in rooms else [f for f in tests if f.startswith("tests/")]
+        return any(test in tests.get(folder, ()) for folder in folders)
+
     for name in files:
+        if name == "docs/public_faults.md":
+            text = read(root, name)
+            for row in re.finditer(r"`(\w+)_test (\w+\.\w+)`", text):
+                if not is_there(*row.groups()):
+                    yield f"{name}:{text.count(chr(10), 0, row.start()) + 1}: no test {row.group(2)} in {row.group(1)}_test"
         if not re.match(r"pentatron/config/\w+_options\.cc$", name):
             continue
         text = read(root, name)
@@ -220,8 +230,7 @@ def check_promised_tests(root, files):
                     yield f"{name}:{number}: expected `program_test Suite.Name`, found `{promise.strip()}`"
                     continue
                 program, test = found.groups()
-                folders = [f"pentatron/{program}/"] if program in rooms else [f for f in tests if f.startswith("tests/")]
-                if not any(test in tests.get(folder, ()) for folder in folders):
+                if not is_there(program, test):
                     yield f"{name}:{number}: no test {test} in {program}_test"
 
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/models/gpt/gpt_stage.h"
 
-#include <map>
 #include <utility>
 
 #include "pentatron/base/error.h"
@@ -135,12 +134,7 @@ nn::BundleSpec GptStage::output_spec(const BatchMeta& batch) const {
 }
 
 std::vector<std::pair<int, std::vector<nn::Parameter*>>> GptStage::parameters_by_layer() {
-  std::map<int, std::vector<nn::Parameter*>> by_layer;
-  const std::vector<nn::Parameter*> made = parameters();
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    by_layer[plan_.parameters()[i].layer].push_back(made[i]);
-  }
-  return {by_layer.begin(), by_layer.end()};
+  return nn::group_by_layer(plan_, parameters());
 }
 
 }  // namespace pentatron::models

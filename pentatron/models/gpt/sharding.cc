@@ -30,6 +30,7 @@ struct LeafRule {
   bool bias;
   double std;
   std::int64_t padded_rows = 0;
+  bool embedding_or_output = false;
 };
 
 // The table. Heads and channels are given in output rows; see parallel_layers::Cut for what each
@@ -47,8 +48,13 @@ struct GptTable {
     const std::vector<PartCut> fc1 =
         c.swiglu ? std::vector<PartCut>{{"gate", f, Cut::kRows}, {"up", f, Cut::kRows}}
                  : std::vector<PartCut>{{"", f, Cut::kRows}};
-    word = {"embedding.word_embeddings", {{"", c.vocab_size, Cut::kVocabRows}}, hidden, false, std,
-            c.padded_vocab_size};
+    word = {"embedding.word_embeddings",
+            {{"", c.vocab_size, Cut::kVocabRows}},
+            hidden,
+            false,
+            std,
+            c.padded_vocab_size,
+            true};
     position = {"embedding.position_embeddings",
                 {{"", c.max_position_embeddings, Cut::kWhole}},
                 hidden,
@@ -67,8 +73,13 @@ struct GptTable {
         {"mlp.linear_fc2", {{"", hidden, Cut::kColumns}}, f, bias, output_std},
     };
     final_norm = norm("decoder.final_layernorm");
-    output = {"output_layer",     {{"", c.vocab_size, Cut::kVocabRows}}, hidden, false, std,
-              c.padded_vocab_size};
+    output = {"output_layer",
+              {{"", c.vocab_size, Cut::kVocabRows}},
+              hidden,
+              false,
+              std,
+              c.padded_vocab_size,
+              true};
   }
 
   [[nodiscard]] LeafRule norm(std::string name) const {
@@ -107,7 +118,9 @@ void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& 
                       part.cut == Cut::kColumns ? Cut::kWhole : part.cut,
                       {nn::InitKind::kZeros, 0.0}});
   }
-  plan.add({leaf + ".weight", lay_out(weights, layout), number});
+  nn::ShardSpec spec = lay_out(weights, layout);
+  for (nn::ShardPart& part : spec.parts) part.embedding_or_output = rule.embedding_or_output;
+  plan.add({leaf + ".weight", std::move(spec), number});
   if (rule.bias) plan.add({leaf + ".bias", lay_out(biases, layout), number});
 }
 

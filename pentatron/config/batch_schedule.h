@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "pentatron/config/config.h"
+
+namespace pentatron::config {
+
+// Global batch size as a function of the samples consumed: constant, or in stages that begin at
+// counts of tokens (--step-batch-size-schedule "0:768 250B:1536"). A stage begins with the first
+// step at whose start at least so many tokens have been consumed.
+class BatchSchedule final {
+ public:
+  explicit BatchSchedule(std::int64_t constant_size);
+  // Stages "tokens:samples", separated by blanks or commas, the first at 0, tokens rising, with K,
+  // M, B and T for powers of a thousand. ErrorKind::kConfig names what is wrong.
+  BatchSchedule(std::string_view text, std::int64_t sequence_length);
+
+  // Batch size of the step that begins after so many samples.
+  [[nodiscard]] std::int64_t size_at(std::int64_t consumed_samples) const;
+  // Samples consumed after so many steps from the start of the run. kConfig error past 2^63.
+  [[nodiscard]] std::int64_t samples_after(std::int64_t iterations) const;
+  // Most whole steps whose samples together are not above `samples`.
+  [[nodiscard]] std::int64_t iterations_within(std::int64_t samples) const;
+  [[nodiscard]] bool is_constant() const { return stages_.size() == 1; }
+  // Sizes in order of the stages.
+  [[nodiscard]] std::vector<std::int64_t> sizes() const;
+
+ private:
+  struct Stage {
+    std::int64_t first_sample = 0;  // least consumed count that belongs to it
+    std::int64_t size = 0;
+  };
+  // Steps from `consumed` on in a stage, none limit: the last.
+  [[nodiscard]] std::int64_t steps_of(std::size_t stage, std::int64_t consumed) const;
+
+  std::vector<Stage> stages_;
+};
+
+// As the options say; the batch size is resolved.
+[[nodiscard]] BatchSchedule batch_schedule(const RunConfig& config);
+
+}  // namespace pentatron::config

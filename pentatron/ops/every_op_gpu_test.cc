@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every differentiable op on a card against the fp64 reference that the CPU's face is held to
+// (test_cases.h), and against itself.
+#include "pentatron/base/error.h"
+#include "pentatron/ops/test_cases.h"
+#include "pentatron/tensor/gpu_test_support.h"
+
+namespace pentatron::ops {
+namespace {
+
+using testing::OpCase;
+using testing::Tensors;
+using testing::TestWeight;
+
+const Device kCard("cuda:0");
+
+class EveryOpOnGpu : public ::testing::TestWithParam<OpCase> {
+ protected:
+  void SetUp() override {
+    PENTATRON_NEEDS_CARDS(1);
+    tensor::use_device(kCard);
+  }
+};
+
+TEST_P(EveryOpOnGpu, EqualsReferenceInFp64) {
+  testing::compare(GetParam(), DType::Double, DType::Double, 1e-12, kCard);
+}
+TEST_P(EveryOpOnGpu, EqualsReferenceInFp32) {
+  testing::compare(GetParam(), DType::Float, DType::Float, 3e-6, kCard);
+}
+TEST_P(EveryOpOnGpu, EqualsReferenceInBf16) {
+  testing::compare(GetParam(), DType::BFloat16, DType::Float, 0.02, kCard);
+}
+TEST_P(EveryOpOnGpu, WritesBf16Slots) {
+  testing::compare(GetParam(), DType::BFloat16, DType::BFloat16, 0.02, kCard);
+}
+// fp16 has 11 bits.
+TEST_P(EveryOpOnGpu, EqualsReferenceInFp16) {
+  testing::compare(GetParam(), DType::Half, DType::Float, 0.0025, kCard);
+}
+
+// Two backwards into one slot: the second adds. And the same work twice gives the same bits (but
+// for the library's attention gradient, which has its own test).
+TEST_P(EveryOpOnGpu, AccumulatesAndRepeats) {
+  const OpCase& c = GetParam();
+  for (const DType dtype : {DType::Float, DType::BFloat16}) {
+    const auto run = [&](int steps) {
+      Tensors results;
+      std::vector<TestWeight> weights;
+      std::uint64_t seed = 100;
+      Tensors inputs;
+      for (const Shape& shape : c.inputs) {
+        inputs.push_back(testing::leaf(testing::normal(shape, seed++).to(dtype).to(kCard)));
+      }
+      for (const Shape& shape : c.weights) {
+        weights.emplace_back(testing::normal(shape, seed++).to(dtype).to(kCard), DType::Float);
+      }
+      for (int step = 0; step < steps; ++step) {
+        const Tensor out = c.op(inputs, weights);
+        run_backward(out, testing::normal(tensor::shape_of(out), 7).to(dtype).to(kCard));
+        if (step == 0) results.push_back(out.detach());
+      }
+      for (const TestWeight& weight : weights) results.push_back(weight.grad());
+      if (c.name.rfind("attention", 0) != 0) {
+        for (const Tensor& input : inputs) results.push_back(input.grad());
+      }
+      return results;
+    };
+    const Tensors once = run(1), again = run(1), twice = run(2);
+    for (std::size_t i = 0; i < once.size(); ++i) {
+      EXPECT_TRUE(testing::bit_equal(once[i], again[i])) << c.name << ", result " << i;
+    }
+    for (std::size_t i = 0; i < c.weights.size(); ++i) {
+      testing::expect_close(twice[1 + i], once[1 + i].mul(2.0), 1e-6, c.name + " two backwards");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, EveryOpOnGpu, ::testing::ValuesIn(testing::weight_cases()),
+                         testing::case_name);
+INSTANTIATE_TEST_SUITE_P(Plain, EveryOpOnGpu, ::testing::ValuesIn(testing::plain_cases()),
+                         testing::case_name);
+INSTANTIATE_TEST_SUITE_P(Shapes, EveryOpOnGpu, ::testing::ValuesIn(testing::shape_cases()),
+                         testing::case_name);
+
+TEST(AttentionOnGpu, RefusesDropoutAndBatchesThatStayedOnTheHost) {
+  PENTATRON_NEEDS_CARDS(1);
+  const Tensor x = testing::normal({4, 2, 8}, 1, DType::Float).to(kCard);
+  BatchMeta meta;
+  meta.num_tokens = 4;
+  meta.cu_seqlens = {0, 4};
+  EXPECT_THROW((void)attention(x, x, x, meta, {}), Error);
+  meta.cu_seqlens_device = tensor::from_vector(std::vector<std::int32_t>{0, 4}).to(kCard);
+  EXPECT_NO_THROW((void)attention(x, x, x, meta, {}));
+  meta.host_sample_ids = meta.host_token_index = {0, 1, 2, 3};
+  try {
+    (void)attention(x, x, x, meta, {.dropout = {.p = 0.1}});
+    ADD_FAILURE() << "attention dropout ran on a card";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("--attention-dropout 0"), std::string::npos);
+  }
+}
+
+TEST(AttentionOnGpu, CachedRowsEqualThoseOfTheWhole) {
+  PENTATRON_NEEDS_CARDS(1);
+  for (const auto& [dtype, d, tolerance] : {std::tuple{DType::Double, 6, 1e-13},
+                                            {DType::Float, 6, 2e-6},
+                                            {DType::Float, 64, 2e-6},
+                                            {DType::BFloat16, 64, 0.01},
+                                            {DType::BFloat16, 6, 0.01}}) {
+    const Tensor q = testing::normal({300, 4, d}, 1).to(dtype),
+                 k = testing::normal({300, 2, d}, 2).to(dtype),
+                 v = testing::normal({300, 2, d}, 3).to(dtype);
+    BatchMeta meta;
+    meta.num_tokens = 300;
+    meta.cu_seqlens = {0, 300};
+    const AttentionOptions options{.scale = 0.25};
+    const Tensor whole = attention(q, k, v, meta, options);
+    for (const auto& [begin, end] :
+         {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
+      const Tensor part = attention_with_cache(q.to(kCard).narrow(0, begin, end - begin),
+                                               k.to(kCard).narrow(0, 0, end),
+                                               v.to(kCard).narrow(0, 0, end), options);
+      EXPECT_TRUE(part.is_cuda());
+      testing::expect_close(part, whole.narrow(0, begin, end - begin), tolerance,
+                            "rows " + std::to_string(begin) + " to " + std::to_string(end));
+    }
+  }
+}
+
+// A token that sees itself alone hands on its value, and no gradient reaches q and k.
+TEST(AttentionOnGpu, SegmentsOfOneTokenAndOfNone) {
+  PENTATRON_NEEDS_CARDS(1);
+  BatchMeta meta;
+  meta.num_tokens = 3;
+  meta.cu_seqlens = {0, 1, 1, 2, 3};
+  meta.cu_seqlens_device = tensor::from_vector(std::vector<std::int32_t>{0, 1, 1, 2, 3}).to(kCard);
+  for (const DType dtype : {DType::BFloat16, DType::Float}) {
+    const auto made = [&](std::int64_t heads, std::uint64_t seed) {
+      return testing::leaf(testing::normal({3, heads, 64}, seed).to(dtype).to(kCard));
+    };
+    const Tensor q = made(4, 1), k = made(2, 2), v = made(2, 3);
+    const Tensor g = testing::normal({3, 4, 64}, 4).to(dtype).to(kCard);
+    const Tensor out = attention(q, k, v, meta, {.scale = 0.2});
+    run_backward(out, g);
+    testing::expect_close(out.detach(), v.detach().repeat_interleave(2, 1), 1e-6, "output");
+    const Tensor sums = g.to(DType::Double).view({3, 2, 2, 64}).sum(IntList{2});
+    testing::expect_close(v.grad(), sums, 0.01, "gradient of v");
+    EXPECT_LT(q.grad().abs().max().item<double>(), 0.02);
+    EXPECT_LT(k.grad().abs().max().item<double>(), 0.02);
+  }
+}
+
+// q, k, v as parts of one fused tensor, as the attention block makes them: no copies that lose
+// gradients, for the fused kernels and the batched products.
+TEST(AttentionOnGpu, TakesPartsOfAFusedTensor) {
+  PENTATRON_NEEDS_CARDS(1);
+  constexpr std::int64_t kTokens = 90;
+  BatchMeta meta;
+  meta.num_tokens = kTokens;
+  meta.cu_seqlens = {0, 1, 40, kTokens};
+  for (const auto& [dtype, d, tolerance] : {std::tuple{DType::BFloat16, 64, 0.02},
+                                            {DType::BFloat16, 20, 0.02},
+                                            {DType::Float, 64, 3e-6}}) {
+    const Tensor value = testing::normal({kTokens, 6, d}, 1).to(dtype);
+    const Tensor g = testing::normal({kTokens, 4, d}, 2).to(dtype);
+    const auto run = [&, scale = 0.2](const Tensor& fused, BatchMeta batch, const Tensor& grad) {
+      if (fused.is_cuda()) {
+        batch.cu_seqlens_device =
+            tensor::from_vector(std::vector<std::int32_t>{0, 1, 40, kTokens}).to(kCard);
+      }
+      const Tensor out = attention(fused.narrow(1, 0, 4), fused.narrow(1, 4, 1),
+                                   fused.narrow(1, 5, 1), batch, {.scale = scale});
+      run_backward(out, grad);
+      return out.detach();
+    };
+    const Tensor host = testing::leaf(value.to(DType::Double)),
+                 card = testing::leaf(value.to(kCard));
+    const Tensor expected = run(host, meta, g.to(DType::Double));
+    const Tensor out = run(card, meta, g.to(kCard));
+    testing::expect_close(out, expected, tolerance, "output");
+    testing::expect_close(card.grad(), host.grad(), tolerance, "gradient of the fused tensor");
+  }
+}
+
+}  // namespace
+}  // namespace pentatron::ops

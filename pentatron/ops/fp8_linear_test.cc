@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/base/error.h"
+#include "pentatron/ops/test_fp8.h"
+
+namespace pentatron::ops {
+namespace {
+
+TEST(Fp8Linear, StaysWithinTheBoundOfItsFormats) {
+  for (const std::int64_t rows : {0, 1, 37, 64}) testing::expect_fp8_linear(Device("cpu"), rows);
+}
+
+TEST(Fp8Linear, ProductsAreThoseOfTheHeldValues) { testing::expect_fp8_products(Device("cpu")); }
+
+TEST(Fp8Linear, QuantisesToTheFormatsRange) {
+  using tensor::Fp8Format;
+  const Tensor x = tensor::from_vector(std::vector<float>{-3.0F, 1.5F, 0.0F, 0.375F});
+  const auto q = tensor::quantize_fp8(x, Fp8Format::kE4M3);
+  EXPECT_EQ(q.data.to(DType::Float)[0].item<float>(), -448.0F);
+  EXPECT_EQ(q.scale.item<float>(), 3.0F * static_cast<float>(1.0 / 448.0));
+  EXPECT_EQ(tensor::quantize_fp8(x, Fp8Format::kE5M2).data.to(DType::Float)[0].item<float>(),
+            -57344.0F);
+  const auto zeros = tensor::quantize_fp8(tensor::zeros({4}, DType::Float), Fp8Format::kE4M3);
+  EXPECT_EQ(tensor::dequantize_fp8(zeros, DType::Float).abs().max().item<float>(), 0.0F);
+}
+
+TEST(Fp8Linear, RefusesWhatTheProductCannotTake) {
+  using tensor::Fp8Format;
+  const auto quantised = [](const Shape& shape, Fp8Format format) {
+    return tensor::quantize_fp8(testing::normal(shape, 1, DType::Float), format);
+  };
+  const auto a = quantised({8, 32}, Fp8Format::kE5M2);
+  EXPECT_THROW((void)tensor::fp8_matmul(a, quantised({24, 32}, Fp8Format::kE4M3), DType::Float),
+               Error);
+  EXPECT_THROW((void)tensor::fp8_matmul(quantised({8, 24}, Fp8Format::kE4M3),
+                                        quantised({16, 24}, Fp8Format::kE4M3), DType::Float),
+               Error);
+  EXPECT_THROW((void)tensor::fp8_matmul(a, quantised({16, 32}, Fp8Format::kE5M2), DType::Float),
+               Error);
+}
+
+}  // namespace
+}  // namespace pentatron::ops

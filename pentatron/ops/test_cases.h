@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "pentatron/base/philox.h"
+#include "pentatron/ops/activation.h"
+#include "pentatron/ops/attention.h"
+#include "pentatron/ops/backward.h"
+#include "pentatron/ops/embedding.h"
+#include "pentatron/ops/linear.h"
+#include "pentatron/ops/norm.h"
+#include "pentatron/ops/rotary.h"
+#include "pentatron/ops/testing.h"
+
+// Every differentiable op with a plain fp64 reference of library methods (differentiated by the
+// library): one list for both faces, ops_test (CPU) and ops_gpu_test (cards).
+namespace pentatron::ops::testing {
+
+using Tensors = std::vector<Tensor>;
+
+struct OpCase {
+  std::string name;
+  std::vector<Shape> inputs;
+  std::vector<Shape> weights;
+  std::function<Tensor(const Tensors&, std::vector<TestWeight>&)> op;
+  std::function<Tensor(const Tensors&, const Tensors&)> reference;
+};
+inline std::ostream& operator<<(std::ostream& out, const OpCase& c) { return out << c.name; }
+
+inline Tensor ids(const std::vector<std::int64_t>& values, Device device) {
+  return tensor::from_vector(values).to(device);
+}
+
+// --- plain references
+// -------------------------------------------------------------------------------------------------
+
+inline Tensor plain_gelu(const Tensor& x) {
+  return x.mul(0.5).mul(x.pow(3).mul(0.044715).add(x).mul(std::sqrt(2.0 / M_PI)).tanh().add(1.0));
+}
+
+inline Tensor plain_layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, double eps) {
+  const Tensor centered = x.sub(x.mean(IntList{-1}, true));
+  return centered.div(centered.pow(2).mean(IntList{-1}, true).add(eps).sqrt()).mul(w).add(b);
+}
+
+inline Tensor plain_rotary(const Tensor& x_tnd, const std::vector<std::int64_t>& positions,
+                           std::int64_t rotary_dim, double base) {
+  const std::int64_t half = rotary_dim / 2;
+  Tensor angle =
+      tensor::zeros({static_cast<std::int64_t>(positions.size()), 1, half}, DType::Double);
+  for (std::size_t t = 0; t < positions.size(); ++t) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      angle[static_cast<std::int64_t>(t)][0][i] =
+          static_cast<double>(positions[t]) *
+          std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
+    }
+  }
+  const Tensor a = x_tnd.narrow(2, 0, half), b = x_tnd.narrow(2, half, half);
+  const Tensor c = angle.cos(), s = angle.sin();
+  return tensor::cat({a.mul(c).sub(b.mul(s)), b.mul(c).add(a.mul(s)),
+                      x_tnd.narrow(2, rotary_dim, x_tnd.size(2) - rotary_dim)},
+                     2);
+}
+
+struct AttentionShape {
+  std::vector<std::int64_t> cu_seqlens;
+  std::int64_t heads, kv_heads, d;
+  bool causal;
+  double p;
+};
+
+inline BatchMeta meta_of(const AttentionShape& s, Device device) {
+  BatchMeta meta;
+  meta.num_tokens = s.cu_seqlens.back();
+  meta.cu_seqlens = s.cu_seqlens;
+  // Sample 3 begins at the second segment, half-way through its tokens: indices are those inside
+  // the sample.
+  for (std::int64_t t = 0; t < meta.num_tokens; ++t) {
+    const bool second = s.cu_seqlens.size() > 2 && t >= s.cu_seqlens[1];
+    meta.host_sample_ids.push_back(second ? (std::int64_t{5} << 32) + 3 : 2);
+    meta.host_token_index.push_back(second ? t - s.cu_seqlens[1] + 13 : t + 3);
+  }
+  if (!device.is_cpu()) {
+    const std::vector<std::int32_t> lengths(s.cu_seqlens.begin(), s.cu_seqlens.end());
+    meta.cu_seqlens_device = tensor::from_vector(lengths).to(device);
+  }
+  return meta;
+}
+
+inline constexpr std::uint64_t kSiteKey = 0x123456789abcdef0;
+
+// [n, t, t] factors of the dropout of probabilities, straight from Philox.
+inline Tensor plain_attention_factors(const AttentionShape& s, const BatchMeta& meta,
+                                      std::int64_t head_begin) {
+  Tensor factors = tensor::ones({s.heads, meta.num_tokens, meta.num_tokens}, DType::Double);
+  auto* out = factors.data_ptr<double>();
+  const auto threshold = static_cast<std::uint32_t>(std::lround(s.p * 65536.0));
+  for (std::int64_t n = 0; n < s.heads; ++n) {
+    for (std::int64_t i = 0; i < meta.num_tokens; ++i) {
+      for (std::int64_t j = 0; j < meta.num_tokens; ++j) {
+        const std::int64_t key = meta.host_token_index[j], sample = meta.host_sample_ids[i];
+        const PhiloxWords words =
+            philox4x32_10({{static_cast<std::uint32_t>(key / 8),
+                            static_cast<std::uint32_t>(meta.host_token_index[i]),
+                            static_cast<std::uint32_t>(sample & 0xffffffff),
+                            (static_cast<std::uint32_t>(sample >> 32) << 20) ^
+                                static_cast<std::uint32_t>(head_begin + n)}},
+                          {{static_cast<std::uint32_t>(kSiteKey & 0xffffffff),
+                            static_cast<std::uint32_t>(kSiteKey >> 32)}});
+        const std::uint32_t word = words.v[(key % 8) / 2];
+        const std::uint32_t draw = key % 2 == 0 ? word & 0xffff : word >> 16;
+        out[(n * meta.num_tokens + i) * meta.num_tokens + j] =
+            draw >= threshold ? 1.0 / (1.0 - s.p) : 0.0;
+      }
+    }
+  }
+  return factors;
+}
+
+inline Tensor plain_attention(const Tensors& qkv, const AttentionShape& s, const BatchMeta& meta,
+                              double scale) {
+  const std::int64_t t = meta.num_tokens;
+  Tensor blocked = tensor::ones({t, t}, DType::Double);
+  for (std::size_t segment = 0; segment + 1 < s.cu_seqlens.size(); ++segment) {
+    for (std::int64_t i = s.cu_seqlens[segment]; i < s.cu_seqlens[segment + 1]; ++i) {
+      const std::int64_t end = s.causal ? i + 1 : s.cu_seqlens[segment + 1];
+      blocked[i].narrow(0, s.cu_seqlens[segment], end - s.cu_seqlens[segment]).zero_();
+    }
+  }
+  const auto heads_first = [&](const Tensor& x) {
+    return x.permute({1, 0, 2}).repeat_interleave(s.heads / x.size(1), 0);
+  };
+  const Tensor q = heads_first(qkv[0]), k = heads_first(qkv[1]), v = heads_first(qkv[2]);
+  const Tensor scores = q.matmul(k.transpose(1, 2)).mul(scale);
+  Tensor p = scores.masked_fill(blocked.to(DType::Bool), -1e300).softmax(-1);
+  if (s.p > 0.0) p = p.mul(plain_attention_factors(s, meta, 4));
+  return p.matmul(v).permute({1, 0, 2});
+}
+
+inline Tensor plain_dropout_factors(std::int64_t rows, std::int64_t channels, double p,
+                                    std::int64_t begin) {
+  Tensor factors = tensor::zeros({rows, channels}, DType::Double);
+  const auto threshold = static_cast<std::uint32_t>(std::lround(p * 65536.0));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const std::int64_t channel = begin + c;
+      const PhiloxWords words =
+          philox4x32_10({{static_cast<std::uint32_t>(channel / 8),
+                          static_cast<std::uint32_t>(2 * r), static_cast<std::uint32_t>(7 + r), 1}},
+                        {{static_cast<std::uint32_t>(kSiteKey & 0xffffffff),
+                          static_cast<std::uint32_t>(kSiteKey >> 32)}});
+      const std::uint32_t word = words.v[(channel % 8) / 2];
+      const std::uint32_t draw = channel % 2 == 0 ? word & 0xffff : word >> 16;
+      if (draw >= threshold) factors[r][c] = 1.0 / (1.0 - p);
+    }
+  }
+  return factors;
+}
+
+// --- the cases
+// --------------------------------------------------------------------------------------------------------
+
+inline Device device_of(const Tensors& x) { return x[0].device(); }
+
+inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
+  const double scale = 1.5 / std::sqrt(static_cast<double>(s.d));
+  const std::int64_t t = s.cu_seqlens.back();
+  return {.name = name,
+          .inputs = {{t, s.heads, s.d}, {t, s.kv_heads, s.d}, {t, s.kv_heads, s.d}},
+          .weights = {},
+          .op =
+              [=](const Tensors& x, std::vector<TestWeight>&) {
+                return attention(x[0], x[1], x[2], meta_of(s, device_of(x)),
+                                 {.scale = scale,
+                                  .causal = s.causal,
+                                  .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4}});
+              },
+          .reference =
+              [=](const Tensors& x, const Tensors&) {
+                return plain_attention(x, s, meta_of(s, Device("cpu")), scale);
+              }};
+}
+
+inline OpCase linear_case(const std::string& name, std::int64_t rows, std::int64_t in,
+                          std::int64_t out) {
+  return {name,
+          {{rows, in}},
+          {{out, in}},
+          [](const Tensors& x, auto& w) { return linear(x[0], w[0], nullptr, {}); },
+          [](const Tensors& x, const Tensors& w) { return x[0].matmul(w[0].t()); }};
+}
+
+inline OpCase linear_bias_case(const std::string& name, std::int64_t rows, std::int64_t in,
+                               std::int64_t out) {
+  return {name,
+          {{rows, in}},
+          {{out, in}, {out}},
+          [](const Tensors& x, auto& w) { return linear(x[0], w[0], &w[1], {}); },
+          [](const Tensors& x, const Tensors& w) { return x[0].matmul(w[0].t()).add(w[1]); }};
+}
+
+inline OpCase add_bias_case(const std::string& name, std::int64_t rows, std::int64_t columns) {
+  return {name,
+          {{rows, columns}},
+          {{columns}},
+          [](const Tensors& x, auto& w) { return add_bias(x[0], w[0]); },
+          [](const Tensors& x, const Tensors& w) { return x[0].add(w[0]); }};
+}
+
+inline OpCase layer_norm_case(const std::string& name, std::int64_t rows, std::int64_t h) {
+  return {
+      name,
+      {{rows, h}},
+      {{h}, {h}},
+      [](const Tensors& x, auto& w) { return layer_norm(x[0], w[0], w[1], 1e-3, DType::Float); },
+      [](const Tensors& x, const Tensors& w) { return plain_layer_norm(x[0], w[0], w[1], 1e-3); }};
+}
+
+inline OpCase rms_norm_case(const std::string& name, const Shape& shape) {
+  return {name,
+          {shape},
+          {{shape.back()}},
+          [](const Tensors& x, auto& w) { return rms_norm(x[0], w[0], 1e-3, DType::Float); },
+          [](const Tensors& x, const Tensors& w) {
+            return x[0].div(x[0].pow(2).mean(IntList{-1}, true).add(1e-3).sqrt()).mul(w[0]);
+          }};
+}
+
+// Rows [begin, begin + table_rows) of the whole table, of which the first `rows` are no padding.
+inline OpCase embedding_case(const std::string& name, const std::vector<std::int64_t>& tokens,
+                             std::int64_t begin, std::int64_t rows, const Shape& table) {
+  return {name,
+          {},
+          {table},
+          [=](const Tensors&, auto& w) {
+            return embedding(ids(tokens, w[0].value().device()), w[0], begin, rows);
+          },
+          [=](const Tensors&, const Tensors& w) {
+            Tensors out;
+            for (const std::int64_t id : tokens) {
+              const bool here = id >= begin && id < begin + rows;
+              out.push_back(here ? w[0][id - begin] : w[0][0].mul(0.0));
+            }
+            return tensor::stack(out, 0);
+          }};
+}
+
+inline OpCase gelu_case(const std::string& name, std::int64_t rows, std::int64_t columns) {
+  return {name,
+          {{rows, columns}},
+          {},
+          [](const Tensors& x, auto&) { return gelu_tanh(x[0].mul(2.0)); },
+          [](const Tensors& x, const Tensors&) { return plain_gelu(x[0].mul(2.0)); }};
+}
+
+inline OpCase swiglu_case(const std::string& name, std::int64_t rows, std::int64_t f) {
+  return {name,
+          {{rows, 2 * f}},
+          {},
+          [](const Tensors& x, auto&) { return swiglu(x[0]); },
+          [f](const Tensors& x, const Tensors&) {
+            const Tensor gate = x[0].narrow(1, 0, f);
+            return gate.mul(gate.sigmoid()).mul(x[0].narrow(1, f, f));
+          }};
+}
+
+// Heads [first, first + count) of x are turned: a part of a fused tensor.
+inline OpCase rotary_case(const std::string& name, const Shape& x_tnd, std::int64_t rotary_dim,
+                          std::int64_t first, std::int64_t count) {
+  const std::vector<std::int64_t> all{0, 5, 1, 2, 16, 3, 3};
+  const std::vector<std::int64_t> positions(all.begin(), all.begin() + x_tnd[0]);
+  return {name,
+          {x_tnd},
+          {},
+          [=](const Tensors& x, auto&) {
+            const Device device = device_of(x);
+            return rotary(x[0].narrow(1, first, count),
+                          make_rotary_table(17, rotary_dim, 100.0, x[0].scalar_type(), device),
+                          ids(positions, device));
+          },
+          [=](const Tensors& x, const Tensors&) {
+            return plain_rotary(x[0].narrow(1, first, count), positions, rotary_dim, 100.0);
+          }};
+}
+
+inline OpCase dropout_case(const std::string& name, std::int64_t rows, std::int64_t channels,
+                           std::int64_t begin) {
+  return {name,
+          {{rows, channels}},
+          {},
+          [=](const Tensors& x, auto&) {
+            std::vector<std::int64_t> samples, index;
+            for (std::int64_t r = 0; r < rows; ++r) {
+              samples.push_back((std::int64_t{1} << 32) + 7 + r);
+              index.push_back(2 * r);
+            }
+            const Device device = device_of(x);
+            return dropout(x[0], 0.3, {kSiteKey}, ids(samples, device), ids(index, device), begin);
+          },
+          [=](const Tensors& x, const Tensors&) {
+            return x[0].mul(plain_dropout_factors(rows, channels, 0.3, begin));
+          }};
+}
+
+inline std::vector<OpCase> weight_cases() {
+  return {linear_case("linear", 37, 19, 23),
+          linear_bias_case("linear_bias", 1, 7, 5),
+          add_bias_case("add_bias", 11, 3),
+          layer_norm_case("layer_norm", 131, 29),
+          rms_norm_case("rms_norm", {3, 5, 33}),
+          embedding_case("embedding", {3, 9, 3, 0, 12, 4, 3}, 3, 8, {10, 5})};
+}
+
+inline std::vector<OpCase> plain_cases() {
+  return {
+      gelu_case("gelu", 13, 177),
+      swiglu_case("swiglu", 9, 21),
+      rotary_case("rotary", {7, 3, 10}, 6, 0, 3),
+      rotary_case("rotary_of_a_part", {7, 5, 6}, 6, 1, 2),
+      dropout_case("dropout", 6, 21, 13),
+      attention_case("attention", {{0, 37}, 3, 3, 5, true, 0.0}),
+      attention_case("attention_segments_gqa", {{0, 5, 6, 6, 41}, 6, 2, 8, true, 0.0}),
+      attention_case("attention_multi_query", {{0, 9, 20}, 4, 1, 3, true, 0.0}),
+      attention_case("attention_bidirectional", {{0, 11, 40}, 2, 2, 4, false, 0.0}),
+      attention_case("attention_blocks", {{0, 300, 560}, 2, 1, 4, true, 0.0}),
+  };
+}
+
+// Only a face with an own attention kernel has these.
+inline std::vector<OpCase> attention_dropout_cases() {
+  return {
+      attention_case("attention_dropout", {{0, 9, 43}, 4, 2, 6, true, 0.25}),
+      attention_case("attention_blocks_dropout", {{0, 290}, 1, 1, 4, true, 0.1}),
+      attention_case("attention_blocks_bidirectional", {{0, 3, 293}, 1, 1, 4, false, 0.1}),
+  };
+}
+
+// Sizes that wide loads like and sizes that they do not, one row, no rows, rows longer than a
+// block's registers, many rows of one id.
+inline std::vector<OpCase> shape_cases() {
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t t = 0; t < 300; ++t) tokens.push_back(t % 3 == 0 ? 7 : (t * 31) % 20);
+  return {
+      linear_case("linear_whole", 64, 48, 32),
+      linear_case("linear_no_rows", 0, 16, 24),
+      linear_bias_case("linear_bias_whole", 130, 32, 40),
+      linear_bias_case("linear_bias_no_rows", 0, 16, 24),
+      add_bias_case("add_bias_many_rows", 700, 64),
+      add_bias_case("add_bias_one_column", 5, 1),
+      layer_norm_case("layer_norm_whole", 300, 64),
+      layer_norm_case("layer_norm_one_row", 1, 1000),
+      layer_norm_case("layer_norm_no_rows", 0, 16),
+      layer_norm_case("layer_norm_registers_full", 3, 8192),
+      layer_norm_case("layer_norm_long", 5, 9000),
+      layer_norm_case("layer_norm_one_column", 9, 1),
+      rms_norm_case("rms_norm_whole", {700, 4104}),
+      rms_norm_case("rms_norm_long_odd", {2, 2, 8195}),
+      rms_norm_case("rms_norm_no_rows", {0, 3, 8}),
+      embedding_case("embedding_runs", tokens, 4, 14, {16, 48}),
+      embedding_case("embedding_runs_odd", tokens, 0, 20, {20, 13}),
+      gelu_case("gelu_whole", 64, 128),
+      gelu_case("gelu_tail", 5, 1003),
+      gelu_case("gelu_no_rows", 0, 8),
+      swiglu_case("swiglu_whole", 65, 96),
+      swiglu_case("swiglu_no_rows", 0, 8),
+      rotary_case("rotary_whole", {7, 3, 64}, 64, 0, 3),
+      rotary_case("rotary_partial", {7, 4, 48}, 32, 1, 3),
+      rotary_case("rotary_no_rows", {0, 3, 8}, 8, 0, 3),
+      dropout_case("dropout_whole", 33, 64, 16),
+      dropout_case("dropout_wide", 3, 4096, 0),
+      dropout_case("dropout_shifted", 9, 64, 3),
+      dropout_case("dropout_one_channel", 5, 1, 15),
+      dropout_case("dropout_no_rows", 0, 8, 0),
+      attention_case("attention_wide_heads", {{0, 70, 131}, 4, 2, 64, true, 0.0}),
+      attention_case("attention_widest_heads", {{0, 33, 34, 150}, 2, 1, 128, true, 0.0}),
+      attention_case("attention_wide_bidirectional", {{0, 40, 129}, 2, 2, 32, false, 0.0}),
+      attention_case("attention_no_rows", {{0, 0}, 2, 1, 8, true, 0.0}),
+  };
+}
+
+inline std::string case_name(const ::testing::TestParamInfo<OpCase>& info) {
+  return info.param.name;
+}
+
+// Runs the op on `device` and compares with the fp64 reference: output, every gradient.
+inline void compare(const OpCase& c, DType dtype, DType grad_dtype, double tolerance,
+                    Device device = Device("cpu")) {
+  Tensors inputs, reference_inputs, reference_weights;
+  std::vector<TestWeight> weights;
+  std::uint64_t seed = 100;
+  for (const Shape& shape : c.inputs) {
+    const Tensor value = normal(shape, seed++).to(dtype);
+    inputs.push_back(leaf(value.to(device)));
+    reference_inputs.push_back(leaf(value.to(DType::Double)));
+  }
+  for (const Shape& shape : c.weights) {
+    const Tensor value = normal(shape, seed++).to(dtype);
+    weights.emplace_back(value.to(device), grad_dtype);
+    reference_weights.push_back(leaf(value.to(DType::Double)));
+  }
+  const Tensor out = c.op(inputs, weights);
+  const Tensor expected = c.reference(reference_inputs, reference_weights);
+  EXPECT_EQ(out.scalar_type(), dtype);
+  expect_close(out.detach(), expected.detach(), tolerance, c.name + " output");
+  const Tensor g = normal(tensor::shape_of(expected), 7).to(dtype);
+  run_backward(out, g.to(device));
+  expected.backward(g.to(DType::Double));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    expect_close(inputs[i].grad(), reference_inputs[i].grad(), tolerance,
+                 c.name + " gradient of input " + std::to_string(i));
+  }
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    EXPECT_EQ(weights[i].writes(), 1);
+    expect_close(weights[i].grad(), reference_weights[i].grad(), tolerance,
+                 c.name + " gradient of weight " + std::to_string(i));
+  }
+}
+
+}  // namespace pentatron::ops::testing

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "pentatron/ops/backward.h"
+#include "pentatron/ops/fp8_linear.h"
+#include "pentatron/ops/testing.h"
+
+// One fp8 linear on either face.
+namespace pentatron::ops::testing {
+
+// A bf16 weight that hands out fp8 forms, as a cache of a step would.
+class Fp8TestWeight final : public WeightRef {
+ public:
+  explicit Fp8TestWeight(const Tensor& value)
+      : weight_(value, DType::Float),
+        rows_(tensor::quantize_fp8(value, tensor::Fp8Format::kE4M3)),
+        columns_(tensor::quantize_fp8(value.t(), tensor::Fp8Format::kE4M3)) {}
+
+  WeightView forward_view(WeightFormat format) override { return view(format); }
+  WeightView backward_view(WeightFormat format) override { return view(format); }
+  GradSlot grad_slot() override { return weight_.grad_slot(); }
+  bool trainable() const override { return weight_.trainable(); }
+  const Tensor& grad() const { return weight_.grad(); }
+  const std::vector<WeightFormat>& asked() const { return asked_; }
+
+ private:
+  WeightView view(WeightFormat format) {
+    asked_.push_back(format);
+    switch (format) {
+      case WeightFormat::kFp8RowWise:
+        return {rows_.data, rows_.scale};
+      case WeightFormat::kFp8ColumnWise:
+        return {columns_.data, columns_.scale};
+      case WeightFormat::kCompute:
+        break;
+    }
+    return {weight_.value(), {}};
+  }
+
+  TestWeight weight_;
+  tensor::Fp8Tensor rows_, columns_;
+  std::vector<WeightFormat> asked_;
+};
+
+// Relative distance in the 2-norm: fp8 errors are many and independent.
+inline double distance(const Tensor& a, const Tensor& b) {
+  const Tensor x = a.cpu().to(DType::Double), y = b.cpu().to(DType::Double);
+  return x.sub(y).norm().item<double>() / y.norm().item<double>();
+}
+
+// e4m3 rounds to 3 bits after the leading one: errors up to 2^-4 and about 2^-5.3 in the mean
+// square an operand; e5m2 has one bit less. A scale, layout or format that is wrong gives distances
+// of order 1; a product that skipped fp8 gives 2^-9.
+inline void expect_fp8_linear(Device device, std::int64_t rows) {
+  constexpr std::int64_t kIn = 96, kOut = 64;
+  const Tensor x = normal({rows, kIn}, 1).to(DType::BFloat16);
+  const Tensor w = normal({kOut, kIn}, 2, DType::Double, 0.1).to(DType::BFloat16);
+  const Tensor g = normal({rows, kOut}, 3, DType::Double, 1e-3).to(DType::BFloat16);
+  const Tensor x_ref = leaf(x.to(DType::Double)), w_ref = leaf(w.to(DType::Double));
+  const Tensor expected = x_ref.matmul(w_ref.t());
+  expected.backward(g.to(DType::Double));
+  for (const tensor::Fp8Format gradient : {tensor::Fp8Format::kE4M3, tensor::Fp8Format::kE5M2}) {
+    Fp8TestWeight weight(w.to(device));
+    const Tensor input = leaf(x.to(device));
+    WeightGradQueue queue;
+    queue.set_postpone(true);
+    const Tensor y = fp8_linear(input, weight, {.weight_grads = &queue, .layer = 0}, gradient);
+    EXPECT_EQ(y.scalar_type(), DType::BFloat16);
+    EXPECT_EQ(y.device(), device);
+    run_backward(y, g.to(device));
+    EXPECT_EQ(queue.pending(), 1U);
+    queue.drain();
+    EXPECT_EQ(input.grad().scalar_type(), DType::BFloat16);
+    EXPECT_EQ(weight.asked(),
+              (std::vector<WeightFormat>{WeightFormat::kFp8RowWise, WeightFormat::kFp8ColumnWise}));
+    if (rows == 0) {
+      EXPECT_EQ(weight.grad().abs().max().item<double>(), 0.0);
+      continue;
+    }
+    const double output = distance(y.detach(), expected.detach());
+    EXPECT_LT(output, 0.06);
+    EXPECT_GT(output, 0.01);
+    const double dx = distance(input.grad(), x_ref.grad());
+    EXPECT_LT(dx, gradient == tensor::Fp8Format::kE4M3 ? 0.06 : 0.09);
+    EXPECT_GT(dx, 0.01);
+    EXPECT_LT(distance(weight.grad(), w_ref.grad()), 0.005);  // the slot's product stays in bf16
+  }
+}
+
+// Products of fp8 values are those of the values they hold.
+inline void expect_fp8_products(Device device) {
+  using tensor::Fp8Format;
+  for (const auto& [left, right] : {std::pair{Fp8Format::kE4M3, Fp8Format::kE4M3},
+                                    {Fp8Format::kE5M2, Fp8Format::kE4M3},
+                                    {Fp8Format::kE4M3, Fp8Format::kE5M2}}) {
+    const auto a = tensor::quantize_fp8(normal({50, 64}, 1, DType::Float, 30.0).to(device), left);
+    const auto b = tensor::quantize_fp8(normal({32, 64}, 2, DType::Float, 1e-4).to(device), right);
+    const Tensor expected = tensor::dequantize_fp8(a, DType::Double)
+                                .matmul(tensor::dequantize_fp8(b, DType::Double).t());
+    expect_close(tensor::fp8_matmul(a, b, DType::BFloat16), expected, 0.005, "fp8 product");
+    const Tensor held = tensor::dequantize_fp8(a, DType::Float);
+    expect_close(held.abs().max(), normal({50, 64}, 1, DType::Float, 30.0).abs().max(), 1e-6,
+                 "largest value");
+  }
+}
+
+}  // namespace pentatron::ops::testing
