@@ -28,6 +28,7 @@ int train_tokenizer(const Words& words);
 int generate(const Words& words);
 int checkpoint(const Words& words);
 int plot(const Words& words);
+int watch(const Words& words);
 int options(const Words& words);
 
 // A small option reader for the subcommands that are not training programs: declared options only,
@@ -44,7 +45,8 @@ class Flags final {
     bool many = false;  // takes every word up to the next option
   };
 
-  // `positionals`: names of the words without a name, all required. On --help prints `usage` and
+  // `positionals`: names of the words without a name, all required; "NAME..." as the last: one or
+  // more. On --help prints `usage` and
   // the table and sets help().
   Flags(std::string command, const std::string& description, std::vector<std::string> positionals,
         std::vector<Spec> specs, const Words& words);
@@ -56,6 +58,7 @@ class Flags final {
   [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t least) const;
   [[nodiscard]] double number(std::string_view name, double least) const;
   [[nodiscard]] const std::string& positional(std::size_t i) const { return positionals_.at(i); }
+  [[nodiscard]] const std::vector<std::string>& positionals() const { return positionals_; }
 
  private:
   [[nodiscard]] const Spec& spec(std::string_view name) const;

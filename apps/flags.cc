@@ -73,10 +73,12 @@ Flags::Flags(std::string command, const std::string& description,
     if (s.required && !has(s.name))
       problems.push_back(fmt::format("{} {} is required", s.name, s.value));
   }
-  if (positionals_.size() != positionals.size()) {
-    problems.push_back(fmt::format("expected {} ({}), got {} words without an option name",
-                                   positionals.size(), fmt::join(positionals, " "),
-                                   positionals_.size()));
+  const bool open_end = !positionals.empty() && positionals.back().ends_with("...");
+  if (positionals_.size() < positionals.size() ||
+      (positionals_.size() > positionals.size() && !open_end)) {
+    problems.push_back(fmt::format("expected {}{} ({}), got {} words without an option name",
+                                   open_end ? "at least " : "", positionals.size(),
+                                   fmt::join(positionals, " "), positionals_.size()));
   }
   if (!problems.empty()) {
     PENTATRON_THROW(kConfig, "pentatron {}: {}. See pentatron {} --help", command_,

@@ -29,7 +29,8 @@ constexpr Command kCommands[] = {
     {"train_tokenizer", "train a byte-level BPE on text", &train_tokenizer},
     {"generate", "write text with a trained checkpoint", &generate},
     {"checkpoint", "inspect, verify or hash a checkpoint", &checkpoint},
-    {"plot", "draw the loss of a metrics file as SVG", &plot},
+    {"plot", "draw metrics of one or several runs as SVG or PNG", &plot},
+    {"watch", "a page that follows runs while they train", &watch},
     {"options", "every Megatron option and what becomes of it here", &options},
 };
 

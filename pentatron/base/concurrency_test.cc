@@ -156,8 +156,9 @@ TEST(BaseTimer, ScopesTimeTheirBlockAtTheirLevel) {
     std::this_thread::sleep_for(milliseconds(5));
   }
   { const TimedScope none(nullptr, "d", 0); }
+  { const TimedScope alone(&timers, "b", 1, TimedScope::Start::kAlone); }
   EXPECT_EQ(barriers, 1);  // of level 1 only
-  EXPECT_EQ(waits, 4);     // before and after what is on
+  EXPECT_EQ(waits, 6);     // before and after what is on
   EXPECT_EQ(timers.names(), (std::vector<std::string>{"a", "b"}));
   EXPECT_GE(timers.elapsed_seconds("a"), 0.005);
   EXPECT_GE(timers.elapsed_seconds("b"), 0.005);

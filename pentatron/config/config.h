@@ -154,6 +154,25 @@ struct TrainingConfig {
   std::string device = "auto";
 };
 
+// What a run tells about itself; nothing here changes a result.
+struct LoggingConfig {
+  std::string tensorboard_dir;
+  std::int64_t tensorboard_log_interval = 1;
+  std::int64_t tensorboard_queue_size = 1000;
+  bool log_timers_to_tensorboard = false;
+  bool log_loss_scale_to_tensorboard = true;
+  bool log_validation_ppl_to_tensorboard = false;
+  bool log_memory_to_tensorboard = false;
+  bool log_world_size_to_tensorboard = false;
+  std::int64_t timing_log_level = 0;         // 0 to 2
+  std::string timing_log_option = "minmax";  // max, minmax, all
+  bool barrier_with_l1_time = true;          // ranks meet before a timer of level 1 starts
+  bool log_progress = false;                 // progress.txt beside the checkpoints
+  std::int64_t log_memory_interval = 0;      // 0: after the first iterations only
+  std::vector<std::string> sample_prompt;    // continued by the model at each evaluation
+  std::int64_t sample_length = 64;           // tokens of each continuation
+};
+
 struct CheckpointConfig {
   std::string save;
   std::string load;
@@ -173,6 +192,7 @@ struct RunConfig {
   DataConfig data;
   OptimizerConfig optimizer;
   TrainingConfig training;
+  LoggingConfig logging;
   CheckpointConfig checkpoint;
 };
 

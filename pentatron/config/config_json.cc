@@ -89,8 +89,8 @@ RunConfig from_json(std::string_view text, std::string_view label) {
     object->erase(node);
   });
   for (const auto& [room, object] : root.items()) {
-    constexpr std::array<std::string_view, 6> kRooms = {"model",     "parallel", "data",
-                                                        "optimizer", "training", "checkpoint"};
+    constexpr std::array<std::string_view, 7> kRooms = {
+        "model", "parallel", "data", "optimizer", "training", "logging", "checkpoint"};
     bool known = false;
     for (const std::string_view name : kRooms) known = known || room == name;
     PENTATRON_CHECK(known && object.is_object(), kData, "{}: unknown part {}", label,

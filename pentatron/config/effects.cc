@@ -26,6 +26,7 @@ bool one_corpus(const RunConfig& c) {
 }
 bool loads(const RunConfig& c) { return !c.checkpoint.load.empty(); }
 bool saves(const RunConfig& c) { return !c.checkpoint.save.empty(); }
+bool tensorboard(const RunConfig& c) { return !c.logging.tensorboard_dir.empty(); }
 bool gpt2_bpe(const RunConfig& c) { return c.data.tokenizer_type == "GPT2BPETokenizer"; }
 bool null_tokenizer(const RunConfig& c) { return c.data.tokenizer_type == "NullTokenizer"; }
 bool real_data(const RunConfig& c) { return !c.data.mock_data; }
@@ -40,6 +41,7 @@ bool decay_length_counts(const RunConfig& c) {
 
 constexpr std::string_view kLoads = "add --load or drop it";
 constexpr std::string_view kSaves = "add --save or drop it";
+constexpr std::string_view kTensorboard = "add --tensorboard-dir or drop it";
 constexpr std::string_view kAdam = "it belongs to --optimizer adam; drop it";
 constexpr std::string_view kRope =
     "it belongs to --position-embedding-type rope; add that or drop it";
@@ -119,6 +121,39 @@ constexpr EffectRule kRules[] = {
     {"--exit-signal", "exit_signal",
      [](const RunConfig& c) { return c.training.exit_signal_handler; },
      "add --exit-signal-handler or drop it"},
+    {"--tensorboard-log-interval", "tensorboard_log_interval", tensorboard, kTensorboard},
+    {"--tensorboard-queue-size", "tensorboard_queue_size", tensorboard, kTensorboard},
+    {"--log-timers-to-tensorboard", "log_timers_to_tensorboard",
+     [](const RunConfig& c) { return !c.logging.log_timers_to_tensorboard || tensorboard(c); },
+     kTensorboard},
+    {"--no-log-loss-scale-to-tensorboard", "log_loss_scale_to_tensorboard",
+     [](const RunConfig& c) { return c.logging.log_loss_scale_to_tensorboard || tensorboard(c); },
+     kTensorboard},
+    {"--log-validation-ppl-to-tensorboard", "log_validation_ppl_to_tensorboard",
+     [](const RunConfig& c) {
+       return !c.logging.log_validation_ppl_to_tensorboard || tensorboard(c);
+     },
+     kTensorboard},
+    {"--log-memory-to-tensorboard", "log_memory_to_tensorboard",
+     [](const RunConfig& c) { return !c.logging.log_memory_to_tensorboard || tensorboard(c); },
+     kTensorboard},
+    {"--log-world-size-to-tensorboard", "log_world_size_to_tensorboard",
+     [](const RunConfig& c) { return !c.logging.log_world_size_to_tensorboard || tensorboard(c); },
+     kTensorboard},
+    {"--no-barrier-with-level-1-timing", "barrier_with_L1_time",
+     [](const RunConfig& c) {
+       return c.logging.barrier_with_l1_time || c.logging.timing_log_level > 0;
+     },
+     "there are no such timers; set --timing-log-level to 1 or 2 or drop it"},
+    {"--log-progress", "log_progress",
+     [](const RunConfig& c) { return !c.logging.log_progress || saves(c); }, kSaves},
+    {"--sample-prompt", "sample_prompt",
+     [](const RunConfig& c) { return c.training.eval_iters > 0; },
+     "the model writes when it is evaluated, and --eval-iters 0 evaluates never; drop one of the "
+     "two"},
+    {"--sample-length", "sample_length",
+     [](const RunConfig& c) { return !c.logging.sample_prompt.empty(); },
+     "add --sample-prompt or drop it"},
     {"--save-interval", "save_interval", saves, kSaves},
     {"--save-retain-interval", "save_retain_interval", saves, kSaves},
     {"--keep-checkpoints", "keep_checkpoints", saves, kSaves},

@@ -151,6 +151,25 @@ void visit_training(Config& c, Visit&& visit) {
 }
 
 template <typename Config, typename Visit>
+void visit_logging(Config& c, Visit&& visit) {
+  visit("tensorboard_dir", c.tensorboard_dir);
+  visit("tensorboard_log_interval", c.tensorboard_log_interval);
+  visit("tensorboard_queue_size", c.tensorboard_queue_size);
+  visit("log_timers_to_tensorboard", c.log_timers_to_tensorboard);
+  visit("log_loss_scale_to_tensorboard", c.log_loss_scale_to_tensorboard);
+  visit("log_validation_ppl_to_tensorboard", c.log_validation_ppl_to_tensorboard);
+  visit("log_memory_to_tensorboard", c.log_memory_to_tensorboard);
+  visit("log_world_size_to_tensorboard", c.log_world_size_to_tensorboard);
+  visit("timing_log_level", c.timing_log_level);
+  visit("timing_log_option", c.timing_log_option);
+  visit("barrier_with_l1_time", c.barrier_with_l1_time);
+  visit("log_progress", c.log_progress);
+  visit("log_memory_interval", c.log_memory_interval);
+  visit("sample_prompt", c.sample_prompt);
+  visit("sample_length", c.sample_length);
+}
+
+template <typename Config, typename Visit>
 void visit_checkpoint(Config& c, Visit&& visit) {
   visit("save", c.save);
   visit("load", c.load);
@@ -175,6 +194,7 @@ void visit_fields(Config& c, Visit&& visit) {
   visit_data(c.data, in("data"));
   visit_optimizer(c.optimizer, in("optimizer"));
   visit_training(c.training, in("training"));
+  visit_logging(c.logging, in("logging"));
   visit_checkpoint(c.checkpoint, in("checkpoint"));
 }
 

@@ -20,6 +20,7 @@ std::vector<const OptionSpec*> all_options() {
   append(data_options());
   append(optimizer_options());
   append(training_options());
+  append(logging_options());
   append(checkpoint_options());
   append(always_so_options());
   for (const auto table : kKnownOptionTables) append(table());

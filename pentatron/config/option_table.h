@@ -69,7 +69,8 @@ struct OptionSpec {
       names;  // all spellings, separated by blanks; the documentation leads with the first
   std::string_view dest;
   OptionKind kind = OptionKind::kString;
-  char nargs = 0;  // 0: one value; '+', '*' or a digit: a list
+  char nargs = 0;        // 0: one value; '+', '*' or a digit: a list
+  bool repeats = false;  // given again in the same place, it adds to the list
   std::string_view default_repr =
       "None";  // Python repr, equal to Megatron's unless default_note says why not
   std::string_view choices = {};    // Megatron's, separated by '|'; empty: any
@@ -91,6 +92,7 @@ struct OptionSpec {
 [[nodiscard]] std::span<const OptionSpec> data_options();
 [[nodiscard]] std::span<const OptionSpec> optimizer_options();
 [[nodiscard]] std::span<const OptionSpec> training_options();
+[[nodiscard]] std::span<const OptionSpec> logging_options();
 [[nodiscard]] std::span<const OptionSpec> checkpoint_options();
 [[nodiscard]] std::span<const OptionSpec> always_so_options();
 

@@ -320,6 +320,15 @@ void Parser::apply(const Assignment& assignment) {
             spec.reason),
         spec.dest);
   } else if (std::optional<OptionValue> value = convert(assignment)) {
+    const auto before = parsed_.origins.find(std::string(spec.dest));
+    if (spec.repeats && before != parsed_.origins.end() &&
+        before->second.origin == assignment.origin) {
+      auto list = std::get<std::vector<std::string>>(spec.field.get(parsed_.config));
+      for (std::string& item : std::get<std::vector<std::string>>(*value)) {
+        list.push_back(std::move(item));
+      }
+      *value = std::move(list);
+    }
     spec.field.set(parsed_.config, *value);
     parsed_.origins.insert_or_assign(std::string(spec.dest),
                                      ValueOrigin{assignment.origin, assignment.where});

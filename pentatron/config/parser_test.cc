@@ -63,6 +63,16 @@ TEST(Parser, LastOnTheCommandLineWins) {
   EXPECT_EQ(parse(request("--num-layers 1 --num-layers 2")).config.model.num_layers, 2);
 }
 
+TEST(Parser, ListsThatRepeatAreJoined) {
+  ParseRequest two = request("--sample-prompt a b --micro-batch-size 2 --sample-prompt c");
+  EXPECT_EQ(parse(two).config.logging.sample_prompt, (std::vector<std::string>{"a", "b", "c"}));
+  // What --set says replaces what stood before.
+  two.words.insert(two.words.end(), {"--set", "sample_prompt=d"});
+  EXPECT_EQ(parse(two).config.logging.sample_prompt, (std::vector<std::string>{"d"}));
+  EXPECT_EQ(parse(request("--data-path a --data-path b")).config.data.data_path,
+            (std::vector<std::string>{"b"}));
+}
+
 TEST(Parser, RefusesBadValues) {
   EXPECT_EQ(problem_of("--num-layers x"), "--num-layers 'x': expected an integer");
   EXPECT_EQ(problem_of("--num-layers 1e3"), "--num-layers '1e3': expected an integer");

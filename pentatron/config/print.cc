@@ -115,18 +115,21 @@ std::string topic_list(const std::vector<const OptionSpec*>& rows) {
 
 }  // namespace
 
-std::string argument_dump(const RunConfig& config) {
-  std::vector<std::string> lines;
+std::vector<std::pair<std::string, std::string>> argument_list(const RunConfig& config) {
+  std::vector<std::pair<std::string, std::string>> arguments;
   for (const OptionSpec* spec : all_options()) {
     if (spec->field.get == nullptr) continue;
-    lines.push_back(dump_line(spec->dest, dump_value(*spec, config)));
+    arguments.emplace_back(spec->dest, dump_value(*spec, config));
   }
-  lines.push_back(
-      dump_line("data_parallel_size", std::to_string(config.parallel.data_parallel_size)));
-  std::sort(lines.begin(), lines.end(),
-            [](const std::string& a, const std::string& b) { return lower(a) < lower(b); });
+  arguments.emplace_back("data_parallel_size", std::to_string(config.parallel.data_parallel_size));
+  std::sort(arguments.begin(), arguments.end(),
+            [](const auto& a, const auto& b) { return lower(a.first) < lower(b.first); });
+  return arguments;
+}
+
+std::string argument_dump(const RunConfig& config) {
   std::string text = "------------------------ arguments ------------------------\n";
-  for (const std::string& line : lines) text += line + "\n";
+  for (const auto& [name, value] : argument_list(config)) text += dump_line(name, value) + "\n";
   return text + "-------------------- end of arguments ---------------------";
 }
 

@@ -3,12 +3,18 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "pentatron/config/parser.h"
 
 // Texts for people; none ends with a line's end.
 namespace pentatron::config {
+
+// Destination and value of everything that has an effect, and data_parallel_size, sorted without
+// case; values as Python's str() writes them.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> argument_list(
+    const RunConfig& config);
 
 // The block of arguments that a run prints at start, in Megatron's form: a line for each
 // destination that has an effect, and data_parallel_size, sorted without case, dots to column 48,

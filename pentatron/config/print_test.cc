@@ -104,8 +104,9 @@ TEST(ConfigJson, CoversEveryField) {
   EXPECT_EQ(listed["data"], num_fields<DataConfig>());
   EXPECT_EQ(listed["optimizer"], num_fields<OptimizerConfig>());
   EXPECT_EQ(listed["training"], num_fields<TrainingConfig>());
+  EXPECT_EQ(listed["logging"], num_fields<LoggingConfig>());
   EXPECT_EQ(listed["checkpoint"], num_fields<CheckpointConfig>());
-  EXPECT_EQ(num_fields<RunConfig>(), 6);
+  EXPECT_EQ(num_fields<RunConfig>(), 7);
 }
 
 TEST(ConfigJson, RoundTripsEveryField) {

@@ -301,6 +301,22 @@ void check_checkpoint(const CheckpointConfig& checkpoint, Problems& problems) {
   }
 }
 
+// The model writes on one rank, which must hold all of it.
+void check_samples(const RunConfig& config, Problems& problems) {
+  if (config.logging.sample_prompt.empty()) return;
+  const ParallelConfig& p = config.parallel;
+  if (p.tensor_model_parallel_size > 1 || p.pipeline_model_parallel_size > 1 ||
+      p.context_parallel_size > 1 || p.expert_model_parallel_size > 1) {
+    problems.add(
+        fmt::format("--sample-prompt needs the whole model on each rank, not tensor {} x pipeline "
+                    "{} x context {} x expert {} parallel: drop it, and use `pentatron generate` "
+                    "on a checkpoint",
+                    p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
+                    p.context_parallel_size, p.expert_model_parallel_size),
+        "sample_prompt");
+  }
+}
+
 }  // namespace
 
 void resolve_training(RunConfig& config, const Origins& origins, bool layout_fine,
@@ -312,6 +328,7 @@ void resolve_training(RunConfig& config, const Origins& origins, bool layout_fin
   resolve_schedule(config, problems);
   resolve_data(config, origins, problems);
   check_checkpoint(config.checkpoint, problems);
+  check_samples(config, problems);
 }
 
 }  // namespace pentatron::config

@@ -72,6 +72,7 @@ struct GradientReducer::State {
   Faults faults{};
   std::vector<BucketState> buckets{};
   std::map<std::string, Tensor> tied{};  // by global name: both ends walk them in the same order
+  Timers* timers = nullptr;
   WeightGradQueue* queue = nullptr;
   std::shared_ptr<const WeightGradQueue::Listener> listening{};
   bool last_micro_batch = false;
@@ -125,6 +126,7 @@ struct GradientReducer::State {
       buffer.slots()[s].parameter->finish_grad();
     }
     if (faults.skip_partial) return;
+    const TimedScope timed(timers, "layernorm-grads-all-reduce", 1, TimedScope::Start::kAlone);
     for (auto& [axes, sum] : buckets[b].partial) {
       // One axis after the other: groups of single axes exist on every rank, those of sets only
       // where somebody asked.
@@ -134,6 +136,7 @@ struct GradientReducer::State {
 
   void sum_tied_ends() {
     if (tied.empty() || faults.skip_tied) return;
+    const TimedScope timed(timers, "embedding-grads-all-reduce", 1, TimedScope::Start::kAlone);
     BatchedSum sum;
     for (const auto& [name, view] : tied) sum.add(view);
     sum.run(*context.tied_ends(), policy.reduction);
@@ -194,6 +197,8 @@ void GradientReducer::listen_to(WeightGradQueue& queue) {
   state_->listening = queue.on_layer_done([this](int layer) { weights_done(layer); });
 }
 
+void GradientReducer::set_timers(Timers* timers) { state_->timers = timers; }
+
 void GradientReducer::begin_step() {
   for (const FlatSlot& slot : state_->buffer.slots()) slot.parameter->begin_step();
   for (BucketState& bucket : state_->buckets) bucket.started = false;
@@ -223,6 +228,7 @@ void GradientReducer::weights_done(int layer) {
 void GradientReducer::finish_step() {
   const tensor::NoGrad no_grad;
   State& state = *state_;
+  const TimedScope timed(state.timers, "all-grads-sync", 1);
   const std::size_t count = state.buckets.size();
   for (std::size_t b = 0; b < count; ++b) {
     if (state.buckets[b].started || state.buckets[b].deferred) continue;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/distributed/flat_buffer.h"
 #include "pentatron/ops/backward.h"
@@ -25,8 +26,9 @@ class GradientReducer final : public ops::LayerEventSink {
   // Listens to the queue's on_layer_done (beside others) and takes no layer for done while it has
   // work there. Needed where the queue postpones; the queue must live as long as layer events come.
   void listen_to(WeightGradQueue& queue);
-  void begin_step();              // parameters: next write overwrites
-  void begin_last_micro_batch();  // from now on weights_done starts buckets
+  void set_timers(Timers* timers);  // null: none
+  void begin_step();                // parameters: next write overwrites
+  void begin_last_micro_batch();    // from now on weights_done starts buckets
   // The last layer's backward begins: what stands behind the layers (head, final norm) is done.
   void on_backward_begin(int layer) override;
   void on_backward_end(int layer) override;

@@ -71,6 +71,7 @@ struct Optimizer::State {
   bool sharded;
   comm::Group& dp;                    // over the buffer's reduction axes
   comm::Group* norm_group = nullptr;  // sums squares; null: this rank has all
+  Timers* timers = nullptr;
   Faults faults{};
   bool adam = true;
   bool own_main = false;  // main parameters are a copy in another dtype
@@ -193,6 +194,7 @@ struct Optimizer::State {
   }
 
   void update(const ops::AdamScalars& usual, const Tensor& decoupled_lr) {
+    const TimedScope timed(timers, "optimizer-inner-step", 1);
     ops::AdamScalars decoupled = usual;
     if (decoupled_lr.defined()) decoupled.lr = decoupled_lr;
     for (Piece& piece : pieces) {
@@ -210,8 +212,10 @@ struct Optimizer::State {
   // Parameters := rounded main parameters, everywhere.
   void publish() {
     if (own_main) {
+      const TimedScope timed(timers, "optimizer-copy-main-to-model-params", 1);
       for (Piece& piece : pieces) piece.parameter.copy_(piece.main);
     }
+    const TimedScope timed(timers, "params-all-gather", 1);
     if (!sharded || dp.size() == 1 || faults.skip_gather) return;
     std::vector<comm::WorkPtr> works;
     for (std::size_t b = 0; b < buffer.buckets().size(); ++b) {
@@ -249,6 +253,7 @@ Tensor Optimizer::gradient_squares() {
 
 Tensor Optimizer::num_zero_gradients() {
   const tensor::NoGrad no_grad;
+  const TimedScope timed(state_->timers, "optimizer-count-zeros", 1);
   return state_->global_sum(&Piece::grad, /*frozen_too=*/false,
                             [](const Tensor& t) { return t.eq(0).sum(kAccumulationDType); });
 }
@@ -256,8 +261,10 @@ Tensor Optimizer::num_zero_gradients() {
 DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
   const tensor::NoGrad no_grad;
   State& state = *state_;
+  const TimedScope timed(state.timers, "optimizer", 1);
   DeviceStepResult result{.grad_norm = scalars.grad_norm, .clip_factor = {}, .skipped = {}};
   if (!result.grad_norm.defined()) {
+    const TimedScope norm(state.timers, "optimizer-clip-main-grad", 1);
     result.grad_norm = gradient_squares().sqrt();
     if (scalars.loss_scale.defined()) result.grad_norm.div_(scalars.loss_scale);
   }
@@ -334,6 +341,8 @@ void Optimizer::reset_from_parameters() {
   if (state_->exp_avg_sq.defined()) state_->exp_avg_sq.zero_();
   state_->num_updates.zero_();
 }
+
+void Optimizer::set_timers(Timers* timers) { state_->timers = timers; }
 
 double Optimizer::parameter_norm() {
   const tensor::NoGrad no_grad;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/distributed/flat_buffer.h"
@@ -81,6 +82,7 @@ class Optimizer final {
   // After parameters were loaded without optimizer state (--finetune, --no-load-optim): main
   // parameters := parameters, moments zero, no updates.
   void reset_from_parameters();
+  void set_timers(Timers* timers);  // level 1: parts of a step; null: none
   // L2 norm of all (main) parameters of the buffer, frozen ones too, each logical element once.
   [[nodiscard]] double parameter_norm();
   // Bytes of main parameters and moments that this rank allocated for itself.

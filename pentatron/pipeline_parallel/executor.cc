@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/timer.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/tensor/ops.h"
 
@@ -176,7 +177,28 @@ class Runner {
                     to_string(action.kind), action.edge, count);
   }
 
+  // Megatron's name of the timer.
+  static std::string_view timer_name(ActionKind kind) {
+    switch (kind) {
+      case ActionKind::kRecvForward:
+        return "forward-recv";
+      case ActionKind::kForward:
+        return "forward-compute";
+      case ActionKind::kSendForward:
+        return "forward-send";
+      case ActionKind::kRecvBackward:
+        return "backward-recv";
+      case ActionKind::kSendBackward:
+        return "backward-send";
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardWeight:
+        break;
+    }
+    return "backward-compute";
+  }
+
   void step(const Action& action) {
+    const TimedScope timed(options_.timers, timer_name(action.kind), 2);
     const auto index = static_cast<std::size_t>(action.micro_batch);
     const auto edge = static_cast<std::size_t>(action.edge);
     MicroBatchState& state = states_[index];

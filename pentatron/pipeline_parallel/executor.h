@@ -10,6 +10,9 @@
 #include "pentatron/nn/stage.h"
 #include "pentatron/pipeline_parallel/schedule.h"
 
+namespace pentatron {
+class Timers;
+}
 namespace pentatron::ops {
 class LayerEventSink;
 }
@@ -41,6 +44,7 @@ struct ExecutorOptions {
   std::function<void()> on_last_micro_batch = {};
   // This rank's place in the DAG of stages; unset: a chain in the order of the group.
   std::optional<StageEdges> edges = {};
+  Timers* timers = nullptr;  // level 2: each action
 };
 
 struct StepLosses {

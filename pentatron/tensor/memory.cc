@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -20,6 +21,7 @@ struct Counters {
   std::atomic<std::int64_t> current{0};
   std::atomic<std::int64_t> peak{0};
   std::atomic<std::int64_t> largest{0};
+  std::atomic<std::int64_t> blocks{0};
 };
 
 void raise_to(std::atomic<std::int64_t>& value, std::int64_t candidate) {
@@ -48,6 +50,7 @@ class CountingAllocator final : public c10::Allocator {
     Counters& c = counters();
     raise_to(c.peak, c.current.fetch_add(held) + held);
     raise_to(c.largest, held);
+    c.blocks.fetch_add(1, std::memory_order_relaxed);
     const bool swapped = data.compare_exchange_deleter(inner_deleter(), &release);
     PENTATRON_CHECK(swapped, kInternal, "the CPU allocator uses an unexpected deleter");
     return data;
@@ -65,6 +68,7 @@ class CountingAllocator final : public c10::Allocator {
   static void release(void* pointer) {
     if (pointer != nullptr) {
       counters().current.fetch_sub(static_cast<std::int64_t>(malloc_usable_size(pointer)));
+      counters().blocks.fetch_sub(1, std::memory_order_relaxed);
     }
     inner_deleter()(pointer);
   }
@@ -93,6 +97,7 @@ MemoryMeter::MemoryMeter() {
   install_once();
   CountingAllocator::counters().current.store(0);
   CountingAllocator::counters().largest.store(0);
+  CountingAllocator::counters().blocks.store(0);
   reset_peak();
 }
 
@@ -107,6 +112,21 @@ std::int64_t MemoryMeter::current_bytes() const { return CountingAllocator::coun
 std::int64_t MemoryMeter::peak_bytes() const { return CountingAllocator::counters().peak; }
 std::int64_t MemoryMeter::largest_allocation() const {
   return CountingAllocator::counters().largest;
+}
+
+std::int64_t MemoryMeter::num_blocks() const { return CountingAllocator::counters().blocks; }
+
+std::int64_t peak_resident_bytes() {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/status", "r"),
+                                                             &std::fclose);
+  PENTATRON_CHECK(file != nullptr, kIo, "cannot read /proc/self/status");
+  constexpr std::int64_t kKilo = 1024;
+  std::array<char, 256> line{};
+  while (std::fgets(line.data(), static_cast<int>(line.size()), file.get()) != nullptr) {
+    long long kilobytes = 0;
+    if (std::sscanf(line.data(), "VmHWM: %lld kB", &kilobytes) == 1) return kilobytes * kKilo;
+  }
+  return resident_bytes();  // a kernel that keeps no high-water mark
 }
 
 std::int64_t resident_bytes() {

@@ -19,9 +19,12 @@ class MemoryMeter final {
   [[nodiscard]] std::int64_t current_bytes() const;  // since construction
   [[nodiscard]] std::int64_t peak_bytes() const;     // since construction or reset_peak
   [[nodiscard]] std::int64_t largest_allocation() const;
+  [[nodiscard]] std::int64_t num_blocks() const;  // allocated and not yet freed
 };
 
 // Resident set of this process in bytes (/proc/self/statm).
 [[nodiscard]] std::int64_t resident_bytes();
+// Its largest value so far (/proc/self/status, VmHWM).
+[[nodiscard]] std::int64_t peak_resident_bytes();
 
 }  // namespace pentatron::tensor

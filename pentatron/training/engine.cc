@@ -48,6 +48,7 @@ struct Engine::State {
   WeightGradQueue weight_grads;  // outlives the reducer, which listens to it
   std::unique_ptr<distributed::GradientReducer> reducer;
   std::string schedule = "1f1b";
+  Timers* timers = nullptr;
   // What changes from step to step, one after another in device memory, and views of each.
   Tensor inputs;
   Tensor lr;
@@ -117,6 +118,12 @@ std::vector<BatchMeta> Engine::on_device(const std::vector<BatchMeta>& micro_bat
   return batches;
 }
 
+void Engine::set_timers(Timers* timers) {
+  state_->timers = timers;
+  state_->reducer->set_timers(timers);
+  optimizer_->set_timers(timers);
+}
+
 Tensor Engine::global_valid_count(const std::vector<BatchMeta>& micro_batches) {
   const tensor::NoGrad no_grad;
   Tensor count = tensor::zeros({}, kAccumulationDType, device_);
@@ -136,6 +143,7 @@ Tensor Engine::global_loss_sum(const Tensor& local) {
 
 void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches) {
   PENTATRON_CHECK(!micro_batches.empty(), kInternal, "a step needs at least one micro-batch");
+  const TimedScope timed(state_->timers, "forward-backward", 1);
   const std::vector<BatchMeta> batches = on_device(micro_batches);
   State::DeviceStep& step = state_->step = {};
   step.num_valid_tokens = global_valid_count(batches);
@@ -160,7 +168,8 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
        .phase = nn::Phase::kTrain,
        .layer_events = state_->reducer.get(),
        .weight_grads = &state_->weight_grads,
-       .on_last_micro_batch = [this] { state_->reducer->begin_last_micro_batch(); }});
+       .on_last_micro_batch = [this] { state_->reducer->begin_last_micro_batch(); },
+       .timers = state_->timers});
   state_->weight_grads.drain();
   state_->reducer->finish_step();
   step.loss = global_loss_sum(losses.loss_sum).mul_(inverse);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/nn/stage.h"
@@ -107,6 +108,8 @@ class Engine final {
   [[nodiscard]] std::int64_t num_local_parameters();
   // 1F1B by default; "split_weight" postpones weight gradients.
   void set_schedule(std::string name);
+  // Times its steps, not its evaluations; null: none. The timers outlive the engine.
+  void set_timers(Timers* timers);
 
  private:
   [[nodiscard]] std::vector<BatchMeta> on_device(const std::vector<BatchMeta>& micro_batches) const;

@@ -33,13 +33,16 @@ std::string format_iteration_line(const IterationLine& line) {
   return text;
 }
 
+double perplexity(double loss) {
+  constexpr double kLargestExponent = 20.0;
+  return std::isnan(loss) ? loss : std::exp(std::min(kLargestExponent, loss));
+}
+
 std::string format_evaluation_block(std::string_view where, double lm_loss,
                                     std::string_view set_name) {
-  constexpr double kLargestExponent = 20.0;
   const std::string line =
       fmt::format(" validation{}{} loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ",
-                  set_name.empty() ? "" : "-", set_name, where, lm_loss,
-                  std::isnan(lm_loss) ? lm_loss : std::exp(std::min(kLargestExponent, lm_loss)));
+                  set_name.empty() ? "" : "-", set_name, where, lm_loss, perplexity(lm_loss));
   const std::string dashes(line.size() + 1, '-');
   return fmt::format("{}\n{}\n{}", dashes, line, dashes);
 }

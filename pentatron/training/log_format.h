@@ -23,12 +23,15 @@ struct IterationLine {
   std::optional<double> lm_loss = std::nullopt;
   double loss_scale = 1.0;
   std::optional<double> grad_norm = std::nullopt;
-  std::optional<double> num_zeros = std::nullopt;
+  std::optional<double> num_zeros = std::nullopt;  // among the gradients
   std::optional<double> params_norm = std::nullopt;
   std::int64_t skipped_iterations = 0;
   std::int64_t nan_iterations = 0;
 };
 [[nodiscard]] std::string format_iteration_line(const IterationLine& line);
+
+// exp(min(20, loss)); NaN of NaN.
+[[nodiscard]] double perplexity(double loss);
 
 // " validation loss at iteration N | lm loss value: ... | lm loss PPL: ... | " between two lines of
 // dashes as long as it plus one. `where`: "iteration 100" or "iteration 100 on validation set". PPL

@@ -40,13 +40,15 @@ TEST(LogFormat, IterationLineWithEverything) {
   line.lm_loss = 0.0;
   line.loss_scale = 65536;
   line.grad_norm = 12345.6789;
+  line.num_zeros = 1234567;
   line.params_norm = 100.0006;
   line.iteration = 123456789;  // wider than its column: printed whole
   EXPECT_EQ(format_iteration_line(line),
             " [2026-01-02 03:04:05.000678] iteration 123456789/    5000 | consumed samples:        "
             " 3200 | elapsed time per iteration (ms): 2000.0 | throughput per GPU (TFLOP/s/GPU): "
             "0.0 | learning rate: 1.500000E-04 | global batch size:    32 | lm loss: 0.000000E+00 "
-            "| loss scale: 65536.0 | grad norm: 12345.679 | params norm: 100.001 | number of "
+            "| loss scale: 65536.0 | grad norm: 12345.679 | num zeros: 1234567 | params norm: "
+            "100.001 | number of "
             "skipped iterations:   0 | number of nan iterations:   0 |");
 }
 

@@ -7,6 +7,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
+#include "pentatron/base/json.h"
 
 namespace pentatron::training {
 namespace {
@@ -63,7 +64,8 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_
                   path_.string());
 }
 
-void MetricsFile::write(const std::string& kind, std::int64_t iteration, const Values& values) {
+void MetricsFile::write(const std::string& kind, std::int64_t iteration, const Values& values,
+                        const Texts& texts) {
   if (path_.empty()) return;
   Json json;
   json["kind"] = kind;
@@ -75,7 +77,8 @@ void MetricsFile::write(const std::string& kind, std::int64_t iteration, const V
       json[name] = std::isnan(value) ? "nan" : (value > 0 ? "inf" : "-inf");
     }
   }
-  out_ << json.dump() << "\n" << std::flush;
+  for (const auto& [name, text] : texts) json[name] = text;
+  out_ << dump_json(json) << "\n" << std::flush;
   PENTATRON_CHECK(out_.good(), kIo, "writing --metrics-file {} failed: is the disk full?",
                   path_.string());
 }

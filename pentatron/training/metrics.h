@@ -19,8 +19,10 @@ class MetricsFile final {
 
   // Empty path: everything is a no-op.
   MetricsFile(const std::filesystem::path& path, std::int64_t resume_iteration);
-  // kind: "train", "validation", "test", "checkpoint".
-  void write(const std::string& kind, std::int64_t iteration, const Values& values);
+  using Texts = std::vector<std::pair<std::string, std::string>>;
+  // kind: "train", "validation", "test", "sample". Texts that are no UTF-8: kData.
+  void write(const std::string& kind, std::int64_t iteration, const Values& values,
+             const Texts& texts = {});
 
  private:
   std::filesystem::path path_;

@@ -4,16 +4,23 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "pentatron/base/event_file.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/timer.h"
+#include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
+#include "pentatron/training/log_format.h"
+#include "pentatron/training/memory_report.h"
 #include "pentatron/training/metrics.h"
+#include "pentatron/training/progress.h"
+#include "pentatron/training/samples.h"
 #include "pentatron/training/train_state.h"
 
 namespace pentatron::training {
@@ -26,43 +33,61 @@ struct StepReport {
   bool finite = true;
   bool skipped = false;  // no update was made
   double learning_rate = 0;
+  double next_learning_rate = 0;  // of the coming update: what Megatron's line shows
   double weight_decay = 0;
   double loss_scale = 1;
-  std::optional<double> num_zeros = std::nullopt;  // gradient elements that are zero
-  std::int64_t global_batch_size = 0;              // of this step
-  double seconds = 0;                              // of this step
+  std::optional<double> num_zeros = std::nullopt;    // among the gradients
+  std::optional<double> params_norm = std::nullopt;  // where params_norm_due() asked for it
+  std::int64_t global_batch_size = 0;                // of this step
+  double seconds = 0;                                // of this step
 };
 
-// Everything that a run tells about itself: lines on the screen and the metrics file. Every rank
-// owns one and tells it the same things; the last rank (the speaker) writes. Holds no model and no
+// Everything that a run tells about itself: lines on the screen, timers, memory, the metrics file,
+// TensorBoard's events, progress.txt. Every rank owns one and tells it the same things (where
+// timers are read, ranks exchange them); the last rank, the speaker, writes. Holds no model and no
 // data, changes no result.
 class Reporter final {
  public:
   // `config` is the run's and outlives the reporter; its vocabulary is resolved before the first
-  // step.
-  Reporter(const config::RunConfig& config, std::int64_t rank, std::int64_t world_size);
+  // step. `memory`: of this process, may be null.
+  Reporter(const config::RunConfig& config, std::int64_t rank, std::int64_t world_size,
+           const tensor::MemoryMeter* memory);
 
-  // Opens the files. Records of iterations after `resume_iteration` are dropped from them.
-  void open(std::int64_t resume_iteration);
+  // From now on ranks can exchange timers, which wait for the device. The context outlives the
+  // reporter.
+  void connect(comm::ParallelContext& context, Device device);
+  // Opens the files of a run whose newest step is `state`'s. The metrics file loses what it holds
+  // of later ones; TensorBoard's gets a file beside the older ones, as Megatron's does.
+  void open(const TrainState& state);
+  // Writes what still waits and closes the files; their errors come here.
+  void close();
+
   [[nodiscard]] bool speaks() const { return speaks_; }
+  [[nodiscard]] Timers& timers() { return timers_; }
   template <typename... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) const {
     if (speaks_) log::print_line(fmt::format(format, std::forward<Args>(args)...));
   }
 
   // The training loop begins: forgets what the time was spent on before.
-  void begin_training();
+  void begin_training(const TrainState& state);
+  // Whether the report of step `iteration` wants the norm of all weights.
+  [[nodiscard]] bool params_norm_due(std::int64_t iteration) const;
   // After each step; `state` counts it already.
   void step(const TrainState& state, const StepReport& report);
-  // Megatron's line of the steps since the last one that reset. `next_learning_rate`: of the coming
-  // update.
-  void log_line(const TrainState& state, double next_learning_rate,
-                std::optional<double> params_norm, bool reset);
+  // After each iteration, passed over ones too. Prints Megatron's line, timers and memory when they
+  // are due: at the first iteration of this process (whose window then goes on) and at multiples of
+  // --log-interval.
+  void end_iteration(const TrainState& state);
   // kind: "validation" or "test"; `where`: as format_evaluation_block has it; `set_name`: of one of
   // several. `final_one`: after training, written anew when a finished run starts again.
   void evaluation(const TrainState& state, const std::string& where, const char* kind,
                   const std::string& set_name, double loss, double num_valid_tokens,
                   bool final_one);
+  void sample(const TrainState& state, const Sample& sample, bool final_one);
+  void saved(const TrainState& state);
+  // Prints timers of level 0 that have stopped just now.
+  void show_timers(std::initializer_list<std::string_view> names);
   // Seconds that the time per iteration leaves out (evaluations, saves).
   void exclude(double seconds) { window_.excluded_seconds += seconds; }
 
@@ -74,23 +99,41 @@ class Reporter final {
     std::int64_t all = 0;
     std::int64_t skipped = 0;
     std::int64_t nan = 0;
-    double tokens = 0;
+    double samples = 0;
     double excluded_seconds = 0;
     Timer timer;
     [[nodiscard]] double seconds() const { return timer.seconds() - excluded_seconds; }
   };
 
-  [[nodiscard]] double flops_of_step() const;
+  [[nodiscard]] bool line_due(std::int64_t iteration) const;
+  [[nodiscard]] bool events_due(std::int64_t iteration) const;
+  [[nodiscard]] MemoryStatistics memory() const;
+  [[nodiscard]] double flops_of(double num_samples) const;
+  // Of the whole run so far.
+  [[nodiscard]] double trained_samples(const TrainState& state) const;
+  [[nodiscard]] double tflops_per_rank(double num_samples, double seconds) const;
+  void write_metrics(const TrainState& state, const StepReport& report);
+  void write_events(const TrainState& state, const StepReport& report);
+  void write_line(const TrainState& state);
+  void report_memory(std::int64_t iteration);
+  void report_step_timers(std::int64_t iteration);
 
   const config::RunConfig& config_;
+  std::int64_t rank_;
   std::int64_t world_size_;
   bool speaks_;
+  const tensor::MemoryMeter* meter_;
+  Timers timers_;
+  comm::ParallelContext* context_ = nullptr;
+  Device device_{"cpu"};
   std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<EventFile> events_;
+  std::unique_ptr<ProgressFile> progress_;
   Window window_;
-  double last_grad_norm_ = 0;
-  double last_loss_scale_ = 1;
-  std::int64_t last_batch_size_ = 0;
-  std::optional<double> last_num_zeros_;
+  StepReport last_;
+  std::int64_t first_iteration_ = 0;
+  std::int64_t steps_since_timers_ = 0;
+  bool memory_reported_ = false;
 };
 
 }  // namespace pentatron::training

@@ -114,8 +114,10 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
   std::optional<SignalFlag> flag;
   if (config.training.exit_signal_handler)
     flag.emplace({signal_number(config.training.exit_signal)});
+  const tensor::MemoryMeter memory;
   const TrainerHooks hooks{.exit_signal_seen = [&flag] { return flag && flag->triggered(); },
-                           .seconds_before_start = since_start.seconds()};
+                           .seconds_before_start = since_start.seconds(),
+                           .memory = &memory};
   if (parallel.world_size == 1) {
     const auto backend = comm::make_single_backend();
     return run_one_rank(config, *backend, place.device, threads_per_rank(parallel, 1), hooks);

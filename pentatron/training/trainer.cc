@@ -23,6 +23,7 @@
 #include "pentatron/training/log_format.h"
 #include "pentatron/training/model_parts.h"
 #include "pentatron/training/reporter.h"
+#include "pentatron/training/samples.h"
 #include "pentatron/training/spikes.h"
 
 namespace pentatron::training {
@@ -39,6 +40,7 @@ class Trainer {
   void build();
   void load();
   void train();
+  [[nodiscard]] std::vector<BatchMeta> next_batches();
   void run_iteration();
   void pass_over_iteration();
   void count_step(const StepResult& result, std::int64_t batch);
@@ -47,10 +49,10 @@ class Trainer {
     return config_.training.precision == "fp16" ? !std::isfinite(result.loss) : !result.finite;
   }
   void check_spikes(const StepResult& result);
-  void log_iteration(bool reset);
   void evaluate(const std::string& where, const char* kind, datasets::DataSplit split);
   void evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
                    std::int64_t consumed);
+  void write_samples();
   void save();
   bool should_exit();
   bool killed();
@@ -91,7 +93,7 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
       backend_(backend),
       hooks_(hooks),
       device_(device),
-      reporter_(config_, backend.rank(), backend.world_size()),
+      reporter_(config_, backend.rank(), backend.world_size(), hooks.memory),
       batches_(config::batch_schedule(config)) {
   config_.parallel.rank = backend.rank();
   // A length in samples is one in whole iterations.
@@ -118,7 +120,10 @@ void Trainer::build() {
   say("time to initialize megatron (seconds): {:.3f}",
       hooks_.seconds_before_start + since_start_.seconds());
   say("[after megatron is initialized] datetime: {}", current_datetime());
+  check_sample_prompts(config_, *tokenizer_);
   engine_ = std::make_unique<Engine>(config_, *context_, device_);
+  reporter_.connect(*context_, device_);
+  engine_->set_timers(&reporter_.timers());
   if (context_->group({"dp", "cp"}).rank() == 0) {
     log::print_line(fmt::format(
         " > number of parameters on (tensor, gtp_weight_remat, pipeline) model parallel rank ({}, "
@@ -155,13 +160,12 @@ void Trainer::load() {
   if (result.loaded) loaded_iteration_ = state_.iteration;
   if (config_.checkpoint.load == config_.checkpoint.save) saved_iteration_ = loaded_iteration_;
   first_iteration_ = state_.iteration + 1;
-  reporter_.open(state_.iteration);
+  reporter_.open(state_);
 }
 
-void Trainer::log_iteration(bool reset) {
-  std::optional<double> params_norm;
-  if (config_.training.log_params_norm) params_norm = engine_->optimizer().parameter_norm();
-  reporter_.log_line(state_, schedule_->lr(state_.scheduler_samples), params_norm, reset);
+std::vector<BatchMeta> Trainer::next_batches() {
+  const TimedScope timed(&reporter_.timers(), "batch-generator", 2);
+  return train_stream_->next();
 }
 
 void Trainer::count_step(const StepResult& result, std::int64_t batch) {
@@ -210,7 +214,7 @@ void Trainer::run_iteration() {
   const StepInputs inputs{.lr = schedule_->lr(trained),
                           .weight_decay = schedule_->weight_decay(trained),
                           .decoupled_lr = schedule_->decoupled_lr(trained)};
-  const StepResult result = engine_->train_step(train_stream_->next(), inputs);
+  const StepResult result = engine_->train_step(next_batches(), inputs);
   count_step(result, batch);
   PENTATRON_CHECK(
       result.finite || !config_.training.check_for_nan_in_loss_and_grad, kData,
@@ -222,17 +226,24 @@ void Trainer::run_iteration() {
       state_.consumed_train_samples - batch, state_.consumed_train_samples - 1);
   check_spikes(result);
   report_.last_loss = result.loss;
+  const double seconds = timer.seconds();
+  std::optional<double> params_norm;
+  if (reporter_.params_norm_due(state_.iteration)) {
+    params_norm = engine_->optimizer().parameter_norm();
+  }
   reporter_.step(state_, {.loss = result.loss,
                           .grad_norm = result.grad_norm,
                           .num_valid_tokens = result.num_valid_tokens,
                           .finite = !is_nan(result),
                           .skipped = result.skipped,
                           .learning_rate = inputs.lr,
+                          .next_learning_rate = schedule_->lr(state_.scheduler_samples),
                           .weight_decay = inputs.weight_decay,
                           .loss_scale = result.loss_scale,
                           .num_zeros = result.num_zeros,
+                          .params_norm = params_norm,
                           .global_batch_size = batch,
-                          .seconds = timer.seconds()});
+                          .seconds = seconds});
 }
 
 void Trainer::evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
@@ -257,10 +268,23 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
   // A whole set is always read from its start, the test set is read once.
   const bool goes_on = split == datasets::DataSplit::kValid && !t.full_validation;
   const Timer pause;
-  for (const EvaluationSet& set : sets) {
-    evaluate_on(set, where, kind, goes_on ? state_.consumed_valid_samples : 0);
+  {
+    const TimedScope timed(&reporter_.timers(), "evaluate", 0);
+    for (const EvaluationSet& set : sets) {
+      evaluate_on(set, where, kind, goes_on ? state_.consumed_valid_samples : 0);
+    }
   }
   if (goes_on) state_.consumed_valid_samples += t.eval_iters * t.eval_global_batch_size;
+  reporter_.show_timers({"evaluate"});
+  reporter_.exclude(pause.seconds());
+}
+
+void Trainer::write_samples() {
+  if (config_.logging.sample_prompt.empty() || !reporter_.speaks()) return;
+  const Timer pause;
+  for (const Sample& sample : training::write_samples(*engine_, *tokenizer_)) {
+    reporter_.sample(state_, sample, final_);
+  }
   reporter_.exclude(pause.seconds());
 }
 
@@ -273,7 +297,12 @@ bool Trainer::time_to_evaluate() const {
 void Trainer::save() {
   if (config_.checkpoint.save.empty() || saved_iteration_ == state_.iteration) return;
   const Timer pause;
-  save_engine(*engine_, state_, loaded_iteration_);
+  {
+    const TimedScope timed(&reporter_.timers(), "save-checkpoint", 0);
+    save_engine(*engine_, state_, loaded_iteration_);
+  }
+  reporter_.show_timers({"save-checkpoint"});
+  reporter_.saved(state_);
   reporter_.exclude(pause.seconds());
   saved_iteration_ = state_.iteration;
 }
@@ -325,7 +354,7 @@ void Trainer::train() {
   train_stream_ = std::make_unique<BatchStream>(
       *data_->train(), config_, context_->group({"dp", "cp"}).rank(), state_.consumed_train_samples,
       engine_->policy(), BatchStream::Use::kTraining);
-  reporter_.begin_training();
+  reporter_.begin_training(state_);
   while (state_.iteration < t.train_iters) {
     if (killed()) return;
     const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
@@ -334,12 +363,12 @@ void Trainer::train() {
     } else {
       run_iteration();
     }
-    const bool at_interval = state_.iteration % t.log_interval == 0;
-    if (at_interval || state_.iteration == first_iteration_) log_iteration(/*reset=*/at_interval);
+    reporter_.end_iteration(state_);
     const bool last = state_.iteration == t.train_iters;
     if (time_to_evaluate()) {
       evaluate(fmt::format("iteration {}", state_.iteration), "validation",
                datasets::DataSplit::kValid);
+      write_samples();
     }
     const std::int64_t save_interval = config_.checkpoint.save_interval;
     const bool batch_changes = batches_.size_at(state_.consumed_train_samples) != batch;
@@ -360,8 +389,10 @@ TrainerReport Trainer::run() {
     const std::string at = fmt::format("iteration {} on ", state_.iteration);
     final_ = true;
     evaluate(at + "validation set", "validation", datasets::DataSplit::kValid);
+    write_samples();
     evaluate(at + "test set", "test", datasets::DataSplit::kTest);
   }
+  reporter_.close();
   report_.iteration = state_.iteration;
   report_.consumed_samples = state_.consumed_train_samples;
   return report_;

@@ -8,6 +8,7 @@
 
 #include "pentatron/comm/backend.h"
 #include "pentatron/config/config.h"
+#include "pentatron/tensor/memory.h"
 
 namespace pentatron::training {
 
@@ -22,7 +23,8 @@ struct TrainerHooks {
   // True once the exit signal has come to this process; polled once an iteration when
   // --exit-signal-handler is set.
   std::function<bool()> exit_signal_seen = {};
-  double seconds_before_start = 0;  // already spent on initialisation
+  double seconds_before_start = 0;              // already spent on initialisation
+  const tensor::MemoryMeter* memory = nullptr;  // of this process, for reports
 };
 
 // One rank's whole training run on the given backend: data, model, checkpoint, loop, evaluation,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <httplib.h>
+#include <signal.h>
 
 #include <cstdlib>
 
@@ -13,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCommands[] = {
     "pretrain_gpt", "launch", "preprocess_data", "inspect_dataset", "train_tokenizer", "generate",
-    "checkpoint",   "plot",   "options"};
+    "checkpoint",   "plot",   "watch",           "options"};
 
 std::string without_last_newlines(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
@@ -126,6 +128,52 @@ TEST(Cli, PlotDrawsTheCurve) {
   const std::string svg = read_file(picture);
   EXPECT_EQ(count(svg, "<svg"), 1U);
   EXPECT_EQ(count(svg, "</svg>"), 1U);
+}
+
+TEST(Cli, PlotComparesRunsAsPng) {
+  const TinyRun one = train(base());
+  const TinyRun two = train(base().with("--lr", "3e-2"));
+  const fs::path folder = new_folder();
+  const ProgramResult drawn =
+      call({"plot", one.metrics_file.string(), two.metrics_file.string(), "--metric", "grad_norm",
+            "--log-scale", "--smoothing", "0.5", "--width", "500", "--height", "300", "--output",
+            (folder / "norms.png").string()});
+  EXPECT_TRUE(drawn.ok()) << drawn.describe();
+  const std::string png = read_file(folder / "norms.png");
+  EXPECT_EQ(png.substr(0, 8), "\x89PNG\r\n\x1a\n");
+  EXPECT_EQ(png.substr(16, 8), std::string("\0\0\1\xf4\0\0\1\x2c", 8));  // 500 x 300
+  expect_refusal(call({"plot"}), 2, {"expected at least 1 (METRICS.jsonl...)"});
+  expect_refusal(call({"plot", one.metrics_file.string(), "--smoothing", "1"}), 2, {"--smoothing"});
+}
+
+TEST(Cli, WatchServesUntilItIsStopped) {
+  const fs::path folder = new_folder();
+  const TinyRun run = train(base().with("--metrics-file", (folder / "tiny.jsonl").string()));
+  std::string page;
+  std::string runs;
+  bool asked = false;
+  const ProgramResult result = run_program(
+      {.words = {"watch", folder.string(), "--port", "0"},
+       .observe = [&](const RunningProgram& program) {
+         const std::string start = "http://127.0.0.1:";
+         const std::size_t at = program.out.find(start);
+         if (asked || at == std::string::npos || program.out.find('\n', at) == std::string::npos) {
+           return;
+         }
+         asked = true;
+         httplib::Client client("127.0.0.1", std::stoi(program.out.substr(at + start.size())));
+         if (const auto answer = client.Get("/")) page = answer->body;
+         if (const auto answer = client.Get("/api/runs")) runs = answer->body;
+         ::kill(program.pid, SIGINT);
+       }});
+  EXPECT_TRUE(result.ok()) << result.describe();
+  EXPECT_NE(page.find("<title>pentatron watch</title>"), std::string::npos) << page;
+  const nlohmann::json answer = nlohmann::json::parse(runs);
+  ASSERT_EQ(answer["runs"].size(), 1U);
+  EXPECT_EQ(answer["runs"][0]["name"], "tiny");
+  EXPECT_EQ(answer["runs"][0]["num_records"], run.losses().size());
+  expect_refusal(call({"watch", (folder / "none").string(), "--port", "0"}), 4, {"is no folder"});
+  expect_refusal(call({"watch", folder.string(), "--port", "65536"}), 2, {"--port 65536"});
 }
 
 TEST(Preprocess, AnyNumberOfWorkersGivesTheSameBytes) {

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/monitor/metrics_tail.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/json.h"
+
+namespace pentatron::monitor {
+namespace {
+
+constexpr std::size_t kFingerprint = 64;  // bytes
+constexpr std::size_t kLongestText = 4000;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Closes at the end of the scope.
+class Descriptor final {
+ public:
+  explicit Descriptor(const std::filesystem::path& path)
+      // No link is followed and no pipe waited for: the folder may hold anything.
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Up to `length` bytes at `offset`; fewer at the end of the file.
+std::string read_at(int fd, std::uint64_t offset, std::size_t length) {
+  std::string bytes(length, '\0');
+  std::size_t done = 0;
+  while (done < length) {
+    const ssize_t got =
+        ::pread(fd, bytes.data() + done, length - done, static_cast<off_t>(offset + done));
+    if (got <= 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+// Cut at the start of a character.
+std::string shortened(std::string text) {
+  if (text.size() <= kLongestText) return text;
+  std::size_t end = kLongestText;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end) + "...";
+}
+
+std::optional<RecordKind> kind_of(const std::string& name) {
+  if (name == "train") return RecordKind::kTrain;
+  if (name == "validation") return RecordKind::kValidation;
+  if (name == "test") return RecordKind::kTest;
+  if (name == "sample") return RecordKind::kSample;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Record> parse_record(std::string_view line) {
+  nlohmann::json json;
+  try {
+    json = parse_json(line, "record");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  if (!json.is_object()) return std::nullopt;
+  const auto kind = json.find("kind");
+  const auto iteration = json.find("iteration");
+  if (kind == json.end() || !kind->is_string() || iteration == json.end() ||
+      !iteration->is_number_integer()) {
+    return std::nullopt;
+  }
+  const std::optional<RecordKind> known = kind_of(kind->get_ref<const std::string&>());
+  constexpr std::int64_t kMost = 1LL << 53;  // what a page's numbers hold exactly
+  if (!known || (iteration->is_number_unsigned() && iteration->get<std::uint64_t>() > kMost)) {
+    return std::nullopt;
+  }
+  Record record{.kind = *known, .iteration = iteration->get<std::int64_t>()};
+  if (record.iteration < 0) return std::nullopt;
+  record.values.fill(kNan);
+  for (std::size_t i = 0; i < kFields.size(); ++i) {
+    const auto value = json.find(kFields[i]);
+    if (value != json.end() && value->is_number()) record.values[i] = value->get<double>();
+  }
+  if (record.kind == RecordKind::kSample) {
+    for (const auto& [name, target] :
+         {std::pair{"prompt", &record.prompt}, std::pair{"text", &record.text}}) {
+      const auto value = json.find(name);
+      if (value == json.end() || !value->is_string()) return std::nullopt;
+      *target = shortened(value->get<std::string>());
+    }
+  }
+  return record;
+}
+
+void MetricsTail::start_anew() {
+  offset_ = 0;
+  head_.clear();
+  tail_.clear();
+  partial_.clear();
+  skipping_ = false;
+  bad_lines_ = 0;
+}
+
+bool MetricsTail::still_the_same(int fd, dev_t device, ino_t inode, std::uint64_t size) const {
+  if (device != device_ || inode != inode_ || size < offset_) return false;
+  return read_at(fd, 0, head_.size()) == head_ &&
+         read_at(fd, offset_ - tail_.size(), tail_.size()) == tail_;
+}
+
+MetricsTail::Result MetricsTail::poll(std::vector<Record>& records) {
+  const Descriptor file(path_);
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    open_before_ = false;
+    start_anew();
+    return Result::kGone;
+  }
+  changed_at_ = status.st_mtime;
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  Result result = Result::kNothingNew;
+  if (!open_before_ || !still_the_same(file.get(), status.st_dev, status.st_ino, size)) {
+    open_before_ = true;
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
+    start_anew();
+    result = Result::kStartedAnew;
+  }
+  if (size == offset_) return result;
+  const std::string bytes =
+      read_at(file.get(), offset_,
+              static_cast<std::size_t>(std::min<std::uint64_t>(size - offset_, kMostBytesPerPoll)));
+  if (bytes.empty()) return result;
+  offset_ += bytes.size();
+  if (head_.size() < kFingerprint)
+    head_ = read_at(file.get(), 0, std::min<std::uint64_t>(kFingerprint, offset_));
+  tail_ += bytes.substr(bytes.size() - std::min(bytes.size(), kFingerprint));
+  if (tail_.size() > kFingerprint) tail_.erase(0, tail_.size() - kFingerprint);
+  take(bytes, records);
+  return result == Result::kNothingNew ? Result::kAppended : result;
+}
+
+void MetricsTail::take(std::string_view bytes, std::vector<Record>& records) {
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    const std::string_view piece = bytes.substr(0, end);
+    if (!skipping_ && partial_.size() + piece.size() > kLongestLine) {
+      skipping_ = true;
+      partial_.clear();
+      ++bad_lines_;
+    }
+    if (!skipping_) partial_ += piece;
+    if (end == std::string_view::npos) return;
+    if (!skipping_) take_line(partial_, records);
+    partial_.clear();
+    skipping_ = false;
+    bytes.remove_prefix(end + 1);
+  }
+}
+
+void MetricsTail::take_line(std::string_view line, std::vector<Record>& records) {
+  if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
+  if (std::optional<Record> record = parse_record(line)) {
+    records.push_back(std::move(*record));
+  } else {
+    ++bad_lines_;
+  }
+}
+
+}  // namespace pentatron::monitor

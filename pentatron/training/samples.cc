@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/samples.h"
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/format.h"
+#include "pentatron/base/log.h"
+#include "pentatron/inference/generator.h"
+
+namespace pentatron::training {
+
+void check_sample_prompts(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer) {
+  for (const std::string& prompt : config.logging.sample_prompt) {
+    const auto num_tokens = static_cast<std::int64_t>(tokenizer.encode(prompt).size());
+    PENTATRON_CHECK(num_tokens > 0, kConfig,
+                    "--sample-prompt {} has no token; give at least one character",
+                    quoted_for_message(prompt));
+    PENTATRON_CHECK(
+        num_tokens + config.logging.sample_length <= config.model.max_position_embeddings, kConfig,
+        "--sample-prompt {} has {} tokens; with --sample-length {} that is more than "
+        "the model's {} positions: shorten one of them",
+        quoted_for_message(prompt), num_tokens, config.logging.sample_length,
+        config.model.max_position_embeddings);
+  }
+}
+
+std::vector<Sample> write_samples(Engine& engine, const tokenizers::Tokenizer& tokenizer) {
+  const config::RunConfig& config = engine.config();
+  const config::ModelConfig& model = config.model;
+  const inference::GenerationOptions options{.sampling = {.temperature = 0},
+                                             .max_new_tokens = config.logging.sample_length,
+                                             .stop_tokens = {tokenizer.eod()}};
+  const inference::CacheShape shape{.num_layers = model.num_layers,
+                                    .num_kv_heads = model.num_query_groups,
+                                    .head_dim = model.kv_channels,
+                                    .max_positions = model.max_position_embeddings};
+  std::vector<Sample> samples;
+  for (const std::string& prompt : config.logging.sample_prompt) {
+    try {
+      const inference::Generated written =
+          inference::generate(engine.stage(), shape, engine.policy(), tokenizer.vocab_size(),
+                              tokenizer.encode(prompt), options);
+      samples.push_back({.prompt = tokenizers::replace_invalid_utf8(prompt),
+                         .text = tokenizer.decode_utf8(written.tokens)});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData) throw;
+      log::warn("no sample after {}: {}", quoted_for_message(prompt), error.what());
+    }
+  }
+  return samples;
+}
+
+}  // namespace pentatron::training
