@@ -7,12 +7,13 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <span>
 
 #include "event_file.pb.h"
-#include "pentatron/base/crc32c.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/sha256.h"
 
 namespace pentatron {
 namespace {
@@ -34,7 +35,7 @@ void append_little_endian(std::string& out, Integer value) {
 // both does not degenerate.
 std::uint32_t masked_crc(std::string_view bytes) {
   constexpr std::uint32_t kShift = 0xA282EAD8U;
-  const std::uint32_t crc = crc32c(bytes);
+  const std::uint32_t crc = crc32c(std::as_bytes(std::span(bytes)));
   return ((crc >> 15) | (crc << 17)) + kShift;
 }
 

@@ -6,13 +6,14 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "pentatron/base/crc32c.h"
 #include "pentatron/base/file.h"
+#include "pentatron/base/sha256.h"
 
 // Reads event files byte by byte, without the library that wrote them. Only tests include it.
 namespace pentatron {
@@ -113,17 +114,20 @@ inline std::vector<ReadEvent> read_event_file(const std::filesystem::path& path)
     const auto rotated = static_cast<std::uint32_t>(masked) - 0xA282EAD8U;
     return (rotated >> 17) | (rotated << 15);
   };
+  const auto crc_of = [](std::string_view piece) {
+    return crc32c(std::as_bytes(std::span(piece)));
+  };
   const std::string text = read_text_file(path);
   std::string_view bytes = text;
   std::vector<ReadEvent> events;
   while (!bytes.empty()) {
     const std::string_view head = bytes.substr(0, 8);
     const std::uint64_t length = WireMessage::fixed(bytes, 8);
-    if (unmasked(WireMessage::fixed(bytes, 4)) != crc32c(head)) {
+    if (unmasked(WireMessage::fixed(bytes, 4)) != crc_of(head)) {
       throw std::runtime_error("the checksum of a length is wrong");
     }
     const std::string_view payload = WireMessage::take(bytes, length);
-    if (unmasked(WireMessage::fixed(bytes, 4)) != crc32c(payload)) {
+    if (unmasked(WireMessage::fixed(bytes, 4)) != crc_of(payload)) {
       throw std::runtime_error("the checksum of a record is wrong");
     }
     events.push_back(read_event(payload));

@@ -114,8 +114,8 @@ c10::DeviceAllocator& allocator() { return *c10::getDeviceAllocator(c10::DeviceT
 }  // namespace
 
 const CudaHalf& load_cuda_half() {
-  static const CudaHalf half = open_half();
-  return half;
+  static const CudaHalf kHalf = open_half();
+  return kHalf;
 }
 
 void register_device_table(const DeviceTable& table) { table_slot() = table; }
