@@ -64,7 +64,9 @@ TEST(Cli, Version) {
   const ProgramResult version = call({"--version"});
   EXPECT_TRUE(version.ok()) << version.describe();
   EXPECT_TRUE(version.out.starts_with("pentatron ")) << version.out;
-  EXPECT_EQ(count(version.out, "\n"), 1U);
+  for (const char* part : {"\nlibtorch 2.", "\ncompiler ", "\nCUDA half "}) {
+    EXPECT_EQ(count(version.out, part), 1U) << part << "\n" << version.out;
+  }
 }
 
 TEST(Cli, UnknownCommand) {
