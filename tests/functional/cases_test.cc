@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "tests/functional/tiny_run.h"
 
 // Faults that users of this field reported in public, each through the whole program. The names are
@@ -11,19 +9,6 @@ namespace pentatron::functional {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Metrics without what depends on the clock.
-std::vector<std::string> timeless_lines(const fs::path& file) {
-  std::vector<std::string> lines;
-  std::ifstream text(file);
-  for (std::string line; std::getline(text, line);) {
-    nlohmann::json json = nlohmann::json::parse(line);
-    json.erase("seconds");
-    json.erase("tokens_per_second");
-    lines.push_back(json.dump());
-  }
-  return lines;
-}
 
 Options with_dropout() {
   return base().with("--hidden-dropout", "0.1").with("--attention-dropout", "0.1");

@@ -43,22 +43,9 @@ const Undisturbed& undisturbed() {
   return made;
 }
 
-// The lines of a metrics file without what depends on the clock.
-std::vector<std::string> timeless(const fs::path& file) {
-  std::vector<std::string> lines;
-  std::ifstream text(file);
-  for (std::string line; std::getline(text, line);) {
-    nlohmann::json json = nlohmann::json::parse(line);
-    json.erase("seconds");
-    json.erase("tokens_per_second");
-    lines.push_back(json.dump());
-  }
-  return lines;
-}
-
 void expect_as_undisturbed(const fs::path& folder, const fs::path& metrics) {
   EXPECT_EQ(state_hash(folder, kSteps), undisturbed().hash);
-  EXPECT_EQ(timeless(metrics), timeless(undisturbed().run.metrics_file));
+  EXPECT_EQ(timeless_lines(metrics), timeless_lines(undisturbed().run.metrics_file));
 }
 
 void damage(const fs::path& file, std::size_t at_from_end) {

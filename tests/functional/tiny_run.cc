@@ -261,6 +261,20 @@ std::string state_hash(const fs::path& folder, int iteration) {
   return hash;
 }
 
+std::vector<std::string> timeless_lines(const fs::path& file) {
+  std::vector<std::string> lines;
+  std::ifstream text(file);
+  for (std::string line; std::getline(text, line);) {
+    nlohmann::json json = nlohmann::json::parse(line);
+    for (const char* name : {"seconds", "tokens_per_second", "tflops_per_gpu", "memory_allocated",
+                             "memory_reserved", "memory_max_allocated"}) {
+      json.erase(name);
+    }
+    lines.push_back(json.dump());
+  }
+  return lines;
+}
+
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;

@@ -91,6 +91,10 @@ struct TinyRun {
 // `pentatron checkpoint hash`, of the newest or of one iteration.
 [[nodiscard]] std::string state_hash(const std::filesystem::path& folder, int iteration = 0);
 
+// The lines of a metrics file without what depends on the clock and the machine (seconds, rates,
+// memory).
+[[nodiscard]] std::vector<std::string> timeless_lines(const std::filesystem::path& file);
+
 [[nodiscard]] std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);
 [[nodiscard]] std::size_t count(const std::string& text, const std::string& part);
