@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer of one's own, written in plain library ops, joined to a GPT and trained on one rank, on two tensor-parallel and on two
-// data-parallel ones (threads of this process): the losses agree. Usage: custom_layer [STEPS]
+// A layer of one's own, written in plain library ops, joined to a GPT and trained on one rank, on
+// two tensor-parallel and on two data-parallel ones (threads of this process): the losses agree.
+// Usage: custom_layer [STEPS]
 #include <cmath>
 #include <iostream>
 
@@ -20,15 +21,20 @@ namespace {
 
 constexpr std::int64_t kRank = 8;  // width of the adapter
 
-// y = x + tanh(x D^T) U^T. as_graph_tensor gives a weight to the library's autograd; the gradient that comes back goes into the
-// weight's slot, from where reduction, clipping, the optimizer and checkpoints take it as any other.
+// y = x + tanh(x D^T) U^T. as_graph_tensor gives a weight to the library's autograd; the gradient
+// that comes back goes into the weight's slot, from where reduction, clipping, the optimizer and
+// checkpoints take it as any other.
 class Adapter final : public nn::Module {
  public:
   // Adds what the layer needs to a rank's plan: the one description that everything else reads.
-  static void plan(nn::ParameterPlan& plan, const config::ModelConfig& config, const LeafContext& context) {
-    const auto add = [&](const char* name, std::int64_t rows, std::int64_t columns, nn::InitSpec init) {
-      plan.add({name, lay_out({{name, rows, columns, parallel_layers::Cut::kWhole, init}}, context.layout()),
-                static_cast<int>(config.num_layers)});
+  static void plan(nn::ParameterPlan& plan, const config::ModelConfig& config,
+                   const LeafContext& context) {
+    const auto add = [&](const char* name, std::int64_t rows, std::int64_t columns,
+                         nn::InitSpec init) {
+      plan.add(
+          {name,
+           lay_out({{name, rows, columns, parallel_layers::Cut::kWhole, init}}, context.layout()),
+           static_cast<int>(config.num_layers)});
     };
     add("adapter.down.weight", kRank, config.hidden_size, {nn::InitKind::kNormal, 0.1});
     add("adapter.up.weight", config.hidden_size, kRank, {nn::InitKind::kNormal, 0.1});
@@ -49,29 +55,34 @@ class Adapter final : public nn::Module {
 // The library's embedding, layers and head with the adapter before the head. One pipeline stage.
 class AdaptedGpt final : public nn::Stage {
  public:
-  AdaptedGpt(const config::ModelConfig& config, const LeafContext& context, models::StagePlace place)
+  AdaptedGpt(const config::ModelConfig& config, const LeafContext& context,
+             models::StagePlace place)
       : config_(config), plan_(models::plan_stage(config, context.layout(), place)) {
     Adapter::plan(plan_, config_, context);
     const int layers = static_cast<int>(config_.num_layers);
     embedding_ = &add_child(std::make_unique<models::GptEmbedding>(context, plan_, config_));
-    decoder_ = &add_child(
-        std::make_unique<transformer::TransformerBlock>(context, plan_, "decoder", config_, 0, layers));
+    decoder_ = &add_child(std::make_unique<transformer::TransformerBlock>(context, plan_, "decoder",
+                                                                          config_, 0, layers));
     adapter_ = &add_child(std::make_unique<Adapter>(context, plan_));
-    head_ = &add_child(std::make_unique<models::GptHead>(context, plan_, config_, "embedding.word_embeddings",
-                                                         &embedding_->word_weight()));
+    head_ = &add_child(std::make_unique<models::GptHead>(
+        context, plan_, config_, "embedding.word_embeddings", &embedding_->word_weight()));
   }
   nn::Bundle forward(const nn::Bundle&, nn::StepContext& step) override {
     const int number = static_cast<int>(config_.num_layers);
-    const Tensor hidden_th = transformer::begin_layer(decoder_->forward(embedding_->forward(step), step), number, step);
+    const Tensor hidden_th =
+        transformer::begin_layer(decoder_->forward(embedding_->forward(step), step), number, step);
     const Tensor loss = head_->loss(adapter_->forward(hidden_th), step);
     return {{"loss", transformer::end_layer(loss, number, step), true}};
   }
   Tensor logits(const nn::Bundle&, nn::StepContext& step) override {
-    return head_->logits(adapter_->forward(decoder_->forward(embedding_->forward(step), step)), step);
+    return head_->logits(adapter_->forward(decoder_->forward(embedding_->forward(step), step)),
+                         step);
   }
   nn::BundleSpec input_spec(const BatchMeta&) const override { return {}; }
   nn::BundleSpec output_spec(const BatchMeta&) const override { return {}; }
-  std::pair<int, int> layer_range() const override { return {0, static_cast<int>(config_.num_layers)}; }
+  std::pair<int, int> layer_range() const override {
+    return {0, static_cast<int>(config_.num_layers)};
+  }
   std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer() override {
     return nn::group_by_layer(plan_, parameters());
   }
@@ -93,7 +104,8 @@ class Counting final : public datasets::SampleSource {
   datasets::GptSample sample(std::int64_t i) const override {
     std::vector<std::int64_t> text{i % 64};
     while (std::ssize(text) <= sequence_length()) {
-      const double draw = philox_uniform(1, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(text.size()));
+      const double draw =
+          philox_uniform(1, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(text.size()));
       text.push_back((text.back() + (draw < 0.5 ? 1 : 2)) % 64);
     }
     return datasets::make_gpt_sample(text, /*eod=*/-1, {});
@@ -113,7 +125,8 @@ std::vector<double> train(std::int64_t tp, std::int64_t dp, std::int64_t steps) 
   config::resolve_vocab(config, /*tokenizer_vocab_size=*/64);
   std::vector<double> losses;
   comm::run_threads({.world_size = tp * dp}, [&](comm::Backend& backend) {
-    comm::ParallelContext context(backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+    comm::ParallelContext context(
+        backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
     training::Engine engine(config, context, Device("cpu"), [&](const LeafContext& leaves) {
       return std::make_unique<AdaptedGpt>(config.model, leaves, models::StagePlace{});
     });
@@ -132,12 +145,14 @@ std::vector<double> train(std::int64_t tp, std::int64_t dp, std::int64_t steps) 
 int main(int argc, char** argv) try {
   const std::int64_t steps = argc > 1 ? std::stoll(argv[1]) : 30;
   tensor::set_up_process(/*deterministic=*/true);
-  const std::vector<double> one = train(1, 1, steps), tensor2 = train(2, 1, steps), data2 = train(1, 2, steps);
+  const std::vector<double> one = train(1, 1, steps), tensor2 = train(2, 1, steps),
+                            data2 = train(1, 2, steps);
   double worst = 0;
   for (std::size_t i = 0; i < one.size(); ++i) {
     worst = std::max({worst, std::abs(tensor2[i] / one[i] - 1), std::abs(data2[i] / one[i] - 1)});
   }
-  std::cout << "first loss " << one.front() << ", last " << one.back() << "; two ranks differ by at most " << worst << "\n";
+  std::cout << "first loss " << one.front() << ", last " << one.back()
+            << "; two ranks differ by at most " << worst << "\n";
   return worst < 1e-4 && one.back() < one.front() ? 0 : 1;
 } catch (const std::exception& error) {
   std::cerr << "error: " << error.what() << "\n";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training loop of one's own: learns the bytes of a text file. Usage: simple_training_loop FILE [STEPS]
+// A training loop of one's own: learns the bytes of a text file. Usage: simple_training_loop FILE
+// [STEPS]
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -50,10 +51,13 @@ int main(int argc, char** argv) try {
   training::Engine engine(config, context);
   for (std::int64_t step = 0; step < steps; ++step) {
     std::vector<std::int64_t> ids;
-    for (std::int64_t j = 0; j < kBatch; ++j) ids.push_back((step * kBatch + j) % text.num_samples());
-    const BatchMeta batch = training::to_batch_meta(datasets::make_batch(text, ids), engine.policy());
+    for (std::int64_t j = 0; j < kBatch; ++j)
+      ids.push_back((step * kBatch + j) % text.num_samples());
+    const BatchMeta batch =
+        training::to_batch_meta(datasets::make_batch(text, ids), engine.policy());
     const auto result = engine.train_step({batch}, {.lr = 3e-3, .weight_decay = 0.1});
-    std::cout << "step " << step + 1 << " loss " << result.loss << " grad norm " << result.grad_norm << "\n";
+    std::cout << "step " << step + 1 << " loss " << result.loss << " grad norm " << result.grad_norm
+              << "\n";
   }
 } catch (const std::exception& error) {
   std::cerr << "error: " << error.what() << "\n";
