@@ -37,8 +37,8 @@ struct State {
 
 // Never destroyed: a signal may come while static objects die.
 State& state() {
-  static State* const instance = new State;
-  return *instance;
+  static State* const kState = new State;
+  return *kState;
 }
 
 thread_local int holds_of_thread = 0;
@@ -107,12 +107,12 @@ HoldStop::~HoldStop() {
 void TemporaryName::remember(fs::path path) {
   const HoldStop hold;
   forget();
+  path = fs::absolute(path);  // in case the working folder changes
   State& now = state();
   const std::lock_guard<std::mutex> lock(now.mutex);
   for (std::size_t i = 0; i < kMostNames; ++i) {
     if (!now.names[i].empty()) continue;
-    // Absolute, in case the working folder changes.
-    now.names[i] = fs::absolute(path);
+    now.names[i] = path;
     slot_ = static_cast<int>(i);
     return;
   }
