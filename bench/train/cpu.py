@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training speed on the CPU beside PyTorch eager (bench/peers/gpt2_cpu.py) and llm.c: interleaved, same weights, same tokens.
+"""Training speed on the CPU beside PyTorch eager (bench/peers/gpt2_cpu.py): interleaved, same weights, same tokens.
 
-  bench/train/cpu.py --pentatron build/release/bin/pentatron --python .deps/reference-venv/bin/python [--llmc train_gpt2]
+  bench/train/cpu.py --pentatron build/release/bin/pentatron --python .deps/reference-venv/bin/python
                      [--workloads gpt2_b4_t64 gpt2_b1_t1024 tiny] [--rounds 3] [--steps 8]
 Prints a table and, with --json FILE, every figure. Each program runs in a process of its own, round by round; the first two steps
 of a process are left out. First losses must agree (1e-5), else the comparison is refused.
