@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// sources: pentatron/base/npy.cc pentatron/base/file.cc pentatron/base/stop_cleanup.cc
-// pentatron/base/fault.cc sources: pentatron/base/env.cc pentatron/base/error.cc
-// pentatron/base/format.cc libs: fmt Any bytes: the reader returns a header that fits the file
-// exactly, or throws Error.
+// clang-format off
+// sources: pentatron/base/npy.cc pentatron/base/file.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc
+// sources: pentatron/base/env.cc pentatron/base/error.cc pentatron/base/format.cc
+// libs: fmt
+// clang-format on
+//
+// Any bytes: the reader returns a header that fits the file exactly, or throws Error.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
