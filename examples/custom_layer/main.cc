@@ -131,7 +131,8 @@ std::vector<double> train(std::int64_t tp, std::int64_t dp, std::int64_t steps) 
       return std::make_unique<AdaptedGpt>(config.model, leaves, models::StagePlace{});
     });
     const Counting text;
-    training::BatchStream stream(text, config, context.coordinate("dp"), 0, engine.policy());
+    training::BatchStream stream(text, config, context.coordinate("dp"), /*consumed_samples=*/0,
+                                 engine.policy(), training::BatchStream::Use::kTraining);
     for (std::int64_t step = 0; step < steps; ++step) {
       const double loss = engine.train_step(stream.next(), {.lr = 1e-2, .weight_decay = 0.1}).loss;
       if (backend.rank() == 0) losses.push_back(loss);
