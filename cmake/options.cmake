@@ -46,4 +46,7 @@ endif()
 if(PENTATRON_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined -g1 -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
+  # For every test and the processes it starts. Container overflow is off because libtorch is not instrumented.
+  string(CONCAT PENTATRON_SANITIZER_ENVIRONMENT "ASAN_OPTIONS=detect_container_overflow=0;"
+    "UBSAN_OPTIONS=print_stacktrace=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/leaks.txt:print_suppressions=0;")
 endif()
