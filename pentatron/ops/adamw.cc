@@ -78,8 +78,10 @@ PENTATRON_CLONES double squares_row(const float* x, std::int64_t n) {
 }
 double squares_row(const double* x, std::int64_t n) { return rows::sum_squares(x, 0.0, n); }
 
+// A CPU's fp64 scalar, without the dispatcher: a step reads six of them a piece.
+double value_of(const Tensor& scalar) { return *scalar.const_data_ptr<double>(); }
 double scalar_or(const Tensor& t, double otherwise) {
-  return t.defined() ? t.item<double>() : otherwise;
+  return t.defined() ? value_of(t) : otherwise;
 }
 
 void check_flat(const Tensor& t, const Tensor& param, std::string_view what) {
@@ -116,10 +118,10 @@ bool skipped(const AdamScalars& scalars) { return scalar_or(scalars.skip, 0.0) !
 template <typename C>
 void adamw_of(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
               const Tensor& exp_avg_sq, const AdamScalars& scalars, const AdamOptions& options) {
-  const double step = scalars.step.item<double>();
+  const double step = value_of(scalars.step);
   PENTATRON_CHECK(step >= 1.0, kInternal, "adamw: the first step is 1, got {}", step);
   const AdamConstants<C> k{
-      .lr = static_cast<C>(scalars.lr.item<double>()),
+      .lr = static_cast<C>(value_of(scalars.lr)),
       .beta1 = static_cast<C>(options.beta1),
       .beta2 = static_cast<C>(options.beta2),
       .eps = static_cast<C>(options.eps),
@@ -139,7 +141,7 @@ template <typename C>
 void sgd_of(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
             const AdamScalars& scalars, double momentum, double weight_decay) {
   const SgdConstants<C> k{
-      .lr = static_cast<C>(scalars.lr.item<double>()),
+      .lr = static_cast<C>(value_of(scalars.lr)),
       .momentum = static_cast<C>(momentum),
       .weight_decay = static_cast<C>(weight_decay * scalar_or(scalars.weight_decay, 1.0)),
       .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0))};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/philox.h"
@@ -39,6 +40,13 @@ HeadRows<const C> read_head(const Tensor& x_tnd, std::int64_t head) {
 template <typename C>
 HeadRows<C> write_head(const Tensor& x_tnd, std::int64_t head) {
   return {x_tnd.data_ptr<C>() + head * x_tnd.stride(1), row_stride(x_tnd)};
+}
+
+// How far rows of scores stand apart: short sequences stay dense in the cache.
+std::int64_t score_stride(const AttentionPlan& plan) {
+  std::int64_t longest = 1;
+  for (const AttentionSegment& s : plan.segments) longest = std::max(longest, s.k_len);
+  return std::min(kKeyBlock, (longest + 15) / 16 * 16);
 }
 
 // A block of queries against a block of keys, in rows of the segment.
@@ -112,7 +120,8 @@ class ForwardWorker final {
       : plan_(plan),
         d_(d),
         drop_(plan),
-        scores_(kQueryBlock * kKeyBlock),
+        key_stride_(score_stride(plan)),
+        scores_(new C[kQueryBlock * key_stride_]),
         sums_(kQueryBlock * d),
         maximum_(kQueryBlock),
         normalizer_(kQueryBlock) {}
@@ -129,11 +138,11 @@ class ForwardWorker final {
       const Block b{q_begin, q_len, k_begin, std::min(kKeyBlock, end - k_begin)};
       gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_,
            static_cast<C>(plan_.options.scale), q.row(s.q_begin + q_begin), q.stride,
-           k.row(s.k_begin + k_begin), k.stride, C(0), scores_.data(), kKeyBlock);
+           k.row(s.k_begin + k_begin), k.stride, C(0), scores_.get(), key_stride_);
       for (std::int64_t r = 0; r < q_len; ++r) {
         soften(s, b, r, head);
       }
-      gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, C(1), scores_.data(), kKeyBlock,
+      gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, C(1), scores_.get(), key_stride_,
            v.row(s.k_begin + k_begin), v.stride, C(1), sums_.data(), d_);
     }
     for (std::int64_t r = 0; r < q_len; ++r) {
@@ -148,7 +157,7 @@ class ForwardWorker final {
   // Scores of row r become exp(score - running maximum); what was summed before is brought to that
   // maximum.
   void soften(const AttentionSegment& s, const Block& b, std::int64_t r, std::int64_t head) {
-    C* row = scores_.data() + r * kKeyBlock;
+    C* row = scores_.get() + r * key_stride_;
     const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
     std::fill(row + n, row + b.k_len, C(0));
     if (n == 0) return;
@@ -165,7 +174,9 @@ class ForwardWorker final {
   const AttentionPlan& plan_;
   std::int64_t d_;
   DropoutRow<C> drop_;
-  std::vector<C> scores_, sums_, maximum_, normalizer_;
+  std::int64_t key_stride_;
+  std::unique_ptr<C[]> scores_;  // written by a product before it is read
+  std::vector<C> sums_, maximum_, normalizer_;
 };
 
 template <typename C>
@@ -212,9 +223,10 @@ class BackwardWorker final {
       : plan_(plan),
         d_(d),
         drop_(plan),
-        p_(kQueryBlock * kKeyBlock),
-        dp_(kQueryBlock * kKeyBlock),
-        dropped_(drop_.active() ? kQueryBlock * kKeyBlock : 0),
+        key_stride_(score_stride(plan)),
+        p_(new C[kQueryBlock * key_stride_]),
+        dp_(new C[kQueryBlock * key_stride_]),
+        dropped_(drop_.active() ? new C[kQueryBlock * key_stride_] : nullptr),
         delta_(kQueryBlock) {}
 
   void run(const AttentionSegment& s, const BackwardHeads<C>& h) {
@@ -236,26 +248,26 @@ class BackwardWorker final {
     const std::int64_t t = s.q_begin + b.q_begin, u = s.k_begin + b.k_begin;
     const C scale = static_cast<C>(plan_.options.scale);
     gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_, scale, h.q.row(t), h.q.stride,
-         h.k.row(u), h.k.stride, C(0), p_.data(), kKeyBlock);
+         h.k.row(u), h.k.stride, C(0), p_.get(), key_stride_);
     gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_, C(1), h.dout.row(t), h.dout.stride,
-         h.v.row(u), h.v.stride, C(0), dp_.data(), kKeyBlock);
+         h.v.row(u), h.v.stride, C(0), dp_.get(), key_stride_);
     for (std::int64_t r = 0; r < b.q_len; ++r) {
       row_gradient(s, b, r, h);
     }
-    const C* weights = drop_.active() ? dropped_.data() : p_.data();
-    gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, C(1), weights, kKeyBlock,
+    const C* weights = drop_.active() ? dropped_.get() : p_.get();
+    gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, C(1), weights, key_stride_,
          h.dout.row(t), h.dout.stride, C(1), h.dv.row(u), h.dv.stride);
-    gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, scale, dp_.data(), kKeyBlock,
+    gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, scale, dp_.get(), key_stride_,
          h.k.row(u), h.k.stride, C(1), h.dq.row(t), h.dq.stride);
-    gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, scale, dp_.data(), kKeyBlock,
+    gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, scale, dp_.get(), key_stride_,
          h.q.row(t), h.q.stride, C(1), h.dk.row(u), h.dk.stride);
   }
 
   // p: scores to probabilities; dp: to the gradient of the scores.
   void row_gradient(const AttentionSegment& s, const Block& b, std::int64_t r,
                     const BackwardHeads<C>& h) {
-    C* p = p_.data() + r * kKeyBlock;
-    C* dp = dp_.data() + r * kKeyBlock;
+    C* p = p_.get() + r * key_stride_;
+    C* dp = dp_.get() + r * key_stride_;
     const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
     const std::int64_t t = s.q_begin + b.q_begin + r;
     rows::exp_shifted(p, h.lse[t], p, n);
@@ -263,7 +275,7 @@ class BackwardWorker final {
     if (drop_.active()) {
       const C* factors = drop_(t, h.head, s.k_begin + b.k_begin, n);
       rows::multiply(dp, factors, n);
-      C* dropped = dropped_.data() + r * kKeyBlock;
+      C* dropped = dropped_.get() + r * key_stride_;
       std::copy_n(p, b.k_len, dropped);
       rows::multiply(dropped, factors, n);
     }
@@ -274,7 +286,9 @@ class BackwardWorker final {
   const AttentionPlan& plan_;
   std::int64_t d_;
   DropoutRow<C> drop_;
-  std::vector<C> p_, dp_, dropped_, delta_;
+  std::int64_t key_stride_;
+  std::unique_ptr<C[]> p_, dp_, dropped_;  // written by products before they are read
+  std::vector<C> delta_;
 };
 
 template <typename C>

@@ -29,6 +29,7 @@ class OpNode final : public autograd::Node {
                     "{}: a second backward through the same node; each forward has one", name_);
     PENTATRON_CHECK(!c10::GradMode::is_enabled(), kUnsupported,
                     "{}: second derivatives (create_graph) are not supported", name_);
+    const tensor::NoGrad no_grad;
     const std::unique_ptr<Backward> backward = std::move(backward_);
     autograd::variable_list input_grads = backward->apply(std::move(output_grads));
     backward->release();

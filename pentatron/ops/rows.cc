@@ -14,6 +14,12 @@ namespace {
 constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kGeluCubic = 0.044715;
 
+// x[0 .. n) and then `filler`, as one vector.
+template <typename C>
+PENTATRON_INLINE void fill_lanes(const C* x, int n, C filler, C* lanes) {
+  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lane < n ? x[lane] : filler;
+}
+
 template <typename C>
 PENTATRON_INLINE C sum_body(const C* x, std::int64_t n) {
   return lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA { return x[i]; });
@@ -34,37 +40,43 @@ PENTATRON_INLINE C dot_body(const C* x, const C* y, std::int64_t n) {
 
 template <typename C>
 PENTATRON_INLINE C max_body(const C* x, std::int64_t n) {
-  C lanes[kLanes];
-  for (C& lane : lanes) lane = std::numeric_limits<C>::lowest();
+  constexpr C kLowest = std::numeric_limits<C>::lowest();
+  Lanes<C> lanes = Lanes<C>{} + kLowest;
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
-    }
+    const Lanes<C> v = load_lanes(x + i);
+    lanes = v > lanes ? v : lanes;
   }
-  for (; i < n; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
-  C largest = lanes[0];
-  for (const C lane : lanes) largest = lane > largest ? lane : largest;
-  return largest;
+  C values[kLanes];
+  fill_lanes(x + i, static_cast<int>(n - i), kLowest, values);
+  const Lanes<C> last = load_lanes(values);
+  lanes = last > lanes ? last : lanes;
+  return fold_lanes<C>(lanes, [](C a, C b) PENTATRON_LAMBDA { return b > a ? b : a; });
 }
 
 template <typename C>
 PENTATRON_INLINE C exp_shifted_body(const C* x, C shift, C* y, std::int64_t n) {
-  C lanes[kLanes] = {};
+  Lanes<C> lanes = {};
+  C values[kLanes];
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    C values[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) values[lane] = exp_of(x[i + lane] - shift);
+    const Lanes<C> v = load_lanes(values);
+    __builtin_memcpy(y + i, &v, sizeof(v));
+    lanes += v;
+  }
+  // The last ones as a whole vector too: rows of attention are short and end anywhere.
+  if (i < n) {
+    const int rest = static_cast<int>(n - i);
+    fill_lanes(x + i, rest, shift, values);
+    for (int lane = 0; lane < kLanes; ++lane) values[lane] = exp_of(values[lane] - shift);
     for (int lane = 0; lane < kLanes; ++lane) {
-      y[i + lane] = values[lane];
-      lanes[lane] += values[lane];
+      if (lane < rest) y[i + lane] = values[lane];
     }
+    for (int lane = 0; lane < kLanes; ++lane) values[lane] = lane < rest ? values[lane] : C(0);
+    lanes += load_lanes(values);
   }
-  for (int lane = 0; i < n; ++i, ++lane) {
-    y[i] = exp_of(x[i] - shift);
-    lanes[lane] += y[i];
-  }
-  return add_lanes(lanes);
+  return add_lanes<C>(lanes);
 }
 
 template <typename C>

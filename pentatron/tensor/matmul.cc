@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "pentatron/base/error.h"
 #include "pentatron/tensor/blas.h"
@@ -87,6 +88,43 @@ void widened_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_k
   }
 }
 
+// A matrix as BLAS reads it: rows or columns side by side.
+struct BlasOperand {
+  Transpose transpose;
+  std::int64_t stride;
+};
+std::optional<BlasOperand> blas_operand(const Tensor& x_mk) {
+  const std::int64_t rows = x_mk.size(0), columns = x_mk.size(1);
+  if (rows == 0 || columns == 0) return std::nullopt;
+  const bool row_major = columns == 1 || x_mk.stride(1) == 1;
+  if (row_major && (rows == 1 || x_mk.stride(0) >= columns)) {
+    return BlasOperand{Transpose::kNo, rows == 1 ? columns : x_mk.stride(0)};
+  }
+  if ((rows == 1 || x_mk.stride(0) == 1) && (columns == 1 || x_mk.stride(1) >= rows)) {
+    return BlasOperand{Transpose::kYes, columns == 1 ? rows : x_mk.stride(1)};
+  }
+  return std::nullopt;
+}
+
+// out = a b + beta out on a CPU, in fp32 or fp64, without the dispatcher in between; false where
+// BLAS cannot read a matrix as it stands.
+bool direct_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn, double beta) {
+  const DType dtype = out_mn.scalar_type();
+  if (!out_mn.is_cpu() || a_mk.scalar_type() != dtype || b_kn.scalar_type() != dtype) return false;
+  if (dtype != DType::Float && dtype != DType::Double) return false;
+  const std::optional<BlasOperand> a = blas_operand(a_mk), b = blas_operand(b_kn);
+  const std::optional<BlasOperand> out = blas_operand(out_mn);
+  if (!a || !b || !out || out->transpose == Transpose::kYes) return false;
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    gemm(a->transpose, b->transpose, a_mk.size(0), b_kn.size(1), a_mk.size(1), T(1),
+         a_mk.const_data_ptr<T>(), a->stride, b_kn.const_data_ptr<T>(), b->stride,
+         static_cast<T>(beta), out_mn.data_ptr<T>(), out->stride);
+  };
+  dtype == DType::Double ? run(double{}) : run(float{});
+  return true;
+}
+
 // On cards. Low-precision operands add into fp32 in one product.
 void device_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate) {
   const DType in = a_mk.scalar_type(), to = out_mn.scalar_type();
@@ -134,6 +172,10 @@ Tensor matmul(const Tensor& a_mk, const Tensor& b_kn) {
                   "matmul: {} @ {} do not fit", describe(a_mk), describe(b_kn));
   if ((a_mk.is_cuda() || !is_low_precision(a_mk.scalar_type())) &&
       a_mk.scalar_type() == b_kn.scalar_type()) {
+    if (a_mk.is_cpu()) {
+      Tensor out = empty({a_mk.size(0), b_kn.size(1)}, a_mk.scalar_type());
+      if (direct_product(out, a_mk, b_kn, 0.0)) return out;
+    }
     return at::mm(a_mk, b_kn);
   }
   Tensor out = empty({a_mk.size(0), b_kn.size(1)}, a_mk.scalar_type(), a_mk.device());
@@ -145,6 +187,11 @@ Tensor matmul_bias(const Tensor& a_mk, const Tensor& b_kn, const Tensor& bias_n)
   if (a_mk.is_cuda() && a_mk.scalar_type() == b_kn.scalar_type() &&
       a_mk.scalar_type() == bias_n.scalar_type()) {
     return at::addmm(bias_n, a_mk, b_kn);
+  }
+  if (a_mk.is_cpu() && bias_n.scalar_type() == a_mk.scalar_type() && a_mk.size(1) > 0) {
+    Tensor out = empty({a_mk.size(0), b_kn.size(1)}, a_mk.scalar_type());
+    out.copy_(bias_n);
+    if (direct_product(out, a_mk, b_kn, 1.0)) return out;
   }
   Tensor out_mn = matmul(a_mk, b_kn);
   out_mn.add_(bias_n);
@@ -165,6 +212,7 @@ void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool acc
     device_product(out_mn, a_mk, b_kn, accumulate);
     return;
   }
+  if (direct_product(out_mn, a_mk, b_kn, accumulate ? 1.0 : 0.0)) return;
   const DType in = a_mk.scalar_type();
   const bool same = in == b_kn.scalar_type() && in == out_mn.scalar_type();
   static const bool fast_bf16 = cpu_has_bf16_products();

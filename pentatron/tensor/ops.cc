@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/tensor/ops.h"
 
+#include <malloc.h>
+
 #include <ATen/Context.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -13,6 +15,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Logging.h>
 
 #include <atomic>
@@ -112,12 +115,29 @@ bool all_finite(const Tensor& t) {
   return t.isfinite().all().item<bool>();
 }
 
-NoGrad::NoGrad() : previous_(c10::GradMode::is_enabled()) { c10::GradMode::set_enabled(false); }
-NoGrad::~NoGrad() { c10::GradMode::set_enabled(previous_); }
-EnableGrad::EnableGrad() : previous_(c10::GradMode::is_enabled()) {
-  c10::GradMode::set_enabled(true);
+namespace {
+
+void set_dispatch_keys(std::uint64_t included, std::uint64_t excluded) {
+  c10::impl::PODLocalDispatchKeySet keys{};
+  keys.set_included(c10::DispatchKeySet(c10::DispatchKeySet::RAW, included));
+  keys.set_excluded(c10::DispatchKeySet(c10::DispatchKeySet::RAW, excluded));
+  c10::impl::_force_tls_local_dispatch_key_set(c10::impl::LocalDispatchKeySet(keys));
 }
-EnableGrad::~EnableGrad() { c10::GradMode::set_enabled(previous_); }
+
+}  // namespace
+
+GradScope::GradScope(bool records) : previous_(c10::GradMode::is_enabled()) {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  const std::uint64_t recording = c10::autograd_dispatch_keyset_with_ADInplaceOrView.raw_repr();
+  included_ = keys.included_.raw_repr();
+  excluded_ = keys.excluded_.raw_repr();
+  c10::GradMode::set_enabled(records);
+  set_dispatch_keys(included_, records ? excluded_ & ~recording : excluded_ | recording);
+}
+GradScope::~GradScope() {
+  c10::GradMode::set_enabled(previous_);
+  set_dispatch_keys(included_, excluded_);
+}
 bool grad_enabled() { return c10::GradMode::is_enabled(); }
 
 void set_up_rank_thread(int threads) {
@@ -137,6 +157,10 @@ void set_up_process(bool deterministic) {
   at::globalContext().setAllowTF32CuBLAS(false);
   at::globalContext().setAllowTF32CuDNN(false);
   c10::initLogging();
+  // A step frees what the next one allocates: pages that went back to the system in between would
+  // have to be mapped and cleared again. The values are the largest that the allocator takes.
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
 }  // namespace pentatron::tensor

@@ -32,27 +32,30 @@ namespace pentatron::tensor {
 void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate);
 [[nodiscard]] bool all_finite(const Tensor& t);
 
-// Gradients are recorded between forward and backward only where a Backward is attached; op bodies
-// run under NoGrad.
-class NoGrad final {
+// Whether this thread records gradients, put back at the end of the scope.
+class GradScope {
  public:
-  NoGrad();
-  ~NoGrad();
-  NoGrad(const NoGrad&) = delete;
-  NoGrad& operator=(const NoGrad&) = delete;
+  GradScope(const GradScope&) = delete;
+  GradScope& operator=(const GradScope&) = delete;
+
+ protected:
+  explicit GradScope(bool records);
+  ~GradScope();
 
  private:
   bool previous_;
+  std::uint64_t included_, excluded_;  // the library's dispatch keys of this thread
 };
-class EnableGrad final {
+// Gradients are recorded between forward and backward only where a Backward is attached; op bodies
+// run under NoGrad. Calls go straight to the device's kernels, past the library's own recording: a
+// tensor changed in place there does not count as changed for a graph that was recorded before.
+class NoGrad final : public GradScope {
  public:
-  EnableGrad();
-  ~EnableGrad();
-  EnableGrad(const EnableGrad&) = delete;
-  EnableGrad& operator=(const EnableGrad&) = delete;
-
- private:
-  bool previous_;
+  NoGrad() : GradScope(false) {}
+};
+class EnableGrad final : public GradScope {
+ public:
+  EnableGrad() : GradScope(true) {}
 };
 [[nodiscard]] bool grad_enabled();
 
