@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-SOURCE = (".h", ".cc", ".cu", ".cuh")
+SOURCE = (".h", ".cc", ".cu", ".cuh", ".inc")
 LICENCED = SOURCE + (".py", ".sh", ".cmake")
 WALL = {".cu": 900}
 DEFAULT_WALL = 600
