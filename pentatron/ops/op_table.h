@@ -9,11 +9,12 @@
 
 // The two faces of the ops. An op's file checks its arguments and joins the graph; the arithmetic
 // is a function of one of these tables: tensors in, tensors out, no graph, no host read of a device
-// tensor. Which functions there are, and what each does, is written once, in op_functions.inc: a
-// face that lacks one does not link. All tensors of a call are on one device and, if not said
-// otherwise, contiguous; work goes to the current stream of that device. Results do not depend on
-// threads or on timing (but for the library's attention gradient on cards outside its deterministic
-// mode). Arithmetic on other dtypes than fp32, bf16, fp16 and fp64 is kUnsupported.
+// tensor. Which functions there are, and what each does, is written once, in op_functions.inc: with
+// a function missing the CUDA half does not link and the program does not load. All tensors of a
+// call are on one device and, if not said otherwise, contiguous; work goes to the current stream of
+// that device. Results do not depend on threads or on timing (but for the library's attention
+// gradient on cards outside its deterministic mode). Arithmetic on other dtypes than fp32, bf16,
+// fp16 and fp64 is kUnsupported.
 namespace pentatron::ops {
 
 struct NormInput {
