@@ -105,12 +105,19 @@ function(pentatron_finish_cuda)
   # brings them.
   target_link_libraries(pentatron_cuda PRIVATE pentatron "-Wl,--push-state,--no-as-needed" torch::torch_cuda torch::c10_cuda
     "-Wl,--pop-state")
+  set(complete ON)
   foreach(lib IN ITEMS cudart.so.13 nccl.so.2 cublasLt.so.13)
     if(EXISTS "${PENTATRON_CUDA_ROOT}/lib/lib${lib}")
       target_link_libraries(pentatron_cuda PRIVATE "${PENTATRON_CUDA_ROOT}/lib/lib${lib}")
+    else()
+      set(complete OFF)
     endif()
   endforeach()
   target_link_options(pentatron_cuda PRIVATE "LINKER:--allow-shlib-undefined")
+  if(complete)
+    # A function of ours that is declared and missing would show on a machine with a card only.
+    target_link_options(pentatron_cuda PRIVATE "LINKER:-z,defs")
+  endif()
 endfunction()
 
 # pentatron_gpu_test(NAME SOURCES ... [TIMEOUT seconds] [ROOM room]): one GoogleTest program with the label gpu. It links the program's library

@@ -12,7 +12,7 @@
 namespace pentatron {
 
 // An event file for TensorBoard: framed and checksummed records of protocol buffers. Events wait in
-// memory until `queue_size` of them have come or two minutes have passed, then they are written
+// memory until `queue_size` events have come or two minutes have passed, then they are written
 // together; the destructor writes the rest. Errors of the file: kIo.
 class EventFile final {
  public:
@@ -24,6 +24,7 @@ class EventFile final {
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
+  // Stored as fp32, the format's own.
   void scalar(std::string_view tag, double value, std::int64_t step);
   void text(std::string_view tag, std::string_view text, std::int64_t step);
   void flush();

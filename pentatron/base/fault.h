@@ -8,7 +8,8 @@
 // SIGKILL right after the n-th (from 1) write, sync, rename or unlink; "error:<kind>:<n>" makes
 // that operation fail with ENOSPC instead. PENTATRON_FAULT_LOG=<file> appends one line an
 // operation, so that a test can count them. PENTATRON_FAULT_NO_UNNAMED=1 makes AtomicFile do as on
-// a file system without O_TMPFILE. Unset: no cost but one branch.
+// a file system without O_TMPFILE. Unset: no cost but one branch. A value that cannot be read:
+// kConfig; a log that cannot be written: kIo.
 namespace pentatron {
 
 enum class FaultKind { kWrite, kSync, kRename, kUnlink };

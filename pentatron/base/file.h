@@ -12,7 +12,8 @@
 #include "pentatron/base/stop_cleanup.h"
 
 // Files: read-only maps, and writes that are either the old content or the new. Errors are
-// ErrorKind::kIo and name the path and the system's reason.
+// ErrorKind::kIo and name the path and the system's reason; a call after commit() or close() is
+// kInternal.
 namespace pentatron {
 
 // Read-only memory map of a whole file; empty files map to an empty span.
@@ -38,8 +39,8 @@ class MappedFile final {
 // place of an older one) and syncs the folder. It is written without any name where the file system
 // can do that (O_TMPFILE), so that not even SIGKILL leaves something behind; else as
 // NAME.tmp.<pid>.<n> beside the final one, removed by the destructor, by StopCleanup, or by the
-// next commit() to the same name. Every write, sync, rename and unlink passes fault_point() (see
-// base/fault.h), so that tests can stop there.
+// next commit() to the same name. Every write, sync, rename and unlink passes the fault points of
+// base/fault.h, so that tests can stop there.
 class AtomicFile final {
  public:
   explicit AtomicFile(std::filesystem::path final_path);
@@ -92,12 +93,14 @@ class OutputFile final {
   std::uint64_t written_ = 0;
 };
 
+// A larger file than `max_bytes` is an error; pipes and /proc are read to their end.
 [[nodiscard]] std::string read_text_file(const std::filesystem::path& path,
                                          std::uint64_t max_bytes = 1ULL << 32);
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 void sync_folder(const std::filesystem::path& folder);
 // rename(2) plus sync of the parent folder.
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
+// With all parents that are missing, each synced into its own; one that is there is no error.
 void create_folders(const std::filesystem::path& folder);
 // Removes a tree; a missing one is no error.
 void remove_tree(const std::filesystem::path& folder);

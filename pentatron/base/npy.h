@@ -46,10 +46,11 @@ struct NpyHeader {
 [[nodiscard]] NpyHeader parse_npy(std::span<const std::byte> file_bytes,
                                   std::string_view file_name);
 
-// Magic, length and padded dict, as NumPy writes them.
+// Magic, length and padded dict, as NumPy writes them. A shape that is negative or too large:
+// kInternal.
 [[nodiscard]] std::string make_npy_header(NpyType type, std::span<const std::int64_t> shape);
 
-// A mapped .npy file, validated when opened.
+// A mapped .npy file, validated when opened (kIo, kData).
 class MappedNpy final {
  public:
   explicit MappedNpy(const std::filesystem::path& path);
@@ -66,7 +67,7 @@ class MappedNpy final {
   NpyHeader header_;
 };
 
-// Writes atomically. `bytes` must be exactly the shape's values.
+// Writes atomically (kIo). `bytes` must be exactly the shape's values, row-major: else kInternal.
 void write_npy_bytes(const std::filesystem::path& path, NpyType type,
                      std::span<const std::int64_t> shape, std::span<const std::byte> bytes);
 

@@ -20,7 +20,7 @@
 namespace pentatron {
 
 // dtype names as the format spells them: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2
-// U16 U32 U64.
+// U16 U32 U64. Nothing for another name.
 [[nodiscard]] std::optional<std::size_t> safetensors_item_bytes(std::string_view dtype);
 
 struct SafetensorsEntry {
@@ -39,6 +39,7 @@ struct SafetensorsHeader {
 [[nodiscard]] SafetensorsHeader parse_safetensors(std::span<const std::byte> file_bytes,
                                                   std::string_view file_name);
 
+// A mapped file, checked when opened (kIo, kData).
 class SafetensorsFile final {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
@@ -60,11 +61,12 @@ struct SafetensorsItem {
 };
 
 // Header text for items laid out in the given order (padded with spaces to 8 bytes), without the
-// length word.
+// length word. A name twice, an unknown dtype or bytes that are not the shape's: kInternal; a
+// header beyond the format's limit: kUnsupported.
 [[nodiscard]] std::string make_safetensors_header(
     std::span<const SafetensorsItem> items, const std::map<std::string, std::string>& metadata);
 
-// Writes through `sink(bytes)`; the caller owns atomicity and checksums.
+// Writes through `sink(bytes)`, front to back; the caller owns atomicity and checksums.
 template <typename Sink>
 void write_safetensors(std::span<const SafetensorsItem> items,
                        const std::map<std::string, std::string>& metadata, Sink&& sink) {

@@ -33,6 +33,7 @@ class TemporaryName final {
   TemporaryName(const TemporaryName&) = delete;
   TemporaryName& operator=(const TemporaryName&) = delete;
 
+  // kInternal beyond a fixed number of names at a time.
   void remember(std::filesystem::path path);
   void forget();
   [[nodiscard]] bool remembers() const { return slot_ >= 0; }

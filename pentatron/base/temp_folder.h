@@ -7,7 +7,7 @@
 namespace pentatron {
 
 // A new, empty folder under the system's temporary folder (TMPDIR), removed with its content at the
-// end of the scope. For tests and scratch work.
+// end of the scope. For tests and scratch work. kIo when it cannot be made.
 class TempFolder final {
  public:
   explicit TempFolder(std::string_view prefix = "pentatron");

@@ -48,6 +48,8 @@ struct Manifest {
                             // of the state hash
 };
 
+// Canonical text: sorted, so that equal manifests give equal bytes. A slice of a tensor that is not
+// listed: kInternal.
 [[nodiscard]] std::string manifest_to_text(const Manifest& manifest);
 // Validates everything: sizes bounded, names safe, boxes inside shapes, ranges inside boxes, the
 // slices of each tensor cover it exactly once, files known, checksum right. ErrorKind::kCheckpoint

@@ -13,7 +13,7 @@
 namespace pentatron::checkpoint {
 
 // One complete checkpoint folder, open for reading. Each file's checksum is verified before its
-// first value is used.
+// first value is used; a folder or file that is not what the manifest says: kCheckpoint.
 class CheckpointReader final {
  public:
   explicit CheckpointReader(std::filesystem::path folder, bool verify_checksums = true);
@@ -23,7 +23,8 @@ class CheckpointReader final {
   [[nodiscard]] bool has(const std::string& tensor) const;
   // Fills `out` (1-D, contiguous, CPU, the stored dtype or a wider one) with row-major elements
   // [begin, begin + out.numel()) of `box` of the tensor; any layout to any layout. Wrong name,
-  // shape or dtype: kCheckpoint error naming both sides.
+  // shape or dtype: kCheckpoint error naming both sides. A box outside the shape, or another kind
+  // of `out`: kInternal.
   void read(const std::string& tensor, const Shape& logical_shape, const nn::Box& box,
             std::int64_t begin, Tensor out);
 
@@ -39,19 +40,20 @@ class CheckpointReader final {
 };
 
 // SHA-256 over sorted tensor names, dtypes, logical shapes and gathered bytes, then the canonical
-// train_state; independent of layout, paths, times.
+// train_state; independent of layout, paths, times. Lower-case hexadecimal; errors as read().
 [[nodiscard]] std::string state_hash(CheckpointReader& reader);
 
 struct VerifyReport {
   bool ok = true;
   std::vector<std::string> problems;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // manifest and shards
   std::size_t files = 0;
   std::size_t tensors = 0;
 };
 // Checks every checksum and every rule of the format; never throws for a damaged checkpoint.
 [[nodiscard]] VerifyReport verify_checkpoint(const std::filesystem::path& folder);
-// A table of tensors (name, dtype, shape, slices), counters, layout.
+// A table of tensors (name, dtype, shape, slices), counters, layout. kCheckpoint for a folder
+// without a sound manifest; contents of shards are not looked at.
 [[nodiscard]] std::string inspect_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace pentatron::checkpoint

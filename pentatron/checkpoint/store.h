@@ -9,7 +9,8 @@
 namespace pentatron::checkpoint {
 
 // Names inside a checkpoint root: iter_0000010/ (final), .saving_iter_0000010/ (being written),
-// latest_checkpointed_iteration.txt (tracker).
+// latest_checkpointed_iteration.txt (tracker). A folder that the system cannot list, sync or
+// remove: kIo.
 [[nodiscard]] std::string iteration_folder(std::int64_t iteration);
 inline constexpr const char* kTrackerName = "latest_checkpointed_iteration.txt";
 

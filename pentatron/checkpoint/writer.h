@@ -13,34 +13,34 @@ namespace pentatron::checkpoint {
 // Values of a part that this rank stores: row-major elements [box_begin, box_begin + numel) of the
 // part's box.
 struct SourceSlice {
-  std::string kind;
+  std::string kind;  // of ManifestSlice::tensor, before the '/'
   const nn::ShardPart* part = nullptr;
   std::int64_t box_begin = 0;
-  Tensor values;  // contiguous, CPU
+  Tensor values;  // contiguous, CPU; stored in its own dtype
 };
 
 struct SaveRequest {
   std::filesystem::path root;
   std::int64_t iteration = 0;
   std::vector<SourceSlice> slices;  // of this rank
-  std::string config;
+  std::string config;  // this and the two below: JSON texts (Manifest), rank 0's are stored
   std::string layout;
   std::string train_state;
-  std::int64_t keep_checkpoints = 0;
-  std::int64_t save_retain_interval = 0;
-  std::int64_t protect_iteration = -1;  // the one being loaded from
+  std::int64_t keep_checkpoints = 0;      // newest; 0: all (apply_retention)
+  std::int64_t save_retain_interval = 0;  // iterations
+  std::int64_t protect_iteration = -1;    // the one being loaded from
 };
 
 struct SaveResult {
   std::filesystem::path folder;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // manifest and shards of all ranks
   double seconds = 0;
 };
 
 // Collective over `world`. Shards into .saving_iter_N, each synced; manifest with checksums; one
 // rename; only then the tracker. A failure on any rank fails the save on all ranks, naming the rank
-// and the reason, and leaves the old state as it was. Saving an iteration that exists and verifies
-// replaces it only after the new one is complete.
+// and the reason, with the kind of that rank's error, and leaves the old state as it was. Saving an
+// iteration that exists and verifies replaces it only after the new one is complete.
 [[nodiscard]] SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world);
 
 }  // namespace pentatron::checkpoint

@@ -32,7 +32,8 @@ class Backend {
 // N ranks as threads of this process: deterministic (reductions in order of rank), data is copied,
 // each meeting compares a fingerprint of op, dtype, sizes and sequence number, an exception in one
 // rank poisons all groups. Runs `body` once per rank on its own thread (label set, library threads
-// = threads_per_rank) and rethrows the first rank's error after all have ended.
+// = threads_per_rank) and rethrows the first rank's error after all have ended. A world below 1:
+// kConfig; tensors that are not on the CPU: kUnsupported.
 struct ThreadsOptions {
   std::int64_t world_size = 1;
   int threads_per_rank = 1;
@@ -41,7 +42,9 @@ struct ThreadsOptions {
 void run_threads(const ThreadsOptions& options, const std::function<void(Backend&)>& body);
 
 // Processes over TCP: the library's Gloo; rank 0 serves the rendezvous store at
-// master_addr:master_port.
+// master_addr:master_port. Returns when all ranks have joined; one that does not within the
+// timeout, or a port that is taken: kComm. Rank, world or port out of range: kConfig. Tensors that
+// are not on the CPU: kUnsupported.
 struct GlooOptions {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
@@ -52,7 +55,8 @@ struct GlooOptions {
 [[nodiscard]] std::unique_ptr<Backend> make_gloo_backend(const GlooOptions& options);
 
 // Rank `rank` of any world without peers: collectives act as if all members held this rank's data
-// (all-reduce sum multiplies by size), receives give zeros. For dry runs and memory planning.
+// (all-reduce sum multiplies by size), receives give zeros. For dry runs and memory planning. A
+// rank outside the world: kConfig.
 [[nodiscard]] std::unique_ptr<Backend> make_fake_backend(std::int64_t rank,
                                                          std::int64_t world_size);
 

@@ -12,6 +12,7 @@
 #include "pentatron/comm/store.h"
 
 // How ranks find each other: the library's TCP store. Inside comm only; it brings c10d along.
+// Errors are kComm.
 namespace pentatron::comm {
 
 // The first line, without the library's stack trace.

@@ -25,7 +25,8 @@ using WorkPtr = std::unique_ptr<Work>;
 // Ranks that talk to each other, with NCCL's semantics: every member calls the same operations in
 // the same order; a send ends when it was received; tensors are contiguous, sizes and dtypes agree.
 // A failure of any member is an ErrorKind::kComm error in all of them, naming the group, the
-// operation and the rank. A group of one rank does nothing but copy.
+// operation and the rank; arguments that do not fit are kInternal. A group of one rank does nothing
+// but copy.
 class Group {
  public:
   virtual ~Group() = default;
@@ -45,6 +46,7 @@ class Group {
   [[nodiscard]] virtual WorkPtr all_to_all(Tensor out, Tensor in,
                                            std::vector<std::int64_t> out_splits,
                                            std::vector<std::int64_t> in_splits) = 0;
+  // In place; `root` and `peer` are ranks inside the group.
   [[nodiscard]] virtual WorkPtr broadcast(Tensor t, int root) = 0;
   [[nodiscard]] virtual WorkPtr send(Tensor t, int peer) = 0;
   [[nodiscard]] virtual WorkPtr recv(Tensor t, int peer) = 0;
@@ -58,7 +60,7 @@ void all_reduce(Group& group, Tensor t, ReduceOp op = ReduceOp::kSum);
                                     const Tensor& in);  // new tensor, dim 0 divided by size
 // Small host values (fp64), e.g. agreement on counts and flags.
 [[nodiscard]] double all_reduce_value(Group& group, double value, ReduceOp op = ReduceOp::kSum);
-// Every member's bytes, in order of rank (sizes may differ, bounded to 1 GiB together).
+// Every member's bytes, in order of rank (sizes may differ; more than 1 GiB together: kComm).
 [[nodiscard]] std::vector<std::string> all_gather_bytes(Group& group, const std::string& bytes);
 
 }  // namespace pentatron::comm

@@ -10,7 +10,7 @@ namespace pentatron::comm {
 // `pentatron launch --nproc-per-node N ...`: starts N processes of one machine by exec with
 // torchrun's variables (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
 // passes signals on, and when one dies ends the others (SIGTERM, then SIGKILL after the grace) and
-// returns its exit code.
+// returns its exit code. Bad options or a command that cannot be run: kConfig; no process: kIo.
 struct LaunchOptions {
   int nproc_per_node = 1;
   int nnodes = 1;
@@ -21,7 +21,7 @@ struct LaunchOptions {
   std::vector<std::string> command;
 };
 [[nodiscard]] int launch(const LaunchOptions& options);
-// A TCP port of 127.0.0.1 that was free a moment ago.
+// A TCP port of 127.0.0.1 that was free a moment ago; none: kComm.
 [[nodiscard]] int free_port();
 
 }  // namespace pentatron::comm

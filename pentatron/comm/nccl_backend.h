@@ -20,9 +20,8 @@ namespace pentatron::comm {
 //   before the peers' arrival blocks. In a step that is recorded as a graph every lane must have
 //   been used before.
 // - Reductions of 16-bit floats round where NCCL rounds (once a hop), not once in all.
-// - A failed or silent peer (--distributed-timeout-minutes) ends all communicators of this rank,
-// and
-//   every later call is a kComm error that names group, operation and rank; work that was queued
+// - A failed or silent peer (--distributed-timeout-minutes) ends all communicators of this rank.
+//   Every later call is a kComm error that names group, operation and rank; work that was queued
 //   behind the failed operation on the card has then run on undefined values.
 struct NcclOptions {
   std::int64_t rank = 0;

@@ -16,7 +16,8 @@ namespace pentatron::comm {
 // This rank's live groups on one grid. Created in main (or a rank's thread), passed down, destroyed
 // before the backend. No singleton: two contexts with different grids live in one process. All
 // ranks create contexts in the same order with the same arguments; every group of the standard sets
-// is made at construction, in a fixed order.
+// is made at construction, in a fixed order. A grid of another size than the world: kConfig. An
+// axis or factor that the grid has not: kInternal.
 class ParallelContext final {
  public:
   ParallelContext(Backend& backend, RankGrid grid, std::string name = "main");
@@ -59,7 +60,8 @@ class ParallelContext final {
 };
 
 // The standard grid tp-cp-ep-dp-pp of a run; tp factored into tp_kv (slow) x tp_rep (fast) where a
-// kv head is replicated on tp_rep ranks (tp_kv = min(tp, kv heads)).
+// kv head is replicated on tp_rep ranks (tp_kv = min(tp, kv heads)). Sizes that do not divide or do
+// not multiply to the world: kConfig; expert parallelism: kUnsupported.
 [[nodiscard]] RankGrid make_rank_grid(const config::ParallelConfig& parallel,
                                       std::int64_t num_kv_heads);
 

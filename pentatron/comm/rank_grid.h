@@ -22,7 +22,7 @@ struct Axis {
 };
 
 // Pure map between world ranks and coordinates on named axes. The first axis varies fastest
-// (Megatron's tp-cp-ep-dp-pp).
+// (Megatron's tp-cp-ep-dp-pp). A rank, coordinate or name that the grid has not: kInternal.
 class RankGrid final {
  public:
   // Sizes >= 1, names unique over axes and factors, factors multiply to their axis: config errors
@@ -37,8 +37,8 @@ class RankGrid final {
   // Rank with `rank`'s coordinates except the given axis or factor.
   [[nodiscard]] std::int64_t with_coordinate(std::int64_t rank, std::string_view axis_or_factor,
                                              std::int64_t coordinate) const;
-  // World ranks that differ from `rank` only on the given axes or factors, ascending by (last named
-  // slowest in grid order).
+  // World ranks that differ from `rank` only on the given axes or factors, `rank` among them,
+  // ascending.
   [[nodiscard]] std::vector<std::int64_t> group_of(std::int64_t rank,
                                                    const std::vector<std::string>& axes) const;
   // All groups of these axes, each once, ordered by their first rank.

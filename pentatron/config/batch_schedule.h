@@ -14,6 +14,7 @@ namespace pentatron::config {
 // step at whose start at least so many tokens have been consumed.
 class BatchSchedule final {
  public:
+  // In samples, at least 1; else kConfig.
   explicit BatchSchedule(std::int64_t constant_size);
   // Stages "tokens:samples", separated by blanks or commas, the first at 0, tokens rising, with K,
   // M, B and T for powers of a thousand. ErrorKind::kConfig names what is wrong.

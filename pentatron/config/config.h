@@ -9,7 +9,8 @@
 
 // Plain structs that every room reads. Names are Megatron's destination names; the option tables
 // (one file per room) fill them. "Resolved" fields have been given their derived value by resolve()
-// in validate.h: nothing downstream derives them again.
+// in validate.h: nothing downstream derives them again. Batch sizes and *_samples are counts of
+// samples, *_iters and *_interval counts of iterations, *_length and *_positions of tokens.
 namespace pentatron::config {
 
 struct ModelConfig {
@@ -30,13 +31,13 @@ struct ModelConfig {
   double layernorm_epsilon = 1e-5;                           // --norm-epsilon
   std::string position_embedding_type = "learned_absolute";  // or rope, none
   std::int64_t rotary_base = 10000;
-  double rotary_percent = 1.0;
+  double rotary_percent = 1.0;  // share of a head's channels, up to 1
   bool swiglu = false;          // else tanh-GELU
   bool add_bias_linear = true;  // --disable-bias-linear turns it off
   bool add_qkv_bias = false;
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
-  double init_method_std = 0.02;
+  double init_method_std = 0.02;  // output projections: / sqrt(2 * num_layers)
   std::uint64_t seed = 1234;
   // Data-shaped masks (features.md 9.4)
   bool reset_position_ids = false;
@@ -70,8 +71,8 @@ struct DataConfig {
   std::vector<std::string> test_data_path;
   std::vector<std::string> validation_set_names;  // of valid_data_path, in order
   std::string split = "969, 30, 1";
-  std::string data_cache_path;  // empty: <prefix>/cache/GPTDataset_indices
-  std::int64_t num_workers = 2;
+  std::string data_cache_path;   // empty: <prefix>/cache/GPTDataset_indices
+  std::int64_t num_workers = 2;  // reading threads of a rank; 0: none
   std::string dataloader_type = "single";
   bool mmap_bin_files = true;
   std::string tokenizer_type;
@@ -89,8 +90,8 @@ struct OptimizerConfig {
   std::string optimizer = "adam";  // or sgd
   double lr = 0.0;
   double min_lr = 0.0;
-  std::string lr_decay_style = "linear";  // constant, linear, cosine, inverse-square-root, WSD
-  std::optional<double> lr_warmup_fraction;
+  std::string lr_decay_style = "linear";     // constant, linear, cosine, inverse-square-root, WSD
+  std::optional<double> lr_warmup_fraction;  // of the decay
   std::int64_t lr_warmup_iters = 0;
   std::int64_t lr_warmup_samples = 0;
   double lr_warmup_init = 0.0;
@@ -110,12 +111,12 @@ struct OptimizerConfig {
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
   double sgd_momentum = 0.9;
-  double clip_grad = 1.0;
+  double clip_grad = 1.0;            // largest global L2 norm; 0: no clipping
   std::optional<double> loss_scale;  // static; none: dynamic with fp16, else 1
   double initial_loss_scale = 4294967296.0;
   double min_loss_scale = 1.0;
-  double loss_scale_window = 1000;
-  std::int64_t hysteresis = 2;
+  double loss_scale_window = 1000;  // steps without overflow until the scale doubles
+  std::int64_t hysteresis = 2;      // overflows until it halves
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
 };
@@ -126,7 +127,7 @@ struct TrainingConfig {
   std::int64_t global_batch_size = 0;    // resolved: micro_batch_size * dp, or the schedule's last
   std::string step_batch_size_schedule;  // "0:768 250B:1536"; empty: constant (batch_schedule.h)
   std::int64_t train_iters = 0;
-  std::int64_t train_samples = 0;
+  std::int64_t train_samples = 0;  // 0: train_iters tells the run's length
   std::int64_t eval_interval = 0;  // 0: no evaluation during training
   std::int64_t eval_iters = 100;
   std::int64_t start_eval_at_iter = 0;      // no evaluation during training before this iteration
@@ -139,8 +140,8 @@ struct TrainingConfig {
   bool log_throughput = false;
   bool log_params_norm = false;
   bool log_num_zeros_in_grad = false;
-  std::int64_t exit_interval = 0;
-  double exit_duration_in_mins = 0;
+  std::int64_t exit_interval = 0;    // 0: none
+  double exit_duration_in_mins = 0;  // 0: none
   bool exit_signal_handler = false;  // resolved: also where ..._for_training is given
   bool exit_signal_handler_for_training = false;
   std::string exit_signal = "SIGTERM";
@@ -158,7 +159,7 @@ struct TrainingConfig {
 struct LoggingConfig {
   std::string tensorboard_dir;
   std::int64_t tensorboard_log_interval = 1;
-  std::int64_t tensorboard_queue_size = 1000;
+  std::int64_t tensorboard_queue_size = 1000;  // events
   bool log_timers_to_tensorboard = false;
   bool log_loss_scale_to_tensorboard = true;
   bool log_validation_ppl_to_tensorboard = false;
@@ -176,10 +177,10 @@ struct LoggingConfig {
 struct CheckpointConfig {
   std::string save;
   std::string load;
-  std::int64_t save_interval = 0;
-  std::int64_t save_retain_interval = 0;
-  std::int64_t keep_checkpoints = 0;  // newest K kept; 0: all
-  std::int64_t ckpt_step = 0;         // 0: the tracker's
+  std::int64_t save_interval = 0;         // above 0 where `save` is set
+  std::int64_t save_retain_interval = 0;  // 0: none special
+  std::int64_t keep_checkpoints = 0;      // newest K kept; 0: all
+  std::int64_t ckpt_step = 0;             // 0: the tracker's
   bool finetune = false;
   bool no_load_optim = false;
   bool no_save_optim = false;

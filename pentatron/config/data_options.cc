@@ -14,8 +14,7 @@ constexpr OptionSpec kRows[] = {
      .dest = "data_path",
      .nargs = '*',
      .topic = Topic::kData,
-     .help = "prefix of a .bin/.idx pair, or a blend: weight prefix weight prefix ..., or prefixes "
-             "alone",
+     .help = "prefix of one .bin/.idx pair; blends of several are planned",
      .test = "functional_test Options.DataPath",
      .field = data<&DataConfig::data_path>()},
     {.names = "--train-data-path",

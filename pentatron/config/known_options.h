@@ -17,10 +17,9 @@ namespace pentatron::config {
 [[nodiscard]] std::span<const OptionSpec> known_options_7();
 [[nodiscard]] std::span<const OptionSpec> known_options_8();
 [[nodiscard]] std::span<const OptionSpec> known_options_9();
-[[nodiscard]] std::span<const OptionSpec> known_options_10();
 
 inline constexpr std::span<const OptionSpec> (*kKnownOptionTables[])() = {
     known_options_1, known_options_2, known_options_3, known_options_4, known_options_5,
-    known_options_6, known_options_7, known_options_8, known_options_9, known_options_10};
+    known_options_6, known_options_7, known_options_8, known_options_9};
 
 }  // namespace pentatron::config

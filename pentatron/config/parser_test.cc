@@ -158,6 +158,14 @@ TEST(Parser, AlwaysSoOptionsAreNamed) {
             "serving has no other layers)");
   EXPECT_EQ(always_so_line(parse(request(""))), "");
   EXPECT_NE(problem_of("--transformer-impl inference_optimized"), "");
+  // A value of its own, one of those that are so, a list of them.
+  for (const char* words : {"--train-sync-interval 100", "--exp-avg-dtype fp32",
+                            "--ddp-param-name-patterns-for-fp32-local-accumulation all"}) {
+    EXPECT_EQ(parse(request(words)).always_so.size(), 1U) << words;
+  }
+  EXPECT_EQ(problem_of("--exp-avg-dtype bf16"),
+            "--exp-avg-dtype 'bf16': this value does not work here (moments are fp32 or wider; "
+            "others come with the precision-aware optimizer state); expected one of fp32");
 }
 
 TEST(Parser, ReadsYamlAndJsonFiles) {
@@ -202,10 +210,8 @@ TEST(Parser, RefusesBadFiles) {
   EXPECT_EQ(problem("lr: [1, 2]\n"), path + ":1: lr: expected one value, got a list");
   EXPECT_EQ(problem("swiglu: 3\n"), path + ":1: swiglu: expected true or false");
   EXPECT_EQ(problem("num_layers: x\n"), path + ":1: num_layers 'x': expected an integer");
-  EXPECT_EQ(problem("decrease_batch_size_if_needed: true\n"),
-            path +
-                ":1: decrease_batch_size_if_needed: not supported yet: comes with the batch-size "
-                "schedules");
+  EXPECT_EQ(problem("optimizer_cpu_offload: true\n"),
+            path + ":1: optimizer_cpu_offload: not supported yet: comes with optimizer offload");
   EXPECT_EQ(problem("yaml_cfg: x\n"), path + ":1: yaml_cfg belongs on the command line");
   EXPECT_NE(problem("a: [1\n").find("not YAML or JSON"), std::string::npos);
   EXPECT_NE(problem("[1, 2]\n").find("expected a mapping"), std::string::npos);

@@ -35,7 +35,8 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kSwitchOn,
      .default_repr = "False",
      .topic = Topic::kPrecision,
-     .help = "compute in bfloat16 with fp32 weights, gradients and optimizer state",
+     .help = "weights and activations in bfloat16; gradients, master weights and optimizer state "
+             "in fp32",
      .test = "functional_test Options.Precision",
      .field = precision<PrecisionName{"bf16"}>()},
     {.names = "--fp16",
@@ -43,8 +44,8 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kSwitchOn,
      .default_repr = "False",
      .topic = Topic::kPrecision,
-     .help = "compute in half precision with loss scaling; weights, gradients and optimizer state "
-             "in fp32",
+     .help = "weights and activations in half precision, with loss scaling; gradients, master "
+             "weights and optimizer state in fp32",
      .test = "functional_test Options.Fp16",
      .field = precision<PrecisionName{"fp16"}>()},
     {.names = "--fp64",

@@ -19,7 +19,7 @@ class Corpus {
   // For messages: the prefix of the files, or what stands in for them.
   [[nodiscard]] virtual const std::string& name() const = 0;
   [[nodiscard]] virtual std::int64_t num_sequences() const = 0;
-  // Tokens of a sequence.
+  // Tokens of a sequence. Another number than those of sequences: ErrorKind::kInternal.
   [[nodiscard]] virtual std::int32_t sequence_length(std::int64_t sequence) const = 0;
   // Copies `out.size()` tokens of a sequence from token `offset` on. Past the sequence's end:
   // ErrorKind::kInternal.

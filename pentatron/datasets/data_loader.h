@@ -25,7 +25,8 @@ struct Batch {
   std::vector<std::int64_t> sample_ids;  // [n], places in training order
 };
 
-// Reads the samples and lays them side by side.
+// Reads the samples and lays them side by side. Samples of another length than the source says:
+// ErrorKind::kInternal.
 [[nodiscard]] Batch make_batch(const SampleSource& source, std::vector<std::int64_t> sample_ids);
 
 struct DataLoaderOptions {

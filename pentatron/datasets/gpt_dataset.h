@@ -17,7 +17,7 @@ struct GptDatasetOptions {
   std::string data_path;   // prefix of the corpus
   bool mock_data = false;  // MockCorpus instead: no files are read or written
   std::string split = "969, 30, 1";
-  std::int64_t sequence_length = 0;
+  std::int64_t sequence_length = 0;  // tokens of a sample
   std::int64_t seed = 1234;
   std::string data_cache_path;  // empty: <prefix>/cache/GPTDataset_indices
   bool mmap_bin_files = true;
@@ -33,14 +33,16 @@ struct GptDatasetOptions {
 // the i-th in training order, a function of the options alone.
 class GptDataset final : public SampleSource {
  public:
-  // `num_samples` none: one epoch.
+  // `num_samples` none: one epoch. Errors: those of gpt_index.h, and kData for a part without
+  // sequences.
   GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
              DataSplit split, std::optional<std::int64_t> num_samples);
 
   // Built samples: as many as whole epochs give, at least those asked for.
   [[nodiscard]] std::int64_t num_samples() const override { return index_.num_samples(); }
   [[nodiscard]] std::int64_t sequence_length() const override { return sequence_length_; }
-  // Errors: kData for a token outside the vocabulary (names the corpus and the sequence).
+  // Errors: kData for a token outside the vocabulary (names the corpus and the sequence), kInternal
+  // for a sample that is not there.
   [[nodiscard]] GptSample sample(std::int64_t i) const override;
 
   // The bare tokens of sample i and where corpus sequences begin in them.
@@ -66,7 +68,8 @@ struct GptDatasets {
 };
 
 // Opens the corpus once and builds a dataset for each part with a count above 0. A part that
-// `--split` leaves empty is an error only if samples of it are asked for.
+// `--split` leaves empty is an error (kData) only if samples of it are asked for. Other errors:
+// kData for a corpus without sequences, those of IndexedDataset and of GptDataset.
 [[nodiscard]] GptDatasets build_gpt_datasets(const GptDatasetOptions& options,
                                              const SampleCounts& counts);
 

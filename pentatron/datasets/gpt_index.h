@@ -30,9 +30,8 @@ struct GptIndexPlan {
 // The order of the training data, as Megatron draws it:
 // - document index (int32): the sequences of all epochs, shuffled;
 // - sample index (int32, or int64 when the document index is longer than 2^31 - 1; pairs): sample n
-// begins at token n * sequence
-//   length of the sequences laid end to end in that order; stored as (place in the document index,
-//   token in that sequence);
+//   begins at token n * sequence length of the sequences laid end to end in that order; stored as
+//   (place in the document index, token in that sequence);
 // - shuffle index (uint32, int64 from 2^32 - 2 samples): the order in which samples are drawn.
 struct GptIndex {
   GptIndexPlan plan;
@@ -52,10 +51,11 @@ struct GptIndexSource {
   std::int64_t seed = 0;
 };
 
+// Tokens of the source's sequences together.
 [[nodiscard]] std::int64_t tokens_per_epoch(const GptIndexSource& source);
 
 // Builds all three indices: one MT19937 stream shuffles the document index first, then the shuffle
-// index.
+// index. Errors: those of plan_gpt_index, and kData for more than 2^31 - 1 sequences.
 [[nodiscard]] GptIndex build_gpt_index(const GptIndexSource& source,
                                        std::optional<std::int64_t> num_samples);
 

@@ -43,7 +43,7 @@ class SampleSource {
 // Labels, masks and positions of `text` (S + 1 tokens) as Megatron defines them. An EOD token ends
 // a document: with reset_position_ids the token after it has position 0, with reset_attention_mask
 // it starts a new attention run, and with eod_mask_loss the place of the EOD itself counts not in
-// the loss.
+// the loss. Fewer than 2 tokens: ErrorKind::kInternal.
 [[nodiscard]] GptSample make_gpt_sample(const std::vector<std::int64_t>& text, std::int64_t eod,
                                         const GptMaskOptions& options);
 

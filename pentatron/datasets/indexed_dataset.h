@@ -59,7 +59,7 @@ class IndexedDataset final : public Corpus {
   [[nodiscard]] std::int64_t num_tokens() const { return num_tokens_; }
 
   [[nodiscard]] std::int32_t sequence_length(std::int64_t sequence) const override;
-  // First and one-past-last sequence of a document.
+  // First and one-past-last sequence of a document; one that is not there: kInternal.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> document_range(std::int64_t document) const;
 
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;

@@ -19,11 +19,11 @@ namespace pentatron::datasets {
 // Writes a corpus in Megatron's layout. Tokens stream to disk; 4 bytes a sequence and a document
 // stay in memory. Both files are invisible until finish() shows the `.bin`, then the `.idx`, so an
 // index never stands without its tokens (and a stop signal waits for both). Destroyed without
-// finish(): nothing is left.
+// finish(): nothing is left. Files that cannot be written: kIo.
 class IndexedDatasetWriter final {
  public:
   // `overwrite` false: ErrorKind::kConfig when PREFIX.bin or PREFIX.idx exists. The folder of the
-  // prefix is made when missing.
+  // prefix is made when missing. `dtype`: uint16 or int32, else kInternal.
   IndexedDatasetWriter(std::string prefix, TokenDtype dtype, bool overwrite = false);
   ~IndexedDatasetWriter();
   IndexedDatasetWriter(const IndexedDatasetWriter&) = delete;
@@ -34,7 +34,7 @@ class IndexedDatasetWriter final {
   void add_sequence(std::span<const std::int32_t> tokens);
   // Closes the document of all sequences added since the last call (none: an empty document).
   void end_document();
-  // Every sequence must belong to a closed document. May be called once.
+  // Every sequence must belong to a closed document. May be called once. Else kInternal.
   void finish();
 
   [[nodiscard]] std::int64_t num_sequences() const {

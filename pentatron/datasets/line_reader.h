@@ -30,7 +30,7 @@ struct LineBatch {
 // last one is a line too, unless it is empty. Not safe from several threads at once.
 class LineReader final {
  public:
-  // ErrorKind::kIo when the file cannot be opened.
+  // ErrorKind::kIo when the file cannot be opened, here, or read, later.
   LineReader(std::string path, std::uint64_t max_line_bytes);
   ~LineReader();
   LineReader(const LineReader&) = delete;

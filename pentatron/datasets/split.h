@@ -17,7 +17,8 @@ enum class DataSplit { kTrain = 0, kValid = 1, kTest = 2 };
 // How a corpus is cut into training, validation and test parts.
 struct SplitMatrix {
   std::string text;  // as the user wrote it: part of the cache files' names
-  // Fractions [begin, end) of the sequences; none when the part is empty.
+  // Fractions [begin, end) of the sequences, in the order of DataSplit; none when the part is
+  // empty.
   std::array<std::optional<std::pair<double, double>>, 3> ranges;
 };
 
@@ -40,8 +41,8 @@ struct SampleCounts {
 };
 
 // Samples a run asks for: train_iters * batch; (train_iters / eval_interval + 1) * eval_iters *
-// batch; eval_iters * batch. eval_interval 0 means one evaluation, at the end. Refuses negative
-// values and products past 2^63.
+// batch; eval_iters * batch. eval_interval 0 means one evaluation, at the end. Negative values and
+// products past 2^63: ErrorKind::kConfig.
 [[nodiscard]] SampleCounts samples_asked(std::int64_t train_iters, std::int64_t eval_interval,
                                          std::int64_t eval_iters, std::int64_t global_batch_size);
 

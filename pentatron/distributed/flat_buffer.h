@@ -16,7 +16,7 @@ class BufferAllocator {
  public:
   virtual ~BufferAllocator() = default;
   [[nodiscard]] virtual Tensor allocate(std::int64_t num_elements, DType dtype,
-                                        Device device) = 0;  // zeroed
+                                        Device device) = 0;  // 1-D, zeroed
 };
 [[nodiscard]] std::unique_ptr<BufferAllocator> make_default_allocator();
 
@@ -28,7 +28,7 @@ struct FlatSlot {
   std::int64_t end = 0;
 };
 struct FlatBucket {
-  std::int64_t begin = 0;  // padded to reduction size * 256 bytes
+  std::int64_t begin = 0;  // in elements; padded to reduction size * 256 bytes
   std::int64_t end = 0;
   std::vector<std::size_t> slots;  // indices into slots(), in order of backward
   std::vector<int> layers;         // layers whose weights_done complete it
@@ -49,7 +49,9 @@ struct FlatBufferOptions {
 
 // The trainable parameters of one (parameter dtype, gradient dtype, reduction group), bucketed in
 // the order of backward (last layer first). Gradients (and storage) of the parameters become views
-// of it. Frozen parameters have no place in it and are listed beside.
+// of it: gradients in policy.main_grad, storage in policy.parameter. Frozen parameters have no
+// place in it and are listed beside. Parameters of another dtype or of two grids, and options out
+// of range: kInternal.
 class FlatBuffer final {
  public:
   FlatBuffer(std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer,
@@ -67,7 +69,8 @@ class FlatBuffer final {
   [[nodiscard]] const std::vector<std::string>& reduction_axes() const {
     return options_.reduction_axes;
   }
-  // Element range of this data-parallel rank inside a bucket: contiguous, equal sizes.
+  // Element range of this data-parallel rank inside a bucket: contiguous, equal sizes. A bucket or
+  // rank that is not there: kInternal.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> shard_range(std::size_t bucket,
                                                                   std::int64_t dp_rank) const;
 
@@ -87,8 +90,8 @@ class FlatBuffer final {
 struct FlatSegment {
   const nn::ShardPart* part = nullptr;
   std::int64_t flat_begin = 0;  // in the buffer
-  std::int64_t length = 0;
-  std::int64_t box_begin = 0;  // row-major element number inside the part's box
+  std::int64_t length = 0;      // elements
+  std::int64_t box_begin = 0;   // row-major element number inside the part's box
 };
 [[nodiscard]] std::vector<FlatSegment> segments_in(const FlatBuffer& buffer, std::int64_t begin,
                                                    std::int64_t end);

@@ -15,8 +15,13 @@ namespace pentatron::distributed {
 // Brings gradients to their final sums after the micro-batches of a step: first over each part's
 // partial_grad_axes and tied ends, then over the buffer's reduction_axes (sum, no division: the
 // loss is already divided by the global valid count). With `sharded`, buckets are reduce-scattered
-// and only shard_range() is final. Listens to layer events; a bucket starts when the last
-// micro-batch's weights_done of all its layers has come.
+// and only shard_range() is final. Sums are made in policy.reduction. Listens to layer events; a
+// bucket starts when the last micro-batch's weights_done of all its layers has come, and travels
+// beside the rest of backward. One with an end of a tied weight starts in finish_step(). All ranks
+// start the same buckets in the same order.
+//
+// A sharded buffer that is cut for another number of ranks, or two tied parts of one name:
+// kInternal. A peer's failure: kComm.
 class GradientReducer final : public ops::LayerEventSink {
  public:
   GradientReducer(FlatBuffer& buffer, comm::ParallelContext& context, bool sharded,

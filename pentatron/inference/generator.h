@@ -40,7 +40,9 @@ using TokenSink = std::function<bool(std::int32_t token)>;
 
 // Continues `prompt` (at least one token) with a whole model (one pipeline stage, one tensor rank)
 // that is ready for evaluation. Prompt and new tokens together must fit max_positions: kConfig
-// error otherwise. `device`: where the model lies. With and without cache the tokens are the same.
+// error otherwise, as for an empty prompt or sampling options out of range; kData for a token
+// outside the vocabulary. `device`: where the model lies. With and without cache the tokens are the
+// same.
 [[nodiscard]] Generated generate(nn::Stage& model, const CacheShape& shape,
                                  const PrecisionPolicy& policy, std::int64_t vocab_size,
                                  const std::vector<std::int32_t>& prompt,

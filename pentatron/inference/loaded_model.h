@@ -26,7 +26,8 @@ struct LoadedModel {
 };
 
 // `root`: a --save folder (step 0: its newest checkpoint) or one iteration's folder. `precision`:
-// "" as it was trained. The weights lie on `device`.
+// "" as it was trained. The weights lie on `device`. No or a damaged checkpoint: kCheckpoint; an
+// unknown precision: kConfig.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
                                      const std::string& precision, Device device = Device("cpu"));
 

@@ -3,7 +3,8 @@
 
 #include "pentatron/kernels/types.h"
 
-// Elementwise activations over contiguous memory; formulas stand in ops/activation.h.
+// Elementwise activations over contiguous memory of `type` on the card; formulas stand in
+// ops/activation.h.
 namespace pentatron::kernels {
 
 [[nodiscard]] cudaError_t gelu_forward(Type type, const void* x, void* y, std::int64_t count,

@@ -4,7 +4,8 @@
 #include "pentatron/kernels/types.h"
 
 // Optimizer steps over flat slices; formulas stand in ops/adamw.h. Every element is rounded
-// operation by operation, as on the CPU, so the result does not depend on how a slice is cut.
+// operation by operation, as on the CPU, so the result does not depend on how a slice is cut. All
+// slices are [count]; moments have the parameter's type.
 namespace pentatron::kernels {
 
 // fp64 scalars in device memory; null where the op's scalar is undefined.

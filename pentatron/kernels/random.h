@@ -12,7 +12,8 @@ struct MaskKey {
   std::int64_t channel_begin;
 };
 
-// y = keep ? x * factor : 0 for rows of `channels` elements; sample ids and token indices [rows].
+// y = keep ? x * factor : 0 for rows of `channels` elements (factor: 1 / (1 - p)); sample ids and
+// token indices [rows].
 [[nodiscard]] cudaError_t dropout(Type type, const void* x, void* y, const MaskKey& key,
                                   double factor, const std::int64_t* sample_ids,
                                   const std::int64_t* token_index, std::int64_t rows,

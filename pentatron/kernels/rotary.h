@@ -10,7 +10,7 @@ struct RotaryArguments {
   std::int64_t half;          // rotary_dim / 2
   std::int64_t max_position;  // rows of the tables
   std::int64_t token_stride;  // of x, in elements; channels stand side by side
-  std::int64_t head_stride;
+  std::int64_t head_stride;   // in elements
 };
 
 // Rotates the first 2 * half channels of each head (x[i], x[i + half]) by direction times the angle

@@ -18,6 +18,7 @@ namespace pentatron::models {
                                                     const config::ModelConfig& config,
                                                     const parallel_layers::LeafContext& context,
                                                     StagePlace place);
+// The kinds that make_stage() knows.
 [[nodiscard]] std::vector<std::string_view> model_kinds();
 
 }  // namespace pentatron::models

@@ -8,18 +8,19 @@
 namespace pentatron::nn {
 
 // Keys and values of one sequence on this rank, a pair per local layer, grown in blocks up to
-// max_tokens.
+// max_tokens. A layer or shape that the cache has not: kInternal.
 class KvCache final {
  public:
   KvCache(std::int64_t num_layers, std::int64_t max_tokens, std::int64_t num_kv_heads,
           std::int64_t head_dim, DType dtype, Device device = Device("cpu"));
-  // Appends [n, g, d] to a layer and returns views of all keys and values so far. More than
-  // max_tokens: kConfig error.
+  // Appends [n, g, d] to a layer and returns views [s, g, d] of all keys and values so far, good
+  // until the next append. More than max_tokens: kConfig error.
   struct View {
     Tensor k_sgd;
     Tensor v_sgd;
   };
   [[nodiscard]] View append(std::int64_t layer, const Tensor& k_tgd, const Tensor& v_tgd);
+  // Tokens so far.
   [[nodiscard]] std::int64_t length(std::int64_t layer) const {
     return lengths_.at(static_cast<std::size_t>(layer));
   }

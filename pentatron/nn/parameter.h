@@ -11,7 +11,8 @@
 namespace pentatron::nn {
 
 // A weight of this rank: storage, description, gradient slot. Not an autograd leaf. Storage and
-// slot may be moved into flat buffers after construction (bind_*).
+// slot may be moved into flat buffers after construction (bind_*). A slot asked of a frozen weight
+// or before bind_grad(), and views that do not fit: kInternal. fp8 forms: kUnsupported.
 class Parameter final : public WeightRef {
  public:
   Parameter(std::string local_name, ShardSpec spec, const PrecisionPolicy& policy,
@@ -32,8 +33,10 @@ class Parameter final : public WeightRef {
   [[nodiscard]] Tensor& data() { return data_; }
   // Main-gradient buffer of local shape; undefined until bind_grad.
   [[nodiscard]] Tensor& main_grad() { return main_grad_; }
-  // Replaces the storage by a view of a flat buffer (values are copied over).
+  // Replaces the storage by a view of a flat buffer (values are copied over): contiguous, local
+  // shape, parameter dtype.
   void bind_data(Tensor view);
+  // Contiguous, local shape, main-gradient dtype.
   void bind_grad(Tensor view);
   // A step begins: the next slot overwrites.
   void begin_step() { written_ = false; }

@@ -25,7 +25,7 @@ struct PlannedParameter {
 // and the plan cannot disagree.
 class ParameterPlan final {
  public:
-  // Checks the spec; a name that is there already is an internal error.
+  // Checks the spec (check_spec); a name that is there already is an internal error.
   void add(PlannedParameter parameter);
   // Null when there is none of this name (a leaf without bias).
   [[nodiscard]] const PlannedParameter* find(std::string_view local_name) const;

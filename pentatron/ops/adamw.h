@@ -27,7 +27,8 @@ struct AdamOptions {
 // is cut):
 //   g = grad * scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
 //   p = p - lr * (wd * p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)).
-// param and moments fp32 or fp64; gradient fp32, fp64 or bf16.
+// param and moments fp32 or fp64 (another dtype: kUnsupported); gradient fp32, fp64 or bf16. Slices
+// of unequal sizes or with gaps, and a step below 1 where it can be read: kInternal.
 void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
                 const AdamScalars& scalars, const AdamOptions& options);
 

@@ -26,12 +26,13 @@ struct AttentionOptions {
 // tokens: keeps q, k, v, out and the log-sum-exp). q [t, n, d], k and v [t, g, d] with n divisible
 // by g (query head j uses kv head j / (n/g)); out [t, n, d]. Dropout mask on probabilities:
 // Philox(site.key, {key index / 8, query index, sample id low, sample id high << 20 ^ head}),
-// indices inside the sample; kept values are scaled by 1/(1-p).
+// indices inside the sample; kept values are scaled by 1/(1-p). q, k, v in one dtype, that of out.
+// Shapes or segments that do not fit: kInternal; dropout on a card: kUnsupported.
 [[nodiscard]] Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                                const BatchMeta& meta, const AttentionOptions& options);
 
 // Forward only, with cached keys: q [1.., n, d] of the newest tokens of one sequence, k, v [s, g,
-// d] of all tokens so far; the last query sees all keys. Used by generation.
+// d] of all tokens so far; the last query sees all keys. No dropout: kInternal. Used by generation.
 [[nodiscard]] Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd,
                                           const Tensor& v_sgd, const AttentionOptions& options);
 

@@ -18,8 +18,8 @@ class Backward {
  public:
   virtual ~Backward() = default;
   // One gradient per output comes in (undefined: no gradient flows there), one per input of
-  // attach() goes out (undefined: none). Runs once, without grad mode; a second backward is an
-  // error.
+  // attach() goes out (undefined: none). Runs once, without grad mode; a second backward is a
+  // kInternal error, second derivatives are kUnsupported.
   [[nodiscard]] virtual std::vector<Tensor> apply(std::vector<Tensor> output_grads) = 0;
   // Drops everything saved.
   virtual void release() = 0;
@@ -29,7 +29,8 @@ class Backward {
 // Makes `outputs` (fresh tensors computed without grad mode, not views of inputs) results of a node
 // whose inputs are `inputs`. A node is made when grad mode is on and (an input requires grad or
 // `force`); `force` serves ops without differentiable inputs (an embedding). Gradients of an edge
-// have the dtype of the output, fp8 outputs bf16. Undefined inputs are allowed.
+// have the dtype of the output, fp8 outputs bf16. Undefined inputs are allowed. Outputs that are
+// not fresh floating-point tensors: kInternal.
 void attach(std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
             std::unique_ptr<Backward> backward, bool force = false);
 // For one output.
@@ -56,6 +57,7 @@ class GradientEdge final {
 };
 
 // Runs backward from the edges with the given gradients on the calling thread; leaves get .grad().
+// An edge without graph: kInternal.
 void run_backward(const std::vector<GradientEdge*>& edges, const std::vector<Tensor>& gradients);
 void run_backward(const Tensor& output, const Tensor& gradient);
 

@@ -7,7 +7,9 @@ namespace pentatron::ops {
 
 // The local pieces of a vocabulary-parallel cross entropy; the leaf in parallel_layers/ does the
 // reductions between them. logits [t, v_local] in the logits dtype; columns >= valid_columns are
-// padding and never enter.
+// padding and never enter. labels int64 [t], global ids; column 0 is the id column_begin. Shapes
+// that do not fit: kInternal.
+
 // 1. row maximum [t] (statistics dtype); a rank without valid columns gives the lowest finite
 // value.
 [[nodiscard]] Tensor row_max(const Tensor& logits_tv, std::int64_t valid_columns, DType statistics);

@@ -13,7 +13,8 @@ struct LinearOptions {
 
 // y_to = x_ti @ weight_oi^T (+ bias_o); x and y in the compute dtype, products accumulated in fp32
 // (fp64 for fp64). The weight gradient dy^T @ x goes straight into the slot (one product with
-// accumulate, no weight-sized temporary when dtypes allow). bias may be null.
+// accumulate, no weight-sized temporary when dtypes allow). bias may be null. Shapes that do not
+// fit: kInternal.
 [[nodiscard]] Tensor linear(const Tensor& x_ti, WeightRef& weight_oi, WeightRef* bias_o,
                             const LinearOptions& options);
 

@@ -10,25 +10,8 @@ namespace pentatron::ops {
 namespace {
 
 constexpr OpTable kCpuTable = {
-    .norm_forward = cpu::norm_forward,
-    .norm_backward = cpu::norm_backward,
-    .gelu_forward = cpu::gelu_forward,
-    .gelu_backward = cpu::gelu_backward,
-    .swiglu_forward = cpu::swiglu_forward,
-    .swiglu_backward = cpu::swiglu_backward,
-    .dropout = cpu::dropout,
-    .rotate = cpu::rotate,
-    .embedding_forward = cpu::embedding_forward,
-    .embedding_backward = cpu::embedding_backward,
-    .column_sums = cpu::column_sums,
-    .row_max = cpu::row_max,
-    .softmax_pieces = cpu::softmax_pieces,
-    .softmax_gradient_ = cpu::softmax_gradient_,
-    .attention_forward = cpu::attention_forward,
-    .attention_backward = cpu::attention_backward,
-    .adamw_step = cpu::adamw_step,
-    .sgd_step = cpu::sgd_step,
-    .sum_of_squares = cpu::sum_of_squares,
+#define PENTATRON_OP(result, name, arguments) .name = cpu::name,
+#include "pentatron/ops/op_functions.inc"
 };
 
 // Written once, when the CUDA half is loaded.

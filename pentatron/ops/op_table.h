@@ -9,9 +9,12 @@
 
 // The two faces of the ops. An op's file checks its arguments and joins the graph; the arithmetic
 // is a function of one of these tables: tensors in, tensors out, no graph, no host read of a device
-// tensor. All tensors of a call are on one device and, if not said otherwise, contiguous; work goes
-// to the current stream of that device. Results do not depend on threads or on timing (but for the
-// library's attention gradient on cards outside its deterministic mode).
+// tensor. Which functions there are, and what each does, is written once, in op_functions.inc: with
+// a function missing the CUDA half does not link and the program does not load. All tensors of a
+// call are on one device and, if not said otherwise, contiguous; work goes to the current stream of
+// that device. Results do not depend on threads or on timing (but for the library's attention
+// gradient on cards outside its deterministic mode). Arithmetic on other dtypes than fp32, bf16,
+// fp16 and fp64 is kUnsupported.
 namespace pentatron::ops {
 
 struct NormInput {
@@ -44,54 +47,10 @@ struct DropoutKey {
   std::int64_t channel_begin = 0;
 };
 
+// A pointer for each function of the list: op_table(device).norm_forward(in).
 struct OpTable {
-  NormOutput (*norm_forward)(const NormInput& in);
-  NormGradients (*norm_backward)(const NormGradInput& in);
-
-  Tensor (*gelu_forward)(const Tensor& x);
-  Tensor (*gelu_backward)(const Tensor& x, const Tensor& dy);
-  Tensor (*swiglu_forward)(const Tensor& x_t2f);
-  Tensor (*swiglu_backward)(const Tensor& x_t2f, const Tensor& dy_tf);
-  // Also its own gradient.
-  Tensor (*dropout)(const Tensor& x_th, const DropoutKey& key, const Tensor& sample_ids_t,
-                    const Tensor& token_index_t);
-  // x [t, n, d] with any stride of tokens and heads; cos and sin [positions, rotary_dim / 2];
-  // direction -1: the gradient. A position outside the table gives NaN where it cannot be refused.
-  Tensor (*rotate)(const Tensor& x_tnd, const Tensor& cos_pr, const Tensor& sin_pr,
-                   const Tensor& positions_t, double direction);
-
-  Tensor (*embedding_forward)(const Tensor& ids_t, const Tensor& table_vh, std::int64_t row_begin,
-                              std::int64_t rows);
-  // dy undefined: no gradient came, the slot is still written.
-  void (*embedding_backward)(const Tensor& ids_t, const Tensor& dy_th, std::int64_t row_begin,
-                             std::int64_t rows, const GradSlot& slot);
-  // Sums over rows into a [columns] slot.
-  void (*column_sums)(const Tensor& dy_to, const GradSlot& slot);
-
-  // As in cross_entropy.h.
-  Tensor (*row_max)(const Tensor& logits_tv, std::int64_t valid_columns, DType statistics);
-  SoftmaxPieces (*softmax_pieces)(const Tensor& logits_tv, const Tensor& labels_t,
-                                  const Tensor& row_max_t, std::int64_t column_begin,
-                                  std::int64_t valid_columns);
-  void (*softmax_gradient_)(const Tensor& logits_tv, const Tensor& labels_t,
-                            const Tensor& log_sum_exp_t, const Tensor& coefficient_t,
-                            std::int64_t column_begin, std::int64_t valid_columns);
-
-  // q, k, v of any stride, in one dtype.
-  AttentionOutput (*attention_forward)(const AttentionPlan& plan, const Tensor& q_tnd,
-                                       const Tensor& k_tgd, const Tensor& v_tgd);
-  AttentionGradients (*attention_backward)(const AttentionPlan& plan, const Tensor& q_tnd,
-                                           const Tensor& k_tgd, const Tensor& v_tgd,
-                                           const AttentionOutput& output, const Tensor& dout_tnd);
-
-  // As in adamw.h.
-  void (*adamw_step)(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
-                     const Tensor& exp_avg_sq, const AdamScalars& scalars,
-                     const AdamOptions& options);
-  void (*sgd_step)(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
-                   const AdamScalars& scalars, double momentum, double weight_decay);
-  // An fp64 scalar on the tensor's device.
-  Tensor (*sum_of_squares)(const Tensor& flat);
+#define PENTATRON_OP(result, name, arguments) result(*name) arguments;
+#include "pentatron/ops/op_functions.inc"
 };
 
 // The table of a device's type. kUnsupported for CUDA before its half is loaded.

@@ -30,7 +30,8 @@ class LossScaler final {
   // A step has been made, or was left out because its gradients were not finite.
   void update(bool overflow);
   [[nodiscard]] const State& state() const { return state_; }
-  // Of a checkpoint. A static scale stays what the options say.
+  // Of a checkpoint. A static scale stays what the options say. A state that cannot be:
+  // kCheckpoint.
   void restore(const State& state);
 
  private:

@@ -51,7 +51,8 @@ struct StateSlice {
 // AdamW or SGD over a flat buffer with main parameters in policy.main_parameter, sharded over the
 // buffer's reduction_axes by element range (--use-distributed-optimizer) or whole on every rank.
 // Element by element equal for every cut. A model of several buffers (dense, expert) has one
-// optimizer for each, and all of them are given the model's gradient norm.
+// optimizer for each, and all of them are given the model's gradient norm. An unknown optimizer:
+// kConfig; a 16-bit state: kUnsupported; a buffer that is cut for another group: kInternal.
 class Optimizer final {
  public:
   Optimizer(distributed::FlatBuffer& buffer, comm::ParallelContext& context,

@@ -18,7 +18,8 @@ namespace pentatron::optimizer {
 // y.
 class LearningRateSchedule final {
  public:
-  // Steps are counted in samples: those of so many iterations of `batches`.
+  // Steps are counted in samples: those of so many iterations of `batches`. Unknown styles and
+  // rates or spans that contradict each other: kConfig.
   LearningRateSchedule(const config::OptimizerConfig& config,
                        const config::TrainingConfig& training,
                        const config::BatchSchedule& batches);

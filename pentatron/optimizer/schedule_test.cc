@@ -192,7 +192,7 @@ TEST(Schedule, CountsSamplesOfAGrowingBatch) {
 }
 
 // Public reports: warm-up subtracted twice, so that the curve ended flat before its end.
-TEST(PublicFaults, MegatronLM2258WarmUp) {
+TEST(Cases, MegatronLM_2258) {
   config::OptimizerConfig o = options("linear", 10);
   o.lr_warmup_init = 0;
   const LearningRateSchedule schedule(o, training());
@@ -208,7 +208,7 @@ TEST(PublicFaults, MegatronLM2258WarmUp) {
 }
 
 // Public report: as many steps as warm-up steps divided by zero.
-TEST(PublicFaults, Torchtitan1010WarmUpIsTheWholeRun) {
+TEST(Cases, Torchtitan_1010) {
   for (const char* style : {"constant", "linear", "cosine", "inverse-square-root", "WSD"}) {
     config::OptimizerConfig o = options(style, kDecayIters);
     o.lr_warmup_init = 0;

@@ -8,7 +8,7 @@
 
 namespace pentatron::parallel_layers {
 
-// softmax(q k^T / sqrt(d)) v over this rank's heads and all tokens: [tokens, local heads * d] x3 ->
+// softmax(q k^T / sqrt(d)) v over this rank's heads and all tokens: three tensors of heads ->
 // [tokens, local heads * d]. Causal inside the batch's segments. With a cache in the step (prefill,
 // decode) keys and values are appended to it and all of them are seen.
 class CoreAttention final : public nn::Module {
@@ -19,7 +19,8 @@ class CoreAttention final : public nn::Module {
     std::string site;              // global name of the dropout site
     std::int64_t cache_layer = 0;  // number of the layer among those of this rank
   };
-  // `qkv` tells which heads stand on this rank; its parts are q, k, v.
+  // `qkv` tells which heads stand on this rank; its parts are q, k, v. Channels that are no whole
+  // heads: kConfig.
   CoreAttention(const LeafContext& context, const ColumnLinear& qkv, Options options);
 
   // q [tokens, local q heads, d]; k, v [tokens, local kv heads, d].

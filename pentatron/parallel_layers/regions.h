@@ -8,7 +8,8 @@
 // Borders between replicated, row-shared (sequence-parallel) and split activations over the
 // tensor-parallel group, each with its conjugate in backward (Megatron-LM, arXiv 1909.08053 fig. 3
 // and 2205.05198 fig. 5). On one rank all are the identity. Tensors are [tokens or local rows,
-// channels].
+// channels]. All are collective: a backward without a gradient is a kInternal error, since the
+// other ranks would wait for it.
 namespace pentatron::parallel_layers {
 
 // Forward: x. Backward: sum of the ranks' gradients.

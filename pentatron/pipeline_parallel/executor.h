@@ -57,7 +57,8 @@ struct StepLosses {
 // Runs one rank's action list over the micro-batches of a step. Activations travel over `pipeline`
 // (group of the pp axis; size 1 allowed) and the options' edges. Keeps the gradient edge, not the
 // sent tensor. `loss_seed`: scalar given to each loss's backward (1 / global valid count),
-// undefined for forward only. A micro-batch's metadata is read on every rank, never sent.
+// undefined for forward only. A micro-batch's metadata is read on every rank, never sent. A list or
+// a bundle that does not fit the stage: kInternal; virtual stages: kUnsupported.
 [[nodiscard]] StepLosses run_schedule(const ActionList& actions, nn::Stage& stage,
                                       comm::Group& pipeline,
                                       const std::vector<BatchMeta>& micro_batches,

@@ -48,7 +48,8 @@ struct ScheduleShape {
   int num_micro_batches = 1;
 };
 
-// Lists for all ranks. num_stages 1 gives forward, backward in turn without sends.
+// Lists for all ranks. num_stages 1 gives forward, backward in turn without sends. A shape below 1:
+// kConfig.
 [[nodiscard]] std::vector<ActionList> one_forward_one_backward(const ScheduleShape& shape);
 [[nodiscard]] std::vector<ActionList> forward_only(const ScheduleShape& shape);
 // 1F1B with the weight gradients of a micro-batch split off and placed into the cool-down (a first
@@ -56,6 +57,7 @@ struct ScheduleShape {
 [[nodiscard]] std::vector<ActionList> one_forward_one_backward_split_weight(
     const ScheduleShape& shape);
 
+// In any one unit of time, which the result has too.
 struct SimulationCosts {
   double forward = 1.0;
   double backward = 2.0;  // whole backward; with kBackwardWeight in the list: forward-like part

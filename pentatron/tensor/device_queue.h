@@ -22,7 +22,7 @@ class Event final {
   void wait_on_stream();             // the current stream waits for it; the host does not
   void synchronize();                // the host waits for it
   [[nodiscard]] bool query() const;  // has it passed?
-  // Milliseconds from `start` to this one; both with timing, recorded and passed.
+  // Milliseconds from `start` to this one; both with timing (else kInternal), recorded and passed.
   [[nodiscard]] double milliseconds_since(const Event& start) const;
 
   struct State;
@@ -70,7 +70,8 @@ class SideStream final {
 
 // A sequence of device work that is queued once and replayed without its host code: same kernels,
 // same memory. Whatever changes from step to step must stand in device memory that the recorded
-// work reads; inputs are copied into tensors that live as long as the graph.
+// work reads; inputs are copied into tensors that live as long as the graph. A second capture, or a
+// replay before the first: kInternal.
 class StepGraph final {
  public:
   explicit StepGraph(Device device);  // a card; kUnsupported for the CPU

@@ -19,9 +19,9 @@ struct Fp8Tensor {
 [[nodiscard]] Fp8Tensor quantize_fp8(const Tensor& x, Fp8Format format);
 [[nodiscard]] Tensor dequantize_fp8(const Fp8Tensor& x, DType dtype);
 
-// a_mk @ b_nk^T in out_dtype (bf16 or fp32), sums in fp32; at most one operand is e5m2. k and n
-// multiples of 16. On cards one library product; on CPUs the values that fp8 holds are multiplied
-// in fp32.
+// a_mk @ b_nk^T in out_dtype (bf16 or fp32), sums in fp32; at most one operand is e5m2 (two, or a
+// scale of another kind: kInternal). k and n multiples of 16, else kUnsupported. On cards one
+// library product; on CPUs the values that fp8 holds are multiplied in fp32.
 [[nodiscard]] Tensor fp8_matmul(const Fp8Tensor& a_mk, const Fp8Tensor& b_nk, DType out_dtype);
 
 }  // namespace pentatron::tensor

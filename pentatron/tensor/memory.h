@@ -7,7 +7,8 @@
 // and the memory report.
 namespace pentatron::tensor {
 
-// Counts bytes allocated by the library on the calling process while it lives (one at a time).
+// Counts bytes that the library allocates on the CPU, in the whole process, while it lives. One at
+// a time: a second is a kInternal error.
 class MemoryMeter final {
  public:
   MemoryMeter();
@@ -16,15 +17,16 @@ class MemoryMeter final {
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
   void reset_peak();
-  [[nodiscard]] std::int64_t current_bytes() const;  // since construction
-  [[nodiscard]] std::int64_t peak_bytes() const;     // since construction or reset_peak
-  [[nodiscard]] std::int64_t largest_allocation() const;
-  [[nodiscard]] std::int64_t num_blocks() const;  // allocated and not yet freed
+  [[nodiscard]] std::int64_t current_bytes() const;       // since construction
+  [[nodiscard]] std::int64_t peak_bytes() const;          // since construction or reset_peak
+  [[nodiscard]] std::int64_t largest_allocation() const;  // bytes, since construction
+  [[nodiscard]] std::int64_t num_blocks() const;          // allocated and not yet freed
 };
 
-// Resident set of this process in bytes (/proc/self/statm).
+// Resident set of this process in bytes (/proc/self/statm). kIo where there is no /proc, here and
+// below.
 [[nodiscard]] std::int64_t resident_bytes();
-// Its largest value so far (/proc/self/status, VmHWM).
+// Its largest value so far, in bytes (/proc/self/status, VmHWM).
 [[nodiscard]] std::int64_t peak_resident_bytes();
 
 }  // namespace pentatron::tensor

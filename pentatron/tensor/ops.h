@@ -11,25 +11,28 @@ namespace pentatron::tensor {
 [[nodiscard]] Tensor zeros(IntList shape, DType dtype, Device device = Device("cpu"));
 [[nodiscard]] Tensor ones(IntList shape, DType dtype, Device device = Device("cpu"));
 [[nodiscard]] Tensor full(IntList shape, double value, DType dtype, Device device = Device("cpu"));
+// 0 to end - 1.
 [[nodiscard]] Tensor arange(std::int64_t end, DType dtype, Device device = Device("cpu"));
 [[nodiscard]] Tensor scalar(double value, DType dtype, Device device = Device("cpu"));
+// 1-D copies on the CPU, in the dtype of the elements.
 [[nodiscard]] Tensor from_vector(const std::vector<std::int64_t>& values);
 [[nodiscard]] Tensor from_vector(const std::vector<std::int32_t>& values);
 [[nodiscard]] Tensor from_vector(const std::vector<float>& values);
 [[nodiscard]] Tensor from_vector(const std::vector<double>& values);
-// Borrowed memory: the caller keeps `data` alive as long as the tensor.
+// Borrowed CPU memory, row-major: the caller keeps `data` alive as long as the tensor.
 [[nodiscard]] Tensor from_blob(void* data, IntList shape, DType dtype);
 [[nodiscard]] Tensor cat(const std::vector<Tensor>& parts, std::int64_t dim);
 [[nodiscard]] Tensor stack(const std::vector<Tensor>& parts, std::int64_t dim);
 [[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 // a_mk @ b_kn with fp32 accumulation (no TF32); bf16 on a CPU without AVX512-BF16/AMX is converted
-// to fp32 and rounded once.
+// to fp32 and rounded once. Shapes that do not fit: kInternal, here and in the two below.
 [[nodiscard]] Tensor matmul(const Tensor& a_mk, const Tensor& b_kn);
 // The same plus bias_n; on cards added before the product is rounded.
 [[nodiscard]] Tensor matmul_bias(const Tensor& a_mk, const Tensor& b_kn, const Tensor& bias_n);
 // out_mn (+)= a_mk @ b_kn in out's dtype, without a temporary of out's size when dtypes agree or
 // the library can accumulate.
 void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate);
+// Waits for the device of `t`.
 [[nodiscard]] bool all_finite(const Tensor& t);
 
 // Whether this thread records gradients, put back at the end of the scope.
@@ -60,7 +63,7 @@ class EnableGrad final : public GradScope {
 [[nodiscard]] bool grad_enabled();
 
 // Called once in each rank thread: library threads, autograd on the calling thread only, gradients
-// on.
+// on. Fewer than one thread: kConfig.
 void set_up_rank_thread(int threads);
 // Called once in main, before other threads exist: deterministic algorithms (without NaN fill), the
 // cards' full precision for fp32 and bf16 products, default settings that every process shares.

@@ -26,6 +26,7 @@ inline constexpr DType kAccumulationDType = DType::Double;
 
 // "fp32", "bf16" (bf16 weights and activations, fp32 everything else), "fp16" (the same with half
 // precision; its gradients need loss scaling), "fp64" (tests), "bf16_state" (all-bf16 state).
+// Another name: kConfig.
 [[nodiscard]] PrecisionPolicy precision_policy(std::string_view name);
 
 }  // namespace pentatron

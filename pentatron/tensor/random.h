@@ -26,14 +26,15 @@ namespace tensor {
 // Keep mask (uint8 [rows, channels]) of hidden dropout: element (row, channel) is kept iff its
 // 16-bit draw >= round(p * 65536). Draw: Philox(key = site.key, counter = {global channel / 8,
 // token index, sample id low, sample id high}), the (global channel % 8)-th of its eight 16-bit
-// words. channel_begin is the global number of channel 0.
+// words. channel_begin is the global number of channel 0. Ids and indices: int64 [rows],
+// contiguous, on one device, where the mask is made; else kInternal. p as above.
 [[nodiscard]] Tensor dropout_keep_mask(RngSite site, double p, const Tensor& sample_ids_t,
                                        const Tensor& token_index_t, std::int64_t channel_begin,
                                        std::int64_t num_channels);
 
 // Fills `out` (any float dtype, shape = box sizes) with mean 0, the given std, normal values keyed
 // by (seed, part name, global row-major element index in logical_shape), computed in fp64 and
-// rounded once. offsets: box origin.
+// rounded once. offsets: box origin. A box that leaves the logical shape: kInternal.
 void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double std,
                        const Shape& logical_shape, const Shape& offsets);
 

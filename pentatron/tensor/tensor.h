@@ -20,16 +20,18 @@ using Shape = std::vector<std::int64_t>;
 
 namespace tensor {
 
-// "fp64", "fp32", "bf16", "fp16", "int64", ... and back; an unknown name is a config error.
+// "fp64", "fp32", "bf16", "fp16", "int64", ... and back; an unknown name is a config error, a dtype
+// without a name an internal one.
 [[nodiscard]] std::string_view dtype_name(DType dtype);
 [[nodiscard]] DType parse_dtype(std::string_view name);
-// The safetensors spelling ("F32") and back.
+// The safetensors spelling ("F32") and back; an unknown name is a data error.
 [[nodiscard]] std::string_view safetensors_dtype(DType dtype);
 [[nodiscard]] DType from_safetensors_dtype(std::string_view name);
 [[nodiscard]] std::int64_t item_bytes(DType dtype);
 [[nodiscard]] std::string describe(const Tensor& t);  // "bf16[4, 16]"
 [[nodiscard]] Shape shape_of(const Tensor& t);
-[[nodiscard]] std::int64_t num_elements(const Shape& shape);  // checked product
+// Checked product; a negative size or more than 2^63 elements: data error.
+[[nodiscard]] std::int64_t num_elements(const Shape& shape);
 
 }  // namespace tensor
 }  // namespace pentatron

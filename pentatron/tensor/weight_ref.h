@@ -42,7 +42,7 @@ class WeightRef {
 };
 
 // Adds `gradient` (any float dtype, local shape) into the weight's slot; nothing when it is not
-// trainable.
+// trainable. Another shape: kInternal.
 void write_grad(WeightRef& weight, const Tensor& gradient);
 
 }  // namespace pentatron

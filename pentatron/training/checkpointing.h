@@ -10,7 +10,8 @@
 namespace pentatron::training {
 
 // Saves the engine's state, its loss scaler's too, under config.checkpoint.save. Collective over
-// the world; prints Megatron's two lines on the last rank.
+// the world; prints Megatron's two lines on the last rank. Errors: those of
+// checkpoint::save_checkpoint, on all ranks.
 void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration);
 
 // Every rank must hold the same text: a kConfig error on all ranks that names the first that
@@ -24,7 +25,7 @@ struct LoadResult {
 
 // Applies the rules of --load (design promise 4): equal to --save with nothing there: from scratch,
 // saying so; like a checkpoint but none valid, or nothing at another place: kCheckpoint. Refuses
-// another model, other data (unless --finetune) and other schedules (unless
+// (the same kind) another model, other data (unless --finetune) and other schedules (unless
 // --override-opt_param-scheduler or --use-checkpoint-opt_param-scheduler). `asked` holds this run's
 // identities.
 [[nodiscard]] LoadResult load_engine(Engine& engine, const TrainState& asked);

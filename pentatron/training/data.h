@@ -16,26 +16,28 @@
 
 namespace pentatron::training {
 
-// A loader's micro-batch as the model reads it.
+// A loader's micro-batch as the model reads it: tensors on the CPU, the loss mask in
+// policy.statistics.
 [[nodiscard]] BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& policy);
 
 // A corpus to evaluate on.
 struct EvaluationSet {
   std::string name;  // empty: the only one
   const datasets::GptDataset* dataset = nullptr;
-  std::int64_t iterations = 0;  // batches of one evaluation
+  std::int64_t iterations = 0;  // global batches of one evaluation
 };
 
 // Corpora and their parts, as --data-path or --mock-data with --split, or --train-data-path,
 // --valid-data-path and --test-data-path, and the batch options ask.
 class TrainingData final {
  public:
-  // Collective in effect: the last data-parallel ranks find the index caches that rank 0 built when
-  // `builder_first` is honoured by the caller.
+  // Not collective, but better built by one rank before the others, which then find its index
+  // caches. Several prefixes for one part (a blend): kUnsupported; a whole validation set below one
+  // batch: kConfig; else the errors of datasets::build_gpt_datasets.
   TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer);
 
   [[nodiscard]] const datasets::GptDataset* train() const { return sets_.front().train.get(); }
-  // None when nothing is asked of that part; several for validation at most.
+  // None when nothing is asked of that part; several for validation only.
   [[nodiscard]] std::vector<EvaluationSet> evaluation_sets(datasets::DataSplit split) const;
   // Hash of all that decides the order and content of training samples: corpus identity,
   // shuffled indices, masks, tokenizer; never paths.

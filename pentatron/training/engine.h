@@ -29,8 +29,8 @@ struct StepInputs {
 
 // What the host learns of a step, read from the device once, at its end.
 struct StepResult {
-  double loss = 0;              // sum over valid tokens / global valid count, equal on every rank
-  double grad_norm = 0;         // before clipping
+  double loss = 0;              // nats a valid token of the global batch, equal on every rank
+  double grad_norm = 0;         // global L2, before clipping, without the loss scale
   double num_valid_tokens = 0;  // of the global batch
   bool finite = true;           // loss and gradients
   bool skipped = false;         // no update was made
@@ -41,7 +41,7 @@ struct StepResult {
 };
 
 struct EvaluationResult {
-  double loss_sum = 0;  // over all ranks
+  double loss_sum = 0;  // nats, over the valid tokens of all ranks
   double num_valid_tokens = 0;
 };
 
@@ -55,7 +55,8 @@ using StageFactory =
 class Engine final {
  public:
   // `config` is resolved (config::resolve, resolve_vocab). Parameters are initialised by key.
-  // `make_stage`: another stage than the model registry's.
+  // `make_stage`: another stage than the model registry's. Sizes that do not fit the layout:
+  // kConfig.
   Engine(const config::RunConfig& config, comm::ParallelContext& context,
          Device device = Device("cpu"), const StageFactory& make_stage = {});
   ~Engine();
@@ -64,7 +65,8 @@ class Engine final {
 
   // Forward, backward and update over this data-parallel rank's micro-batches; every rank of the
   // data-parallel group has equally many. A non-finite norm, or (with check_for_nan) a non-finite
-  // loss, leaves the parameters untouched: skipped == true. launch_step, then read_step.
+  // loss, leaves the parameters untouched: skipped == true. launch_step, then read_step. No
+  // micro-batch, or read_step without a launch: kInternal; a peer's failure: kComm.
   [[nodiscard]] StepResult train_step(const std::vector<BatchMeta>& micro_batches,
                                       const StepInputs& inputs);
   [[nodiscard]] StepResult train_step(const std::vector<BatchMeta>& micro_batches, double lr,
@@ -106,7 +108,7 @@ class Engine final {
   [[nodiscard]] std::map<std::string, Tensor> gather_gradients();
   // Logical elements of this rank's parameters, replicas left out / included.
   [[nodiscard]] std::int64_t num_local_parameters();
-  // 1F1B by default; "split_weight" postpones weight gradients.
+  // "1f1b" by default; "split_weight" postpones weight gradients; another: kInternal.
   void set_schedule(std::string name);
   // Times its steps, not its evaluations; null: none. The timers outlive the engine.
   void set_timers(Timers* timers);

@@ -44,11 +44,10 @@ struct IterationLine {
 // "1h 02m", "3m 20s", "12s"
 [[nodiscard]] std::string format_duration(double seconds);
 
-// Model FLOPs of one global batch, Megatron's formula (dense models): tokens, sum of squared
-// sequence lengths.
+// Model FLOPs of one global batch, forward and backward, Megatron's formula (dense models).
 struct FlopsInput {
-  double tokens = 0;
-  double sum_squared_lengths = 0;
+  double tokens = 0;               // of the batch
+  double sum_squared_lengths = 0;  // of its sequences, in tokens
   std::int64_t num_layers = 0;
   std::int64_t hidden = 0;
   std::int64_t ffn_hidden = 0;

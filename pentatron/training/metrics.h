@@ -12,7 +12,8 @@ namespace pentatron::training {
 
 // --metrics-file: one JSON object a line, numbers in full precision, flushed a line. On resume,
 // lines of iterations after the loaded one are dropped first (rewritten under a temporary name), so
-// that the file reads like that of an uninterrupted run.
+// that the file reads like that of an uninterrupted run. A path that is no regular file: kConfig;
+// one with lines that are no such objects: kData; failed writes: kIo.
 class MetricsFile final {
  public:
   using Values = std::vector<std::pair<std::string, double>>;
@@ -29,7 +30,8 @@ class MetricsFile final {
   std::ofstream out_;
 };
 
-// One series of a metrics file; values that were not finite are so again.
+// One series of a metrics file (of a kind and a value's name), in the file's order; values that
+// were not finite are so again. Errors: kIo, kData.
 struct MetricsPoint {
   std::int64_t iteration = 0;
   double value = 0;

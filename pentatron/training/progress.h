@@ -7,7 +7,7 @@
 namespace pentatron::training {
 
 // --log-progress: Megatron's progress.txt in the --save folder, one tab-separated line for each
-// start and each save.
+// start and each save. kIo when it cannot be written.
 class ProgressFile final {
  public:
   // Appends "Starting job". `flops`: model FLOPs of the whole run before this start.
@@ -15,6 +15,7 @@ class ProgressFile final {
 
   // Appends "Saved checkpoint": throughput of this job and of all jobs of this many ranks that the
   // file tells of (model TFLOP/s per rank, waiting included), FLOPs and tokens of the whole run.
+  // `flops`, `tokens`: of the whole run so far.
   void saved(std::int64_t iteration, double flops, double tokens);
 
  private:

@@ -28,7 +28,7 @@ ChangeConfig steps(std::int64_t iterations, std::int64_t stop_after = 0) {
 }
 
 // The loss scale and its counters were lost on resume.
-TEST(PublicFaults, Metaseq3Fairseq2_1346LossScalerIsResumed) {
+TEST(Cases, Metaseq_3) {
   const RunFolder folder;
   const ChangeConfig half = [](config::RunConfig& c) {
     c.training.precision = "fp16";
@@ -48,7 +48,7 @@ TEST(PublicFaults, Metaseq3Fairseq2_1346LossScalerIsResumed) {
 }
 
 // An overflow moved the schedule or a counter.
-TEST(PublicFaults, DeepSpeed5779SkippedStepsTouchNothing) {
+TEST(Cases, DeepSpeed_5779) {
   const RunFolder folder;
   std::string printed;
   // Far too large a scale: it overflows until it has come down.
@@ -96,7 +96,8 @@ TEST(PublicFaults, DeepSpeed5779SkippedStepsTouchNothing) {
   EXPECT_NE(printed.find(" number of skipped iterations:   1 |"), std::string::npos);
 }
 
-TEST(PublicFaults, DeepSpeed5779ASkippedStepLeavesParametersAndMoments) {
+// The same on the engine: parameters and moments as they were, on two ranks.
+TEST(Cases, DeepSpeed_5779_Moments) {
   const config::RunConfig config = tiny_config({.dp = 2, .sharded = true}, [](auto& c) {
     c.training.precision = "fp16";
     c.training.check_for_nan_in_loss_and_grad = false;
@@ -126,7 +127,7 @@ TEST(PublicFaults, DeepSpeed5779ASkippedStepLeavesParametersAndMoments) {
 }
 
 // The optimizer's state was made by a dummy step before a load, so that bias correction began at 2.
-TEST(PublicFaults, MegatronLM5976FirstUpdateAfterALoadIsTextbookAdam) {
+TEST(Cases, MegatronLM_5976) {
   const TempFolder folder;
   const ChangeConfig exact = [](config::RunConfig& c) {
     c.training.precision = "fp64";
@@ -170,7 +171,7 @@ void expect_near(const Numbers& found, const Numbers& expected) {
 const ChangeConfig kWarmUp = [](config::RunConfig& c) { c.optimizer.lr_warmup_iters = 2; };
 
 // Default flags: the schedule was saved and not restored, so that the warm-up was run again.
-TEST(PublicFaults, Verl7953TheScheduleIsRestoredByDefault) {
+TEST(Cases, Verl_7953) {
   const RunFolder folder;
   (void)run(folder.config(both(both(steps(8, 3), kWarmUp), saving(folder.checkpoints(), false))));
   (void)run(folder.config(both(both(steps(8), kWarmUp), saving(folder.checkpoints(), true))));
@@ -178,7 +179,7 @@ TEST(PublicFaults, Verl7953TheScheduleIsRestoredByDefault) {
 }
 
 // With the checkpoint's schedule the rate started from zero, with and without optimizer state.
-TEST(PublicFaults, MegatronLM7173And1533TheRateContinues) {
+TEST(Cases, MegatronLM_7173) {
   for (const bool no_load_optim : {false, true}) {
     const RunFolder folder;
     (void)run(folder.config(both(both(steps(8, 3), kWarmUp), saving(folder.checkpoints(), false))));
@@ -201,7 +202,7 @@ TEST(PublicFaults, MegatronLM7173And1533TheRateContinues) {
 }
 
 // The second resume counted from the first one's start again.
-TEST(PublicFaults, Torchtitan571SecondResume) {
+TEST(Cases, Torchtitan_571) {
   const RunFolder folder;
   std::string printed;
   for (const bool first : {true, false, false}) {
@@ -232,7 +233,7 @@ ChangeConfig validation_corpora(std::vector<std::string> paths, bool full) {
 }
 
 // Full validation broke with a single set.
-TEST(PublicFaults, MegatronLM7174OneValidationSetIsAListOfOne) {
+TEST(Cases, MegatronLM_7174) {
   for (const bool full : {false, true}) {
     const RunFolder folder;
     std::string printed;
@@ -249,7 +250,7 @@ TEST(PublicFaults, MegatronLM7174OneValidationSetIsAListOfOne) {
 }
 
 // Evaluations of 0, 1 and -1 batches.
-TEST(PublicFaults, MegatronBridge635EvalIters) {
+TEST(Cases, MegatronBridge_635) {
   const auto iters = [](std::int64_t count) {
     return [=](config::RunConfig& c) {
       c.training.eval_iters = count;
@@ -274,7 +275,7 @@ TEST(PublicFaults, MegatronBridge635EvalIters) {
 }
 
 // Less data than one batch.
-TEST(PublicFaults, MegatronBridge4926LessDataThanABatch) {
+TEST(Cases, MegatronBridge_4926) {
   const RunFolder folder;
   const std::string three = (fs::path(folder.corpus()).parent_path() / "three").string();
   datasets::IndexedDatasetWriter writer(three, datasets::TokenDtype::kUint16);
@@ -298,40 +299,50 @@ TEST(PublicFaults, MegatronBridge4926LessDataThanABatch) {
   EXPECT_EQ(series(folder.metrics(), "validation-0", "valid_tokens"), Numbers(3, 32.0));
 }
 
-// A growing batch began anew on resume, and the rate followed iterations instead of samples.
-TEST(PublicFaults, Maxtext2656MegatronBridge4796AGrowingBatchGoesOn) {
+// 50 samples in steps of 2 2 2 2, 4 4 4, 6 6 6 6: 44, and 6 more.
+const ChangeConfig kGrowing = [](config::RunConfig& c) {
+  c.training.train_iters = 0;
+  c.training.train_samples = 50;
+  c.training.global_batch_size = 0;
+  c.training.step_batch_size_schedule = "0:2 128:4 320:6";
+  c.training.eval_iters = 0;
+  c.training.eval_interval = 0;
+  c.optimizer.min_lr = 0.001;
+};
+const Numbers kGrowingSizes{2, 2, 2, 2, 4, 4, 4, 6, 6, 6, 6, 6};
+
+// The rate followed iterations instead of samples while the batch grew.
+TEST(Cases, MegatronBridge_4796) {
   const RunFolder folder;
-  const ChangeConfig growing = [](config::RunConfig& c) {
-    c.training.train_iters = 0;
-    c.training.train_samples = 50;  // 2 2 2 2, 4 4 4, 6 6 6 6: 44, and 6 more
-    c.training.global_batch_size = 0;
-    c.training.step_batch_size_schedule = "0:2 128:4 320:6";
-    c.training.eval_iters = 0;
-    c.training.eval_interval = 0;
-    c.optimizer.min_lr = 0.001;
-  };
-  const Numbers sizes{2, 2, 2, 2, 4, 4, 4, 6, 6, 6, 6, 6};
-  const fs::path whole = folder.checkpoints() / "whole";
-  const TrainerReport report = run(folder.config(both(growing, saving(whole, false))));
+  const TrainerReport report =
+      run(folder.config(both(kGrowing, saving(folder.checkpoints(), false))));
   EXPECT_EQ(report.iteration, 12);
   EXPECT_EQ(report.consumed_samples, 50) << "to the sample";
-  EXPECT_EQ(series(folder.metrics(), "train", "global_batch_size"), sizes);
+  EXPECT_EQ(series(folder.metrics(), "train", "global_batch_size"), kGrowingSizes);
   const Numbers rates = series(folder.metrics(), "train", "learning_rate");
   double consumed = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    EXPECT_NEAR(rates[i], 0.001 + 0.009 * (1 - consumed / 50), 1e-12);
-    consumed += sizes[i];
+  for (std::size_t i = 0; i < kGrowingSizes.size(); ++i) {
+    EXPECT_NEAR(rates.at(i), 0.001 + 0.009 * (1 - consumed / 50), 1e-12);
+    consumed += kGrowingSizes[i];
   }
   // A checkpoint at each change.
-  EXPECT_EQ(checkpoint::list_iterations(whole), (std::vector<std::int64_t>{4, 7, 12}));
+  EXPECT_EQ(checkpoint::list_iterations(folder.checkpoints()),
+            (std::vector<std::int64_t>{4, 7, 12}));
+}
+
+// A growing batch began anew on resume.
+TEST(Cases, Maxtext_2656) {
+  const RunFolder folder;
+  const fs::path whole = folder.checkpoints() / "whole";
+  (void)run(folder.config(both(kGrowing, saving(whole, false))));
   const Numbers losses = series(folder.metrics(), "train", "lm_loss");
   // Stopped in the middle of a stage, and at a change.
   for (const std::int64_t stop : {2, 4, 6}) {
     const fs::path parts = folder.checkpoints() / std::to_string(stop);
-    (void)run(folder.config(both(both(growing, saving(parts, false)),
+    (void)run(folder.config(both(both(kGrowing, saving(parts, false)),
                                  [&](config::RunConfig& c) { c.training.exit_interval = stop; })));
-    (void)run(folder.config(both(growing, saving(parts, true))));
-    EXPECT_EQ(series(folder.metrics(), "train", "global_batch_size"), sizes);
+    (void)run(folder.config(both(kGrowing, saving(parts, true))));
+    EXPECT_EQ(series(folder.metrics(), "train", "global_batch_size"), kGrowingSizes);
     EXPECT_EQ(series(folder.metrics(), "train", "lm_loss"), losses);
     EXPECT_EQ(state_hash(parts, 12), state_hash(whole, 12));
   }

@@ -14,6 +14,7 @@ namespace pentatron::training {
 // A whole `pretrain_gpt` of this process: prints the arguments, makes the backend that
 // --distributed-backend and the launcher ask for (one rank, processes over gloo, threads of this
 // process, or one fake rank) and trains. Signals are caught when --exit-signal-handler asks for it.
+// Every kind of error comes out of it; ranks that disagree about their device are kConfig.
 [[nodiscard]] TrainerReport run_pretrain(const config::ParsedOptions& options);
 
 }  // namespace pentatron::training

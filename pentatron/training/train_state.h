@@ -40,7 +40,7 @@ struct TrainState {
 [[nodiscard]] std::string run_identity(const config::RunConfig& config);
 [[nodiscard]] std::string schedule_identity(const config::RunConfig& config);
 // The learning-rate and weight-decay schedule of a saved identity, put into `config`
-// (--use-checkpoint-opt_param-scheduler).
+// (--use-checkpoint-opt_param-scheduler). Another text than a schedule's: ErrorKind::kCheckpoint.
 void apply_schedule(const std::string& saved, config::RunConfig& config);
 // The identity without the keys of learning rate and weight decay: what stays to be compared then.
 [[nodiscard]] std::string without_schedule_keys(const std::string& identity);

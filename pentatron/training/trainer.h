@@ -15,7 +15,7 @@ namespace pentatron::training {
 struct TrainerReport {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
-  double last_loss = 0;
+  double last_loss = 0;     // nats a valid token, of the last step
   std::string exit_reason;  // "iterations", "interval", "duration", "signal", "kill switch"
 };
 
@@ -29,8 +29,9 @@ struct TrainerHooks {
 
 // One rank's whole training run on the given backend: data, model, checkpoint, loop, evaluation,
 // exits. `config` has been through config::resolve with the launcher's world size; rank fields are
-// taken from the backend. Every rank of the world calls it with the same configuration.
-// The model lies on `device`, which the backend can move tensors of.
+// taken from the backend. Every rank of the world calls it with the same configuration. The model
+// lies on `device`, which the backend can move tensors of. A loss or gradient that is not finite is
+// a kData error (unless --no-check-for-nan-in-loss-and-grad).
 [[nodiscard]] TrainerReport run_training(const config::RunConfig& config, comm::Backend& backend,
                                          const TrainerHooks& hooks, Device device = Device("cpu"));
 

@@ -13,8 +13,8 @@ namespace pentatron::transformer {
 
 using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
 
-// Multi-head (or grouped-query) causal self-attention with its projections: [tokens, hidden] ->
-// [tokens, hidden].
+// Multi-head (or grouped-query) causal self-attention with its projections: [local rows, hidden] ->
+// the same shape, in the compute dtype.
 class SelfAttention final : public nn::Module {
  public:
   // `rotary` null: no rotary embedding. `cache_layer`: place of this layer in the step's cache.

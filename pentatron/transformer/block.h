@@ -7,8 +7,8 @@
 
 namespace pentatron::transformer {
 
-// Layers [first_layer, end_layer) of a model in order, each bracketed by layer events: [tokens,
-// hidden] -> [tokens, hidden].
+// Layers [first_layer, end_layer) of a model in order, each bracketed by layer events: [local rows,
+// hidden] -> the same shape, in the compute dtype.
 class TransformerBlock final : public nn::Module {
  public:
   // Layers are named `name`.layers.<global number>.

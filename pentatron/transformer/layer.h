@@ -10,7 +10,8 @@
 
 namespace pentatron::transformer {
 
-// A pre-norm transformer layer: x + drop(attention(norm x)), then the same with the mlp.
+// A pre-norm transformer layer: x + drop(attention(norm x)), then the same with the mlp. [local
+// rows, hidden] -> the same shape.
 class TransformerLayer final : public nn::Module {
  public:
   TransformerLayer(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,

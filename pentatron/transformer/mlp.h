@@ -9,8 +9,8 @@
 
 namespace pentatron::transformer {
 
-// fc2(gelu(fc1 x)), or fc2(silu(gate x) * up x) with --swiglu: [tokens, hidden] -> [tokens,
-// hidden].
+// fc2(gelu(fc1 x)), or fc2(silu(gate x) * up x) with --swiglu: [local rows, hidden] -> the same
+// shape, in the compute dtype.
 class Mlp final : public nn::Module {
  public:
   Mlp(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,

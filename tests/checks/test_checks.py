@@ -68,8 +68,10 @@ class Checks(unittest.TestCase):
         self.expect("sizes", "the wall is 600")
 
     def test_licence(self):
-        self.put("pentatron/ops/e.cc", "int x;\n")
-        self.expect("licence", "SPDX")
+        for name in ("pentatron/ops/e.cc", "pentatron/ops/e.inc"):
+            self.put(name, "int x;\n")
+            self.expect("licence", name + ": no line SPDX")
+            self.put(name, LICENCE + "int x;\n")
 
     def test_paths(self):
         self.put("tools/x.sh", "# SPDX-License-Identifier: Apache-2.0\ncd " + "/ho" + "me/somebody/x\n")
@@ -117,6 +119,16 @@ class Checks(unittest.TestCase):
         self.expect("promised-tests", "no test Errors.HaveKinds in base_test")
         self.put("pentatron/config/model_options.cc", LICENCE + '.test = "some words"\n')
         self.expect("promised-tests", "expected `program_test Suite.Name`")
+
+    def test_public_faults(self):
+        self.put("pentatron/base/a_test.cc", LICENCE + "TEST(Cases, Name_62) {}\nTEST(Faults, Name62) {}\n")
+        table = "docs/public_faults.md"
+        self.put(table, "| Name#62 | what | `base_test Cases.Name_62` |\n")
+        self.assertEqual(self.run_check("promised-tests"), (0, ""))
+        self.put(table, "| Name#62 | what | `base_test Cases.Name_63` |\n")
+        self.expect("promised-tests", "public_faults.md:1: no test Cases.Name_63 in base_test")
+        self.put(table, "| Name#62 | what | `base_test Faults.Name62` |\n")
+        self.expect("promised-tests", "public_faults.md:1: Faults.Name62 is not named after its row")
 
 
 class RunScript(unittest.TestCase):

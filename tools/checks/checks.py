@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-SOURCE = (".h", ".cc", ".cu", ".cuh")
+SOURCE = (".h", ".cc", ".cu", ".cuh", ".inc")
 LICENCED = SOURCE + (".py", ".sh", ".cmake")
 WALL = {".cu": 900}
 DEFAULT_WALL = 600
@@ -31,6 +31,8 @@ DTYPE = re.compile(r"\b(?:(?:DType|ScalarType)::|(?:at|c10|torch)::k)(?:Float|Do
 DTYPE_ALLOWED = "tools/checks/dtype_literals.txt"
 # `.test = "program Suite.Name; program Suite.Name"` of an option's row, split over several literals if long.
 PROMISE = re.compile(r'\.test\s*=\s*((?:"[^"]*"\s*)+)')
+# A test after a public report, "Megatron-LM#62"; what follows the number tells several of one report apart.
+CASE = re.compile(r"Cases\.[A-Za-z0-9]+_\d+(?:_\w+)?")
 TEST = re.compile(r"^\s*TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.MULTILINE)
 
 
@@ -217,8 +219,11 @@ def check_promised_tests(root, files):
         if name == "docs/public_faults.md":
             text = read(root, name)
             for row in re.finditer(r"`(\w+)_test (\w+\.\w+)`", text):
+                line = text.count("\n", 0, row.start()) + 1
+                if not CASE.fullmatch(row.group(2)):
+                    yield f"{name}:{line}: {row.group(2)} is not named after its row (Cases.Name_Number)"
                 if not is_there(*row.groups()):
-                    yield f"{name}:{text.count(chr(10), 0, row.start()) + 1}: no test {row.group(2)} in {row.group(1)}_test"
+                    yield f"{name}:{line}: no test {row.group(2)} in {row.group(1)}_test"
         if not re.match(r"pentatron/config/\w+_options\.cc$", name):
             continue
         text = read(root, name)

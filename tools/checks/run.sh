@@ -11,7 +11,7 @@ files=()
 
 python3 tools/checks/checks.py || failed=1
 
-mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh' | sort -u |
+mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh' '*.inc' | sort -u |
   while read -r f; do [ -f "$f" ] && echo "$f"; done)
 if [ ${#sources[@]} -gt 0 ] && ! clang-format --dry-run --Werror "${sources[@]}"; then
   echo "format: run clang-format -i on the files above"

@@ -15,7 +15,8 @@
 
 namespace pentatron::models {
 
-// Token (and learned position) embeddings with their dropout: -> [local rows, hidden].
+// Token (and learned position) embeddings with their dropout: -> [local rows, hidden] in the
+// compute dtype.
 class GptEmbedding final : public nn::Module {
  public:
   GptEmbedding(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
@@ -36,6 +37,7 @@ class GptHead final : public nn::Module {
   GptHead(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
           const config::ModelConfig& config, const std::string& weight_name,
           nn::Parameter* tied_weight);
+  // hidden [local rows, hidden]; results as those of parallel_layers::VocabHead.
   [[nodiscard]] Tensor loss(const Tensor& hidden_th, nn::StepContext& step);
   [[nodiscard]] Tensor logits(const Tensor& hidden_th, nn::StepContext& step);
 
@@ -46,7 +48,8 @@ class GptHead final : public nn::Module {
 
 // A pipeline stage of a GPT: GPT-2 kind (learned positions, LayerNorm, GELU, biases, tied) or Llama
 // kind (rope, RMSNorm, SwiGLU, grouped queries, no biases, untied), as the config says. Edges carry
-// "hidden" [local rows, hidden] in the compute dtype.
+// "hidden" [local rows, hidden] in the compute dtype. Sizes that do not fit together: kConfig; an
+// input that is not what input_spec() says: kInternal.
 class GptStage final : public nn::Stage {
  public:
   GptStage(const config::ModelConfig& config, const parallel_layers::LeafContext& context,
