@@ -219,15 +219,23 @@ void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const Ad
   op_table(param.device()).sgd_step(param, grad, momentum_buffer, scalars, momentum, weight_decay);
 }
 
-Tensor cpu::sum_of_squares(const Tensor& flat) {
-  const double sum = flat.scalar_type() == DType::Double
-                         ? blocked_squares<double>(flat)
-                         : blocked_squares<float>(flat.to(DType::Float));
-  return tensor::scalar(sum, kAccumulationDType);
+void cpu::add_squares(const Tensor& flat, const Tensor& sum) {
+  *sum.data_ptr<double>() += flat.scalar_type() == DType::Double
+                                 ? blocked_squares<double>(flat)
+                                 : blocked_squares<float>(flat.to(DType::Float));
+}
+
+void add_squares(const Tensor& t, const Tensor& sum) {
+  PENTATRON_CHECK(
+      sum.dim() == 0 && sum.scalar_type() == kAccumulationDType && sum.device() == t.device(),
+      kInternal, "squares of {} cannot be added to {}", tensor::describe(t), tensor::describe(sum));
+  op_table(t.device()).add_squares(t.contiguous(), sum);
 }
 
 Tensor sum_of_squares(const Tensor& t) {
-  return op_table(t.device()).sum_of_squares(t.contiguous());
+  Tensor sum = tensor::scalar(0.0, kAccumulationDType, t.device());
+  add_squares(t, sum);
+  return sum;
 }
 
 }  // namespace pentatron::ops

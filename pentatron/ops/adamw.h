@@ -39,5 +39,7 @@ void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const Ad
 
 // Sum of squares, blocked in a fixed order: an fp64 scalar on t's device.
 [[nodiscard]] Tensor sum_of_squares(const Tensor& t);
+// The same, added to `sum`.
+void add_squares(const Tensor& t, const Tensor& sum);
 
 }  // namespace pentatron::ops

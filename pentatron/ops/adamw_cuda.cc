@@ -77,15 +77,15 @@ void cuda::sgd_step(const Tensor& param, const Tensor& grad, const Tensor& momen
       "sgd_step");
 }
 
-Tensor cuda::sum_of_squares(const Tensor& flat) {
+void cuda::add_squares(const Tensor& flat, const Tensor& sum) {
   const Tensor partials =
       tensor::empty({kernels::kSquarePartials}, kAccumulationDType, flat.device());
-  Tensor sum = tensor::empty({}, kAccumulationDType, flat.device());
-  check_launch(
-      kernels::sum_of_squares(tensor::kernel_type(flat.scalar_type()), read(flat), flat.numel(),
-                              partials.data_ptr<double>(), sum.data_ptr<double>(), stream_of(flat)),
-      "sum_of_squares");
-  return sum;
+  const Tensor squares = tensor::empty({}, kAccumulationDType, flat.device());
+  check_launch(kernels::sum_of_squares(tensor::kernel_type(flat.scalar_type()), read(flat),
+                                       flat.numel(), partials.data_ptr<double>(),
+                                       squares.data_ptr<double>(), stream_of(flat)),
+               "sum_of_squares");
+  sum.add_(squares);
 }
 
 }  // namespace pentatron::ops

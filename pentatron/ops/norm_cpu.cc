@@ -4,16 +4,12 @@
 
 #include "pentatron/ops/cpu_ops.h"
 #include "pentatron/ops/dispatch.h"
+#include "pentatron/ops/row_partials.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/parallel.h"
 
 namespace pentatron::ops {
 namespace {
-
-// Rows whose weight gradients are summed into one partial: a function of the number of rows alone.
-std::int64_t rows_per_partial(std::int64_t num_rows) {
-  return std::max<std::int64_t>(64, (num_rows + 63) / 64);
-}
 
 template <typename T, typename C>
 void norm_rows(const Tensor& x_th, const Tensor& weight_h, const Tensor& bias_h, double eps,
@@ -62,6 +58,8 @@ void norm_backward_rows(const Tensor& x_th, const Tensor& dy_th, const Tensor& w
         RowWriter<T, C> write;
         for (std::int64_t part = from; part < to; ++part) {
           const std::int64_t end = std::min(num_rows, (part + 1) * chunk);
+          if (dweight != nullptr) std::fill_n(dweight + part * h, h, C(0));
+          if (dbias != nullptr) std::fill_n(dbias + part * h, h, C(0));
           for (std::int64_t r = part * chunk; r < end; ++r) {
             const C* row = read_x(x + r * h, h);
             const C* grad = read_dy(dy + r * h, h);
@@ -110,8 +108,8 @@ NormGradients cpu::norm_backward(const NormGradInput& in) {
   Tensor dx_th, dweight_ph, dbias_ph;
   if (in.needs_dx) dx_th = tensor::empty(x_th.sizes(), x_th.scalar_type());
   if (in.needs_weight_grads) {
-    dweight_ph = tensor::zeros({partials, x_th.size(-1)}, computed);
-    if (has_bias) dbias_ph = tensor::zeros({partials, x_th.size(-1)}, computed);
+    dweight_ph = tensor::empty({partials, x_th.size(-1)}, computed);
+    if (has_bias) dbias_ph = tensor::empty({partials, x_th.size(-1)}, computed);
   }
   const Tensor weight_h = in.weight_h.to(computed).contiguous();
   dispatch_float(x_th.scalar_type(), computed, [&](auto storage, auto compute) {
@@ -119,8 +117,8 @@ NormGradients cpu::norm_backward(const NormGradInput& in) {
         x_th, in.dy_th, weight_h, in.mean_t, in.rstd_t, dx_th, dweight_ph, dbias_ph);
   });
   NormGradients out{.dx_th = dx_th, .dweight_h = {}, .dbias_h = {}};
-  if (dweight_ph.defined()) out.dweight_h = dweight_ph.sum(IntList{0});
-  if (dbias_ph.defined()) out.dbias_h = dbias_ph.sum(IntList{0});
+  if (dweight_ph.defined()) out.dweight_h = sum_of_partials(dweight_ph);
+  if (dbias_ph.defined()) out.dbias_h = sum_of_partials(dbias_ph);
   return out;
 }
 

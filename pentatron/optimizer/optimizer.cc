@@ -167,24 +167,24 @@ struct Optimizer::State {
     }
   }
 
-  // Sum of `of` (a scalar of a piece's values) over pieces that count, in fp64, in the order of the
-  // buffer and then over the group in the backend's fixed order.
-  template <typename Of>
-  Tensor global_sum(Tensor Piece::*values, bool frozen_too, const Of& of) {
+  // `add(values, sum)` over the pieces that count, in fp64, in the order of the buffer, and then
+  // the sum over the group in the backend's fixed order.
+  template <typename Add>
+  Tensor global_sum(Tensor Piece::*values, bool frozen_too, const Add& add) {
     Tensor sum = device_scalar(0);
     for (const Piece& piece : pieces) {
-      if (piece.part->replica == 0 || faults.count_replicas) sum.add_(of(piece.*values));
+      if (piece.part->replica == 0 || faults.count_replicas) add(piece.*values, sum);
     }
     if (frozen_too && (!sharded || dp.rank() == 0)) {
       for_each_frozen_part([&](const nn::ShardPart& part, const Tensor& values_n) {
-        if (part.replica == 0) sum.add_(of(values_n));
+        if (part.replica == 0) add(values_n, sum);
       });
     }
     if (norm_group != nullptr) comm::all_reduce(*norm_group, sum);
     return sum;
   }
   Tensor global_squares(Tensor Piece::*values, bool frozen_too) {
-    return global_sum(values, frozen_too, [](const Tensor& t) { return ops::sum_of_squares(t); });
+    return global_sum(values, frozen_too, ops::add_squares);
   }
 
   [[nodiscard]] Tensor clip_factor(const Tensor& norm) const {
@@ -254,8 +254,9 @@ Tensor Optimizer::gradient_squares() {
 Tensor Optimizer::num_zero_gradients() {
   const tensor::NoGrad no_grad;
   const TimedScope timed(state_->timers, "optimizer-count-zeros", 1);
-  return state_->global_sum(&Piece::grad, /*frozen_too=*/false,
-                            [](const Tensor& t) { return t.eq(0).sum(kAccumulationDType); });
+  return state_->global_sum(
+      &Piece::grad, /*frozen_too=*/false,
+      [](const Tensor& t, const Tensor& sum) { sum.add_(t.eq(0).sum(kAccumulationDType)); });
 }
 
 DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
