@@ -56,7 +56,8 @@ struct OpTable {
   Tensor (*dropout)(const Tensor& x_th, const DropoutKey& key, const Tensor& sample_ids_t,
                     const Tensor& token_index_t);
   // x [t, n, d] with any stride of tokens and heads; cos and sin [positions, rotary_dim / 2];
-  // direction -1: the gradient. A position outside the table gives NaN where it cannot be refused.
+  // direction -1: the gradient. A position outside the table is refused on the CPU and gives NaN on
+  // cards, which the host cannot see: whoever makes batches checks them (check_positions).
   Tensor (*rotate)(const Tensor& x_tnd, const Tensor& cos_pr, const Tensor& sin_pr,
                    const Tensor& positions_t, double direction);
 

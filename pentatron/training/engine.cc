@@ -114,7 +114,11 @@ void Engine::set_schedule(std::string name) {
 std::vector<BatchMeta> Engine::on_device(const std::vector<BatchMeta>& micro_batches) const {
   std::vector<BatchMeta> batches;
   batches.reserve(micro_batches.size());
-  for (const BatchMeta& batch : micro_batches) batches.push_back(to_device(batch, device_));
+  const config::ModelConfig& m = config_.model;
+  for (const BatchMeta& batch : micro_batches) {
+    if (m.position_embedding_type != "none") check_positions(batch, m.max_position_embeddings);
+    batches.push_back(to_device(batch, device_));
+  }
   return batches;
 }
 
