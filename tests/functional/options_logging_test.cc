@@ -215,8 +215,8 @@ TEST(Options, TimingLogLevel) {
   EXPECT_EQ(lines_with(coarse, line("forward-backward")), 0U);
   const std::string parts = train(evaluating.with("--timing-log-level", 1)).program.out;
   EXPECT_EQ(lines_with(parts, title + line("forward-backward")), 3U) << parts;
-  for (const char* name : {"all-grads-sync", "params-all-gather", "optimizer-clip-main-grad",
-                           "optimizer-inner-step", "optimizer"}) {
+  for (const char* name : {"all-grads-sync", "params-all-gather", "optimizer-unscale-and-check-inf",
+                           "optimizer-clip-main-grad", "optimizer-inner-step", "optimizer"}) {
     EXPECT_EQ(lines_with(parts, line(name)), 3U) << name;
   }
   EXPECT_EQ(lines_with(parts, line("forward-compute")), 0U);
@@ -234,6 +234,20 @@ TEST(Options, TimingLogLevel) {
                                    .program.out;
   for (const char* name : {"forward-recv", "forward-send", "backward-recv", "backward-send"}) {
     EXPECT_EQ(lines_with(pipeline, line(name)), 3U) << name << pipeline;
+  }
+  // Sums that only some ranks share, with and without meeting before them.
+  const Options four = base()
+                           .with("--timing-log-level", 1)
+                           .with("--distributed-backend", "threads")
+                           .with("--world-size", 4)
+                           .with("--tensor-model-parallel-size", 2)
+                           .with("--sequence-parallel")
+                           .with("--pipeline-model-parallel-size", 2);
+  for (const Options& options : {four, four.with("--no-barrier-with-level-1-timing")}) {
+    const std::string out = train(options).program.out;
+    for (const char* name : {"layernorm-grads-all-reduce", "embedding-grads-all-reduce"}) {
+      EXPECT_EQ(lines_with(out, line(name)), 3U) << name << out;
+    }
   }
   // A save is timed when it is made.
   const std::string saved = train(saving(base(), new_folder())).program.out;
