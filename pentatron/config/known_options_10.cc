@@ -6,18 +6,6 @@ namespace pentatron::config {
 namespace {
 
 constexpr OptionSpec kRows[] = {
-    {.names = "--fault-injector-mtti-seconds",
-     .dest = "fault_injector_mtti_seconds",
-     .kind = OptionKind::kFloat,
-     .topic = Topic::kTraining,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with fault handling"},
-    {.names = "--fault-injector-offset-seconds",
-     .dest = "fault_injector_offset_seconds",
-     .kind = OptionKind::kFloat,
-     .topic = Topic::kTraining,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with fault handling"},
     {.names = "--fault-injector-seed",
      .dest = "fault_injector_seed",
      .kind = OptionKind::kInt,

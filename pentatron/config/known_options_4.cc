@@ -6,20 +6,6 @@ namespace pentatron::config {
 namespace {
 
 constexpr OptionSpec kRows[] = {
-    {.names = "--apply-layernorm-1p",
-     .dest = "layernorm_zero_centered_gamma",
-     .kind = OptionKind::kSwitchOn,
-     .default_repr = "False",
-     .topic = Topic::kModel,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with the further model families"},
-    {.names = "--glu-linear-offset",
-     .dest = "glu_linear_offset",
-     .kind = OptionKind::kFloat,
-     .default_repr = "0.0",
-     .topic = Topic::kModel,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with the further model families"},
     {.names = "--activation-func-clamp-value",
      .dest = "activation_func_clamp_value",
      .kind = OptionKind::kFloat,
@@ -511,6 +497,20 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kModel,
      .option_class = OptionClass::kPlanned,
      .reason = "comes with the other position embeddings"},
+    {.names = "--no-position-embedding",
+     .dest = "add_position_embedding",
+     .kind = OptionKind::kSwitchOff,
+     .default_repr = "True",
+     .topic = Topic::kModel,
+     .option_class = OptionClass::kNever,
+     .reason = "deprecated; use --position-embedding-type none"},
+    {.names = "--openai-gelu",
+     .dest = "openai_gelu",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kModel,
+     .option_class = OptionClass::kPlanned,
+     .reason = "comes with the further model families"},
 };
 
 }  // namespace

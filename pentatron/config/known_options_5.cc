@@ -6,20 +6,6 @@ namespace pentatron::config {
 namespace {
 
 constexpr OptionSpec kRows[] = {
-    {.names = "--no-position-embedding",
-     .dest = "add_position_embedding",
-     .kind = OptionKind::kSwitchOff,
-     .default_repr = "True",
-     .topic = Topic::kModel,
-     .option_class = OptionClass::kNever,
-     .reason = "deprecated; use --position-embedding-type none"},
-    {.names = "--openai-gelu",
-     .dest = "openai_gelu",
-     .kind = OptionKind::kSwitchOn,
-     .default_repr = "False",
-     .topic = Topic::kModel,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with the further model families"},
     {.names = "--squared-relu",
      .dest = "squared_relu",
      .kind = OptionKind::kSwitchOn,
@@ -514,6 +500,21 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kMoe,
      .option_class = OptionClass::kNever,
      .reason = "deprecated spelling of a flex dispatcher backend; drop it"},
+    {.names = "--moe-flex-dispatcher-backend",
+     .dest = "moe_flex_dispatcher_backend",
+     .kind = OptionKind::kString,
+     .default_repr = "'deepep'",
+     .choices = "deepep|hybridep|ncclep",
+     .topic = Topic::kMoe,
+     .option_class = OptionClass::kNever,
+     .reason = "tunes DeepEP, HybridEP or NCCL EP, libraries that are not used here; drop it"},
+    {.names = "--moe-permute-fusion-into-hybridep",
+     .dest = "moe_permute_fusion_into_hybridep",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kMoe,
+     .option_class = OptionClass::kNever,
+     .reason = "tunes DeepEP, HybridEP or NCCL EP, libraries that are not used here; drop it"},
 };
 
 }  // namespace

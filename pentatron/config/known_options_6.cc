@@ -6,21 +6,6 @@ namespace pentatron::config {
 namespace {
 
 constexpr OptionSpec kRows[] = {
-    {.names = "--moe-flex-dispatcher-backend",
-     .dest = "moe_flex_dispatcher_backend",
-     .kind = OptionKind::kString,
-     .default_repr = "'deepep'",
-     .choices = "deepep|hybridep|ncclep",
-     .topic = Topic::kMoe,
-     .option_class = OptionClass::kNever,
-     .reason = "tunes DeepEP, HybridEP or NCCL EP, libraries that are not used here; drop it"},
-    {.names = "--moe-permute-fusion-into-hybridep",
-     .dest = "moe_permute_fusion_into_hybridep",
-     .kind = OptionKind::kSwitchOn,
-     .default_repr = "False",
-     .topic = Topic::kMoe,
-     .option_class = OptionClass::kNever,
-     .reason = "tunes DeepEP, HybridEP or NCCL EP, libraries that are not used here; drop it"},
     {.names = "--moe-hybridep-pad-uneven-dispatch-inputs",
      .dest = "moe_hybridep_pad_uneven_dispatch_inputs",
      .kind = OptionKind::kSwitchOn,
@@ -526,6 +511,22 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kParallel,
      .option_class = OptionClass::kPlanned,
      .reason = "comes with overlapped tensor parallelism"},
+    {.names = "--tp-comm-bootstrap-backend",
+     .dest = "tp_comm_bootstrap_backend",
+     .kind = OptionKind::kString,
+     .default_repr = "'nccl'",
+     .choices = "nccl|mpi|gloo",
+     .topic = Topic::kParallel,
+     .option_class = OptionClass::kNever,
+     .reason =
+         "configures TransformerEngine's user buffers; overlap is planned as --tp-comm-overlap"},
+    {.names = "--use-ring-exchange-p2p",
+     .dest = "use_ring_exchange_p2p",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kParallel,
+     .option_class = OptionClass::kNever,
+     .reason = "works around a memory or network detail that is absent here; drop it"},
 };
 
 }  // namespace

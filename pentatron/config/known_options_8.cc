@@ -6,20 +6,6 @@ namespace pentatron::config {
 namespace {
 
 constexpr OptionSpec kRows[] = {
-    {.names = "--no-fp8-wgrad --disable-fp8-wgrad",
-     .dest = "fp8_wgrad",
-     .kind = OptionKind::kSwitchOff,
-     .default_repr = "True",
-     .topic = Topic::kPrecision,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with the low precisions and the precision-aware state"},
-    {.names = "--fp8-output-proj",
-     .dest = "fp8_output_proj",
-     .kind = OptionKind::kSwitchOn,
-     .default_repr = "False",
-     .topic = Topic::kPrecision,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with the low precisions and the precision-aware state"},
     {.names = "--first-last-layers-bf16",
      .dest = "first_last_layers_bf16",
      .kind = OptionKind::kSwitchOn,
@@ -540,6 +526,21 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kRl,
      .option_class = OptionClass::kPlanned,
      .reason = "comes with reinforcement learning"},
+    {.names = "--rl-inference-parsers",
+     .dest = "rl_inference_parsers",
+     .kind = OptionKind::kString,
+     .nargs = '*',
+     .default_repr = "[]",
+     .topic = Topic::kRl,
+     .option_class = OptionClass::kPlanned,
+     .reason = "comes with reinforcement learning"},
+    {.names = "--enable-experimental",
+     .dest = "enable_experimental",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kRun,
+     .option_class = OptionClass::kNever,
+     .reason = "an option either works here or is refused; drop it"},
 };
 
 }  // namespace

@@ -316,6 +316,31 @@ TEST(Options, NumZerosAreCountedOnceInEveryLayout) {
   EXPECT_EQ(sharded, apart);
 }
 
+TEST(Options, LogEnergy) {
+  // Cards have counters, this machine's CPU does not: said at once, not left out in silence.
+  const TinyRun run = try_train(base().with("--log-energy").with("--device", "cpu"));
+  expect_refusal(run.program, 8, {"--log-energy", "computes on the CPU", "drop"});
+  EXPECT_TRUE(run.iteration_lines().empty());
+}
+
+TEST(Options, LogMaxAttentionLogit) {
+  EXPECT_EQ(count(train(base()).program.out, "max attention logit"), 0U);
+  const Options logging = base().with("--log-max-attention-logit");
+  const TensorboardRun run = with_events(logging);
+  const Numbers logits = run.run.series("train", "max_attention_logit");
+  ASSERT_EQ(logits.size(), 3U);
+  EXPECT_NE(logits[0], logits[2]);
+  EXPECT_EQ(run.values("max_attention_logit"), floats(logits));
+  EXPECT_EQ(count(run.run.program.out, " | max attention logit: "), 3U);
+  EXPECT_EQ(run.run.losses(), train(base()).losses());
+  const Numbers halves = train(logging.with("--tensor-model-parallel-size", 2)
+                                   .with("--distributed-backend", "threads")
+                                   .with("--world-size", 2))
+                             .series("train", "max_attention_logit");
+  ASSERT_EQ(halves.size(), 3U);
+  EXPECT_NEAR(halves[0], logits[0], 1e-5 * std::abs(logits[0]));
+}
+
 TEST(Options, LogProgress) {
   const fs::path folder = new_folder();
   (void)train(saving(base().with("--train-iters", 4).with("--log-progress"), folder, 2));
