@@ -172,7 +172,6 @@ RULES = [
     (r"--phase-transition", "P", "training", "training in phases is planned; --exit-interval saves and exits"),
     (r"--log-device-memory-used$", "P", "logging", "comes with the further logs; --log-memory-interval reports the "
      "allocator's memory"),
-    (r"--log-max-attention-logit$", "P", "logging", "comes with the further forms of attention, as --qk-clip"),
     # Families.
     (r"--(disable-symmetric|use-nccl-ub|.*nccl-ub$|fsdp-manual-registration|fsdp-db-use)", "P", "parallel",
      "comes with registered communication memory"),
@@ -234,7 +233,6 @@ GROUPS = {
     "biencoder": ("N", "legacy", "Megatron removed the code behind it (retrieval models); drop it"),
     "vision": ("N", "legacy", "Megatron removed the code behind it (vision pretraining); drop it"),
     "tokenizer": ("P", "data", "comes with the other tokenizers"),
-    "logging": ("P", "logging", "comes with the further logs; see --metrics-file"),
     "RNG and initialization": ("P", "model", INITIALISATION),
     "heterogeneous architecture": ("P", "model", "comes with heterogeneous layers"),
 }

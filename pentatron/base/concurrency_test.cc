@@ -156,13 +156,24 @@ TEST(BaseTimer, ScopesTimeTheirBlockAtTheirLevel) {
     std::this_thread::sleep_for(milliseconds(5));
   }
   { const TimedScope none(nullptr, "d", 0); }
-  { const TimedScope alone(&timers, "b", 1, TimedScope::Start::kAlone); }
+  int meetings = 0;
+  const auto meet = [&] { ++meetings; };
+  { const TimedScope some(&timers, "b", 1, meet); }
   EXPECT_EQ(barriers, 1);  // of level 1 only
+  EXPECT_EQ(meetings, 1);  // in place of the barrier
   EXPECT_EQ(waits, 6);     // before and after what is on
   EXPECT_EQ(timers.names(), (std::vector<std::string>{"a", "b"}));
   EXPECT_GE(timers.elapsed_seconds("a"), 0.005);
   EXPECT_GE(timers.elapsed_seconds("b"), 0.005);
   EXPECT_EQ(timers.elapsed_seconds("c"), 0);
+  // Nobody meets where there is no barrier, or where the timer is off.
+  timers.set_barrier({});
+  { const TimedScope some(&timers, "b", 1, meet); }
+  Timers off(0);
+  off.set_barrier([&] { ++barriers; });
+  { const TimedScope some(&off, "b", 1, meet); }
+  EXPECT_EQ(meetings, 1);
+  EXPECT_EQ(barriers, 1);
 }
 
 std::atomic<int> former_handler_calls{0};

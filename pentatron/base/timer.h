@@ -34,8 +34,8 @@ class Timers final {
   // Called before each reading of the clock, where the timed work runs beside the program (a GPU's
   // stream).
   void set_synchronize(std::function<void()> wait) { synchronize_ = std::move(wait); }
-  // Called before a TimedScope of level 1 begins (unless it says kAlone), so that its time holds no
-  // waiting for others: all ranks must come by the same scopes.
+  // Called before a TimedScope of level 1 begins (one with a `meet` calls that instead), so that
+  // its time holds no waiting for others: all ranks must come by the same scopes.
   void set_barrier(std::function<void()> barrier) { barrier_ = std::move(barrier); }
 
   [[nodiscard]] bool on(int level) const { return level <= max_level_; }
@@ -66,12 +66,13 @@ class Timers final {
 // but compare; `name` then is not even looked at.
 class TimedScope final {
  public:
-  enum class Start { kTogether, kAlone };
-
-  TimedScope(Timers* timers, std::string_view name, int level, Start start = Start::kTogether)
+  // `meet`: in place of the timers' barrier, where it is set, for work that only some ranks come
+  // by, or that not all come by equally often. Waits for those that share the work.
+  TimedScope(Timers* timers, std::string_view name, int level,
+             const std::function<void()>& meet = {})
       : timers_(timers != nullptr && timers->on(level) ? timers : nullptr), name_(name) {
     if (timers_ == nullptr) return;
-    if (level == 1 && start == Start::kTogether && timers_->barrier_) timers_->barrier_();
+    if (level == 1 && timers_->barrier_) (meet ? meet : timers_->barrier_)();
     timers_->start(name_, level);
   }
   ~TimedScope() {

@@ -164,6 +164,8 @@ void visit_logging(Config& c, Visit&& visit) {
   visit("timing_log_option", c.timing_log_option);
   visit("barrier_with_l1_time", c.barrier_with_l1_time);
   visit("log_progress", c.log_progress);
+  visit("log_energy", c.log_energy);
+  visit("log_max_attention_logit", c.log_max_attention_logit);
   visit("log_memory_interval", c.log_memory_interval);
   visit("sample_prompt", c.sample_prompt);
   visit("sample_length", c.sample_length);

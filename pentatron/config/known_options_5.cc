@@ -6,21 +6,6 @@ namespace pentatron::config {
 namespace {
 
 constexpr OptionSpec kRows[] = {
-    {.names = "--no-bias-gelu-fusion",
-     .dest = "bias_gelu_fusion",
-     .kind = OptionKind::kSwitchOff,
-     .default_repr = "True",
-     .topic = Topic::kModel,
-     .option_class = OptionClass::kPlanned,
-     .reason =
-         "switches Megatron to the erf form of GELU, which is planned; the tanh form is used"},
-    {.names = "--no-bias-swiglu-fusion",
-     .dest = "bias_swiglu_fusion",
-     .kind = OptionKind::kSwitchOff,
-     .default_repr = "True",
-     .topic = Topic::kModel,
-     .option_class = OptionClass::kNever,
-     .reason = "asks for an unfused kernel; results are the same and there is one path; drop it"},
     {.names = "--no-bias-dropout-fusion",
      .dest = "bias_dropout_fusion",
      .kind = OptionKind::kSwitchOff,
@@ -517,6 +502,21 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kMoe,
      .option_class = OptionClass::kPlanned,
      .reason = "comes with mixture of experts"},
+    {.names = "--moe-token-drop-policy",
+     .dest = "moe_token_drop_policy",
+     .kind = OptionKind::kString,
+     .default_repr = "'probs'",
+     .choices = "probs|position",
+     .topic = Topic::kMoe,
+     .option_class = OptionClass::kPlanned,
+     .reason = "comes with mixture of experts"},
+    {.names = "--moe-layer-recompute",
+     .dest = "moe_layer_recompute",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kMoe,
+     .option_class = OptionClass::kNever,
+     .reason = "deprecated; activation recompute is planned as --recompute-modules"},
 };
 
 }  // namespace

@@ -6,19 +6,6 @@ namespace pentatron::config {
 namespace {
 
 constexpr OptionSpec kRows[] = {
-    {.names = "--microbatch-group-size-per-virtual-pipeline-stage",
-     .dest = "microbatch_group_size_per_vp_stage",
-     .kind = OptionKind::kInt,
-     .topic = Topic::kParallel,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with the interleaved and uneven pipeline schedules"},
-    {.names = "--account-for-embedding-in-pipeline-split",
-     .dest = "account_for_embedding_in_pipeline_split",
-     .kind = OptionKind::kSwitchOn,
-     .default_repr = "False",
-     .topic = Topic::kParallel,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with the interleaved and uneven pipeline schedules"},
     {.names = "--account-for-loss-in-pipeline-split",
      .dest = "account_for_loss_in_pipeline_split",
      .kind = OptionKind::kSwitchOn,
@@ -540,6 +527,20 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kPrecision,
      .option_class = OptionClass::kPlanned,
      .reason = "comes with training in fp8 and fp4"},
+    {.names = "--fp4-quantizer-factory",
+     .dest = "fp4_quantizer_factory",
+     .kind = OptionKind::kString,
+     .topic = Topic::kPrecision,
+     .option_class = OptionClass::kNever,
+     .reason =
+         "names Python code or a recipe of TransformerEngine; recipes are planned as --fp8-recipe"},
+    {.names = "--grad-reduce-in-bf16",
+     .dest = "grad_reduce_in_bf16",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kPrecision,
+     .option_class = OptionClass::kPlanned,
+     .reason = "gradients are reduced in fp32; 16 bits come with tuned gradient communication"},
 };
 
 }  // namespace

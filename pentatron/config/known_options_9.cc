@@ -6,20 +6,6 @@ namespace pentatron::config {
 namespace {
 
 constexpr OptionSpec kRows[] = {
-    {.names = "--delay-offload-until-cuda-graph",
-     .dest = "delay_offload_until_cuda_graph",
-     .kind = OptionKind::kSwitchOn,
-     .default_repr = "False",
-     .topic = Topic::kTraining,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with activation recompute and offload"},
-    {.names = "--delta-offload-bytes-across-pp-ranks",
-     .dest = "delta_offload_bytes_across_pp_ranks",
-     .kind = OptionKind::kInt,
-     .default_repr = "0",
-     .topic = Topic::kTraining,
-     .option_class = OptionClass::kPlanned,
-     .reason = "comes with activation recompute and offload"},
     {.names = "--activation-offload-fraction",
      .dest = "activation_offload_fraction",
      .kind = OptionKind::kFloat,

@@ -125,8 +125,14 @@ struct GradientReducer::State {
     for (const std::size_t s : buffer.buckets()[b].slots) {
       buffer.slots()[s].parameter->finish_grad();
     }
-    if (faults.skip_partial) return;
-    const TimedScope timed(timers, "layernorm-grads-all-reduce", 1, TimedScope::Start::kAlone);
+    if (faults.skip_partial || buckets[b].partial.empty()) return;
+    // Inside backward, which pipeline stages go through at different times: only the ranks of the
+    // sums meet.
+    const TimedScope timed(timers, "layernorm-grads-all-reduce", 1, [&] {
+      for (const auto& [axes, sum] : buckets[b].partial) {
+        for (const std::string& axis : axes) context.group(axis).barrier();
+      }
+    });
     for (auto& [axes, sum] : buckets[b].partial) {
       // One axis after the other: groups of single axes exist on every rank, those of sets only
       // where somebody asked.
@@ -136,7 +142,8 @@ struct GradientReducer::State {
 
   void sum_tied_ends() {
     if (tied.empty() || faults.skip_tied) return;
-    const TimedScope timed(timers, "embedding-grads-all-reduce", 1, TimedScope::Start::kAlone);
+    const TimedScope timed(timers, "embedding-grads-all-reduce", 1,
+                           [this] { context.tied_ends()->barrier(); });
     BatchedSum sum;
     for (const auto& [name, view] : tied) sum.add(view);
     sum.run(*context.tied_ends(), policy.reduction);

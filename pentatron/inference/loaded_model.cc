@@ -2,20 +2,46 @@
 #include "pentatron/inference/loaded_model.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/json.h"
 #include "pentatron/base/log.h"
+#include "pentatron/checkpoint/model_names.h"
 #include "pentatron/checkpoint/reader.h"
 #include "pentatron/checkpoint/store.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/models/registry.h"
-#include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::inference {
 namespace {
+
+// No tensor of the model is left as it was made, none of the checkpoint is passed over.
+void check_names(nn::Stage& stage, const checkpoint::Manifest& manifest,
+                 const std::string& folder) {
+  std::set<std::string> names;
+  for (const nn::Parameter* parameter : stage.parameters()) {
+    for (const nn::ShardPart& part : parameter->spec().parts) names.insert("param/" + part.name);
+  }
+  for (const nn::Buffer* buffer : stage.buffers()) {
+    for (const nn::ShardPart& part : buffer->spec().parts) names.insert("buffer/" + part.name);
+  }
+  checkpoint::check_model_names(names, manifest, folder);
+}
+
+void read_buffers(nn::Stage& stage, checkpoint::CheckpointReader& reader) {
+  for (nn::Buffer* buffer : stage.buffers()) {
+    for (const nn::ShardPart& part : buffer->spec().parts) {
+      if (part.box.empty()) continue;
+      const Tensor there = buffer->part_values(part);
+      const Tensor host = there.cpu();
+      reader.read("buffer/" + part.name, part.logical_shape, part.box, 0, host);
+      if (!host.is_same(there)) Tensor(there).copy_(host);
+    }
+  }
+}
 
 void read_weights(nn::Stage& stage, checkpoint::CheckpointReader& reader) {
   for (nn::Parameter* parameter : stage.parameters()) {
@@ -45,7 +71,8 @@ CacheShape LoadedModel::cache_shape() const {
 }
 
 LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
-                       const std::string& precision, Device device) {
+                       const std::string& precision, Device device,
+                       const StageFactory& make_stage) {
   std::filesystem::path folder = root;
   if (!std::filesystem::exists(root / "manifest.json")) {
     const checkpoint::Found found = checkpoint::find_checkpoint(root, step);
@@ -73,8 +100,11 @@ LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
   const parallel_layers::LeafContext leaf_context =
       parallel_layers::make_leaf_context(*model.context, model.config.model.num_query_groups,
                                          /*sequence_parallel=*/false, model.policy, device);
-  model.stage = models::make_stage("gpt", model.config.model, leaf_context, {});
+  model.stage = make_stage ? make_stage(leaf_context)
+                           : models::make_stage("gpt", model.config.model, leaf_context, {});
+  check_names(*model.stage, reader.manifest(), folder.string());
   read_weights(*model.stage, reader);
+  read_buffers(*model.stage, reader);
   return model;
 }
 

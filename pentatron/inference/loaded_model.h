@@ -2,12 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/inference/generator.h"
 #include "pentatron/nn/stage.h"
+#include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/tokenizers/tokenizer.h"
 
 namespace pentatron::inference {
@@ -25,10 +27,16 @@ struct LoadedModel {
   [[nodiscard]] CacheShape cache_shape() const;
 };
 
+// Makes the whole model's stage.
+using StageFactory =
+    std::function<std::unique_ptr<nn::Stage>(const parallel_layers::LeafContext& context)>;
+
 // `root`: a --save folder (step 0: its newest checkpoint) or one iteration's folder. `precision`:
-// "" as it was trained. The weights lie on `device`. No or a damaged checkpoint: kCheckpoint; an
-// unknown precision: kConfig.
+// "" as it was trained. Weights and Buffers lie on `device`. `make_stage`: another stage than the
+// model registry's. No checkpoint, a damaged one, or one whose tensors are not the model's (they
+// are named): kCheckpoint; an unknown precision: kConfig.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
-                                     const std::string& precision, Device device = Device("cpu"));
+                                     const std::string& precision, Device device = Device("cpu"),
+                                     const StageFactory& make_stage = {});
 
 }  // namespace pentatron::inference

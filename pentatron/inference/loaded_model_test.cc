@@ -16,9 +16,11 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::int64_t kTensorSize = 2;
 
-// Two tensor-parallel ranks save their halves of `weights`, as a training run would.
+// Two tensor-parallel ranks save their halves of `weights`, as a training run would; Buffers of
+// another stage too.
 void save_halves(const config::ModelConfig& model, const test_support::Tensors& weights,
-                 const fs::path& root, std::int64_t iteration) {
+                 const fs::path& root, std::int64_t iteration,
+                 const StageFactory& make_stage = {}) {
   config::RunConfig run;
   run.model = model;
   run.parallel.world_size = kTensorSize;
@@ -27,9 +29,9 @@ void save_halves(const config::ModelConfig& model, const test_support::Tensors& 
   comm::run_threads({.world_size = kTensorSize}, [&](comm::Backend& backend) {
     comm::ParallelContext context(backend,
                                   comm::make_rank_grid(run.parallel, model.num_query_groups));
-    const auto stage = models::make_stage(
-        "gpt", model,
-        parallel_layers::make_leaf_context(context, model.num_query_groups, false, policy), {});
+    const parallel_layers::LeafContext leaf =
+        parallel_layers::make_leaf_context(context, model.num_query_groups, false, policy);
+    const auto stage = make_stage ? make_stage(leaf) : models::make_stage("gpt", model, leaf, {});
     test_support::load(*stage, weights);
     checkpoint::SaveRequest request{.root = root,
                                     .iteration = iteration,
@@ -43,6 +45,12 @@ void save_halves(const config::ModelConfig& model, const test_support::Tensors& 
         const Tensor values = nn::part_view(parameter->data(), part).contiguous().view({-1});
         request.slices.push_back({.kind = "param", .part = &part, .values = values});
       }
+    }
+    for (nn::Buffer* buffer : stage->buffers()) {
+      if (context.rank() != 0) continue;
+      const nn::ShardPart& part = buffer->spec().parts.at(0);
+      request.slices.push_back(
+          {.kind = "buffer", .part = &part, .values = buffer->part_values(part)});
     }
     (void)checkpoint::save_checkpoint(request, context.world());
   });
@@ -77,6 +85,73 @@ TEST(LoadedModel, TwoHalvesBecomeOneModel) {
       EXPECT_EQ(parts, weights.size());
     }
   }
+}
+
+// A GPT stage with a Buffer, whose values begin at `first`.
+class StageWithBuffer final : public nn::Stage {
+ public:
+  StageWithBuffer(std::unique_ptr<nn::Stage> gpt, const std::string& name, std::int64_t first)
+      : gpt_(add_child(std::move(gpt))) {
+    nn::ShardPart part;
+    part.name = name;
+    part.logical_shape = {3, 2};
+    part.box = {{0, 0}, {3, 2}};
+    part.local_rows = 3;
+    buffer_ = &add_buffer(std::make_unique<nn::Buffer>(
+        name, nn::ShardSpec{.parts = {part}, .local_shape = {3, 2}}, DType::Long));
+    Tensor values = buffer_->part_values(buffer_->spec().parts[0]);
+    for (std::int64_t i = 0; i < values.numel(); ++i) values[i].fill_(first + i);
+  }
+  nn::Bundle forward(const nn::Bundle& input, nn::StepContext& context) override {
+    return gpt_.forward(input, context);
+  }
+  nn::BundleSpec input_spec(const BatchMeta& batch) const override {
+    return gpt_.input_spec(batch);
+  }
+  nn::BundleSpec output_spec(const BatchMeta& batch) const override {
+    return gpt_.output_spec(batch);
+  }
+  std::pair<int, int> layer_range() const override { return gpt_.layer_range(); }
+  std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer() override {
+    return gpt_.parameters_by_layer();
+  }
+  Tensor logits(const nn::Bundle& input, nn::StepContext& context) override {
+    return gpt_.logits(input, context);
+  }
+  [[nodiscard]] const nn::Buffer& buffer() const { return *buffer_; }
+
+ private:
+  nn::Stage& gpt_;
+  nn::Buffer* buffer_ = nullptr;
+};
+
+TEST(LoadedModel, ReadsBuffersByTheirNames) {
+  const config::ModelConfig config = test_support::gpt2_kind();
+  const TempFolder folder;
+  const auto maker = [&](const std::string& name, std::int64_t first) {
+    return [&config, name, first](const parallel_layers::LeafContext& context) {
+      return std::make_unique<StageWithBuffer>(models::make_stage("gpt", config, context, {}), name,
+                                               first);
+    };
+  };
+  const test_support::Tensors weights = test_support::random_weights(config);
+  save_halves(config, weights, folder.path() / "with", 1, maker("router.bias", 40));
+  const LoadedModel model =
+      load_model(folder.path() / "with", 0, "", Device("cpu"), maker("router.bias", 0));
+  const Tensor& values = dynamic_cast<StageWithBuffer&>(*model.stage).buffer().data();
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    EXPECT_EQ(values.view({-1})[i].item<std::int64_t>(), 40 + i);
+  }
+  // Neither a Buffer that stays as it was made, nor one that is passed over.
+  expect_error(ErrorKind::kCheckpoint, "the model has no place for: buffer/router.bias",
+               [&] { (void)load_model(folder.path() / "with", 0, ""); });
+  expect_error(ErrorKind::kCheckpoint, "the checkpoint has not: buffer/router.count", [&] {
+    (void)load_model(folder.path() / "with", 0, "", Device("cpu"), maker("router.count", 0));
+  });
+  save_halves(config, weights, folder.path() / "without", 1);
+  expect_error(ErrorKind::kCheckpoint, "the checkpoint has not: buffer/router.bias", [&] {
+    (void)load_model(folder.path() / "without", 0, "", Device("cpu"), maker("router.bias", 0));
+  });
 }
 
 TEST(LoadedModel, GeneratesWhatTheSavedWeightsSay) {

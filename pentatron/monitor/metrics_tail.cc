@@ -52,15 +52,22 @@ std::string read_at(int fd, std::uint64_t offset, std::size_t length) {
 }
 
 // Cut at the start of a character.
-std::string shortened(std::string text) {
-  if (text.size() <= kLongestText) return text;
-  std::size_t end = kLongestText;
+std::string shortened(std::string text, std::size_t longest = kLongestText) {
+  if (text.size() <= longest) return text;
+  std::size_t end = longest;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
   return text.substr(0, end) + "...";
 }
 
+// "validation-NAME" where there are several sets.
+constexpr std::string_view kOneOfSeveral = "validation-";
+constexpr std::size_t kLongestSetName = 60;
+
 std::optional<RecordKind> kind_of(const std::string& name) {
   if (name == "train") return RecordKind::kTrain;
+  if (name.size() > kOneOfSeveral.size() && name.starts_with(kOneOfSeveral)) {
+    return RecordKind::kValidation;
+  }
   if (name == "validation") return RecordKind::kValidation;
   if (name == "test") return RecordKind::kTest;
   if (name == "sample") return RecordKind::kSample;
@@ -83,13 +90,17 @@ std::optional<Record> parse_record(std::string_view line) {
       !iteration->is_number_integer()) {
     return std::nullopt;
   }
-  const std::optional<RecordKind> known = kind_of(kind->get_ref<const std::string&>());
+  const auto& name_of_kind = kind->get_ref<const std::string&>();
+  const std::optional<RecordKind> known = kind_of(name_of_kind);
   constexpr std::int64_t kMost = 1LL << 53;  // what a page's numbers hold exactly
   if (!known || (iteration->is_number_unsigned() && iteration->get<std::uint64_t>() > kMost)) {
     return std::nullopt;
   }
   Record record{.kind = *known, .iteration = iteration->get<std::int64_t>()};
   if (record.iteration < 0) return std::nullopt;
+  if (name_of_kind.starts_with(kOneOfSeveral)) {
+    record.set = shortened(name_of_kind.substr(kOneOfSeveral.size()), kLongestSetName);
+  }
   record.values.fill(kNan);
   for (std::size_t i = 0; i < kFields.size(); ++i) {
     const auto value = json.find(kFields[i]);

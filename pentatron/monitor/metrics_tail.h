@@ -25,12 +25,13 @@ struct Record {
   RecordKind kind = RecordKind::kTrain;
   std::int64_t iteration = 0;
   std::array<double, kFields.size()> values{};
+  std::string set = {};     // of several validation sets
   std::string prompt = {};  // of samples
   std::string text = {};
 };
 
 // Nothing for a line that is no record or of a kind that the page does not show. Texts are cut to a
-// few thousand bytes.
+// few thousand bytes, names of sets to some dozens.
 [[nodiscard]] std::optional<Record> parse_record(std::string_view line);
 
 // Follows a metrics file that another process writes. Reads only what is new; a file that was

@@ -137,6 +137,20 @@ TEST(ParseRecord, TakesTheFieldsItKnows) {
   EXPECT_TRUE(std::isnan(record->values[2]));  // not there
 }
 
+TEST(ParseRecord, NamesOneOfSeveralValidationSets) {
+  const auto set_of = [](const std::string& kind) {
+    const auto record = parse_record(R"({"kind":")" + kind + R"(","iteration":1,"lm_loss":2})");
+    return record && record->kind == RecordKind::kValidation ? record->set : "no evaluation";
+  };
+  EXPECT_EQ(set_of("validation"), "");
+  EXPECT_EQ(set_of("validation-web"), "web");
+  EXPECT_EQ(set_of("validation-two-0"), "two-0");
+  EXPECT_EQ(set_of("validation-" + std::string(500, 'x')), std::string(60, 'x') + "...");
+  for (const char* kind : {"validation-", "validations", "test-web", "train-web"}) {
+    EXPECT_EQ(set_of(kind), "no evaluation") << kind;
+  }
+}
+
 TEST(ParseRecord, SampleTextsAreCutBetweenCharacters) {
   std::string text = "x";
   for (int i = 0; i < 3000; ++i) text += "\xc3\xa4";  // two bytes each

@@ -56,15 +56,25 @@ std::vector<Record> read_records(const fs::path& file) {
 }
 
 std::vector<ChartPoint> points_of(const std::vector<Record>& records, RecordKind kind,
-                                  std::size_t field) {
+                                  const std::string& set, std::size_t field) {
   std::vector<ChartPoint> points;
   for (const Record& record : records) {
-    if (record.kind != kind) continue;
+    if (record.kind != kind || record.set != set) continue;
     // A run that went on in an old file says some iterations again: the later word counts.
     while (!points.empty() && points.back().iteration >= record.iteration) points.pop_back();
     points.push_back({record.iteration, record.values[field]});
   }
   return points;
+}
+
+// Of the evaluations, in the order of their first words; empty: the only set.
+std::vector<std::string> sets_of(const std::vector<Record>& records) {
+  std::vector<std::string> sets;
+  for (const Record& record : records) {
+    if (record.kind != RecordKind::kValidation) continue;
+    if (std::find(sets.begin(), sets.end(), record.set) == sets.end()) sets.push_back(record.set);
+  }
+  return sets;
 }
 
 // "run" of run/metrics.jsonl, else the file's own name.
@@ -80,7 +90,7 @@ void add_run(const PlotRequest& request, std::size_t index, std::size_t field,
   const bool alone = request.metrics_files.size() == 1;
   const std::string name = alone ? "" : run_name(request.metrics_files[index]) + " ";
   const std::string colour = kColours[index % kColours.size()];
-  std::vector<ChartPoint> points = points_of(records, RecordKind::kTrain, field);
+  std::vector<ChartPoint> points = points_of(records, RecordKind::kTrain, "", field);
   if (!points.empty() && request.smoothing > 0) {
     series.push_back({.label = {}, .points = points, .colour = colour, .faint = true});
     points = smoothed(points, request.smoothing);
@@ -89,12 +99,16 @@ void add_run(const PlotRequest& request, std::size_t index, std::size_t field,
     series.push_back({.label = name + "training", .points = std::move(points), .colour = colour});
   }
   if (request.metric != "lm_loss") return;
-  std::vector<ChartPoint> evaluations = points_of(records, RecordKind::kValidation, field);
-  if (evaluations.empty()) return;
-  series.push_back({.label = name + "validation",
-                    .points = std::move(evaluations),
-                    .colour = alone ? kColours[1] : colour,
-                    .markers = true});
+  const std::vector<std::string> sets = sets_of(records);
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    // The only set has its run's colour beside other runs; several sets have one each.
+    const bool own_colour = alone || !sets[i].empty();
+    const std::size_t number = index + (i + 1) * request.metrics_files.size();
+    series.push_back({.label = name + "validation" + (sets[i].empty() ? "" : " " + sets[i]),
+                      .points = points_of(records, RecordKind::kValidation, sets[i], field),
+                      .colour = own_colour ? kColours[number % kColours.size()] : colour,
+                      .markers = true});
+  }
 }
 
 }  // namespace

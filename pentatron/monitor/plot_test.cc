@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "pentatron/base/file.h"
@@ -301,6 +302,46 @@ TEST(Plot, FilesOfMetricsBecomeAPicture) {
   plot({.metrics_files = {two}, .output = svg, .metric = "grad_norm", .title = "Norms"});
   EXPECT_EQ(curves(read_text_file(svg)).size(), 1U);
   (void)place_of(read_text_file(svg), "Norms");
+}
+
+TEST(Plot, ValidationSetsAreSeriesOfTheirOwn) {
+  const TempFolder folder;
+  const auto write = [&](const char* name, const std::vector<std::string>& sets) {
+    const auto path = folder.path() / name;
+    std::ofstream out(path);
+    for (int i = 1; i <= 3; ++i) {
+      out << R"({"kind":"train","iteration":)" << i << R"(,"lm_loss":3})"
+          << "\n";
+      for (const std::string& set : sets) {
+        out << R"({"kind":"validation-)" << set << R"(","iteration":)" << i << R"(,"lm_loss":2})"
+            << "\n";
+      }
+    }
+    return path;
+  };
+  const auto colours_of = [](const std::string& svg) {
+    std::vector<std::string> colours;
+    for (const Element& curve : curves(svg)) colours.push_back(curve.attributes.at("stroke"));
+    return colours;
+  };
+  const auto one = write("one.jsonl", {"web", "code"});
+  const auto two = write("two.jsonl", {"web", "code"});
+  const auto svg = folder.path() / "loss.svg";
+  plot({.metrics_files = {one}, .output = svg});
+  std::string text = read_text_file(svg);
+  for (const char* key : {"training", "validation web", "validation code"}) {
+    (void)place_of(text, key);
+  }
+  std::vector<std::string> colours = colours_of(text);
+  EXPECT_EQ(colours.size(), 3U);
+  EXPECT_EQ(std::set<std::string>(colours.begin(), colours.end()).size(), 3U);
+  EXPECT_EQ(letters(curves(text)[1]), "MLL") << "of one set, not of all in turn";
+  plot({.metrics_files = {one, two}, .output = svg});
+  text = read_text_file(svg);
+  (void)place_of(text, "two validation code");
+  colours = colours_of(text);
+  EXPECT_EQ(colours.size(), 6U);
+  EXPECT_EQ(std::set<std::string>(colours.begin(), colours.end()).size(), 6U);
 }
 
 using Surface = std::unique_ptr<cairo_surface_t, void (*)(cairo_surface_t*)>;

@@ -39,6 +39,7 @@ json to_json(const Record& record) {
   for (const double value : record.values) {
     row.push_back(std::isfinite(value) ? json(value) : json());
   }
+  if (!record.set.empty()) row.push_back(record.set);
   return row;
 }
 
@@ -113,6 +114,7 @@ void RunStore::read_news(Run& run) {
       run.records.clear();
       run.stride = 1;
       run.num_samples = 0;
+      run.sets.clear();
     }
     run.gone = result == MetricsTail::Result::kGone;
     for (Record& record : records) keep(run, std::move(record));
@@ -122,6 +124,10 @@ void RunStore::read_news(Run& run) {
 
 void RunStore::keep(Run& run, Record record) {
   if (record.kind == RecordKind::kTrain && record.iteration % run.stride != 0) return;
+  if (!record.set.empty() && !run.sets.contains(record.set)) {
+    if (run.sets.size() >= kMostSets) return;
+    run.sets.insert(record.set);
+  }
   if (record.kind == RecordKind::kSample && ++run.num_samples > kMostSamples) {
     run.num_samples -= kMostSamples / 2;
     std::size_t left = kMostSamples / 2;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <filesystem>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ class RunStore final {
   static constexpr std::size_t kMostRecords = 200'000;
   static constexpr std::size_t kMostRecordsPerAnswer = 20'000;
   static constexpr std::size_t kMostSamples = 500;
+  // Validation sets of a run; records of further ones are dropped.
+  static constexpr std::size_t kMostSets = 24;
 
   // kIo unless `folder` is one.
   explicit RunStore(std::filesystem::path folder);
@@ -34,8 +37,9 @@ class RunStore final {
   [[nodiscard]] std::string runs_json();
   // Records of a run from number `from` of `generation` on; of another generation than the run's
   // current one: from its start. {"run", "generation", "from", "next", "num_records", "records":
-  // [["t", iteration, values in the order of kFields, null for NaN], ["v", ...], ["e", ...] (test),
-  // ["s", iteration, prompt, text], ...]}. Empty text for a run that does not exist.
+  // [["t", iteration, values in the order of kFields, null for NaN], ["v", ..., and the set's name
+  // where there are several], ["e", ...] (test), ["s", iteration, prompt, text], ...]}. Empty text
+  // for a run that does not exist.
   [[nodiscard]] std::string records_json(std::int64_t run, std::int64_t generation,
                                          std::int64_t from);
 
@@ -49,6 +53,7 @@ class RunStore final {
     std::int64_t generation = 1;  // another one: forget what you were told before
     std::int64_t stride = 1;      // of the training records that are kept
     std::size_t num_samples = 0;
+    std::set<std::string> sets;
     std::vector<Record> records;
     bool gone = false;
   };

@@ -90,6 +90,29 @@ TEST(RunStore, SendsRecordsFromAnOffset) {
   EXPECT_EQ(json::parse(store.records_json(0, anew["generation"], -5))["from"], 0);
 }
 
+TEST(RunStore, SeveralValidationSetsAreToldByName) {
+  const TempFolder folder;
+  const fs::path file = folder.path() / "r.jsonl";
+  const auto evaluated = [](const std::string& set) {
+    return R"({"kind":"validation-)" + set + R"(","iteration":4,"lm_loss":2.5})" + "\n";
+  };
+  append(file, train(4) + evaluated("web") + evaluated("<b>code</b>"));
+  RunStore store(folder.path());
+  EXPECT_EQ(runs_of(store)[0]["bad_lines"], 0);
+  const json rows = json::parse(store.records_json(0, 1, 0))["records"];
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].size(), 2 + kFields.size());
+  EXPECT_EQ(rows[1], json::array({"v", 4, 2.5, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                  "web"}));
+  EXPECT_EQ(rows[2].back(), "<b>code</b>");
+  // A file cannot fill the page's key: beyond some sets no more are taken, the known ones go on.
+  for (int i = 0; i < 1000; ++i) append(file, evaluated(std::to_string(i)));
+  append(file, evaluated("web"));
+  EXPECT_EQ(runs_of(store)[0]["num_records"], 1 + RunStore::kMostSets + 1);
+  write_file_atomically(file, train(1) + evaluated("another"));
+  EXPECT_EQ(runs_of(store)[0]["num_records"], 2);
+}
+
 TEST(RunStore, NamesThatAreNoTextDoNotBreakTheAnswer) {
   const TempFolder folder;
   append(folder.path() / "a\xff<\"&.jsonl", train(1));

@@ -27,6 +27,7 @@ struct StepContext {
   WeightGradQueue* weight_grads = nullptr;      // null: weight gradients at once
   ops::LayerEventSink* layer_events = nullptr;  // null: no events
   KvCache* kv_cache = nullptr;                  // prefill and decode
+  Tensor max_attention_logit = {};  // raised by attention where defined (ops/attention.h)
 
   [[nodiscard]] bool training() const {
     return phase == Phase::kTrain || phase == Phase::kRecompute;

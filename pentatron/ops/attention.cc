@@ -96,6 +96,12 @@ AttentionPlan make_plan(const Tensor& q_tnd, const Tensor& k_tgd, const BatchMet
            plan.cu_seqlens.device() == q_tnd.device()),
       kInternal, "attention on {}: BatchMeta::cu_seqlens_device is {}", q_tnd.device().str(),
       tensor::describe(plan.cu_seqlens));
+  PENTATRON_CHECK(
+      !options.max_logit.defined() ||
+          (options.max_logit.dim() == 0 && options.max_logit.scalar_type() == kAccumulationDType &&
+           options.max_logit.device() == q_tnd.device()),
+      kInternal, "attention on {}: max_logit is {}", q_tnd.device().str(),
+      tensor::describe(options.max_logit));
   if (options.dropout.p > 0.0) {
     PENTATRON_CHECK(meta.host_sample_ids.size() == static_cast<std::size_t>(num_tokens) &&
                         meta.host_token_index.size() == static_cast<std::size_t>(num_tokens),

@@ -20,6 +20,9 @@ struct AttentionOptions {
   bool causal = true;
   AttentionDropout dropout = {};  // p == 0: none
   DType statistics = DType::Float;
+  // Where defined: raised to the largest scale * q k^T of any query and a key that it sees. An fp64
+  // scalar; CPU only, kUnsupported on cards, whose fused kernels do not tell.
+  Tensor max_logit = {};
 };
 
 // softmax(scale * q k^T + mask) v inside each segment of meta.cu_seqlens, blocked (memory linear in

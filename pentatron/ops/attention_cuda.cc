@@ -39,6 +39,9 @@ AttentionOutput cuda::attention_forward(const AttentionPlan& plan, const Tensor&
                   "attention dropout {} has no kernel on GPUs yet: use --attention-dropout 0, or "
                   "--device cpu",
                   plan.options.dropout.p);
+  PENTATRON_CHECK(!plan.options.max_logit.defined(), kUnsupported,
+                  "the fused attention of GPUs does not tell its largest logit: drop "
+                  "--log-max-attention-logit, or use --device cpu");
   if (is_fused(plan, q_tnd)) {
     const tensor::FlashOutput out =
         tensor::flash_attention_forward(q_tnd, k_tgd, v_tgd, flash_arguments(plan));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <mutex>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/philox.h"
@@ -150,8 +151,12 @@ class ForwardWorker final {
       rows::scale(sums_.data() + r * d_, C(1) / normalizer_[r], d_);
       std::copy_n(sums_.data() + r * d_, d_, out.row(t));
       lse[t] = maximum_[r] + std::log(normalizer_[r]);
+      highest_ = std::max(highest_, maximum_[r]);
     }
   }
+
+  // Largest logit of all that was run.
+  [[nodiscard]] C highest() const { return highest_; }
 
  private:
   // Scores of row r become exp(score - running maximum); what was summed before is brought to that
@@ -177,6 +182,7 @@ class ForwardWorker final {
   std::int64_t key_stride_;
   std::unique_ptr<C[]> scores_;  // written by a product before it is read
   std::vector<C> sums_, maximum_, normalizer_;
+  C highest_ = -std::numeric_limits<C>::infinity();
 };
 
 template <typename C>
@@ -194,6 +200,8 @@ void forward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_
       for (std::int64_t at = 0; at < s.q_len; at += kQueryBlock) tasks.push_back({&s, head, at});
     }
   }
+  const Tensor& max_logit = plan.options.max_logit;
+  std::mutex mutex;
   tensor::parallel_tasks(static_cast<std::int64_t>(tasks.size()), [&](tensor::TaskSource& source) {
     ForwardWorker<C> worker(plan, d);
     for (std::int64_t i = 0; source.next(i);) {
@@ -203,6 +211,10 @@ void forward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_
                  read_head<C>(v_tgd, task.head / heads_per_kv), write_head<C>(out_tnd, task.head),
                  lse_nt.data_ptr<C>() + task.head * lse_nt.size(1));
     }
+    if (!max_logit.defined()) return;
+    const std::lock_guard lock(mutex);
+    auto& largest = *max_logit.data_ptr<double>();
+    largest = std::max(largest, static_cast<double>(worker.highest()));
   });
 }
 

@@ -78,6 +78,41 @@ TEST(Attention, ThreadsDoNotChangeABit) {
   tensor::set_num_threads(before);
 }
 
+TEST(Attention, TellsItsLargestLogit) {
+  constexpr std::int64_t kTokens = 300, kCut = 170;  // several blocks of queries and of keys
+  constexpr double kScale = 0.3;
+  const Tensor q = normal({kTokens, 4, 8}, 1), k = normal({kTokens, 2, 8}, 2);
+  const Tensor v = normal({kTokens, 2, 8}, 3);
+  BatchMeta meta;
+  meta.num_tokens = kTokens;
+  meta.cu_seqlens = {0, kCut, kTokens};
+  const Tensor scores_nqk =
+      q.transpose(0, 1).matmul(k.repeat_interleave(2, 1).permute({1, 2, 0})).mul(kScale);
+  for (const bool causal : {true, false}) {
+    double expected = -1e300;
+    for (const auto& [begin, length] : {std::pair{std::int64_t{0}, kCut}, {kCut, kTokens - kCut}}) {
+      Tensor inside = scores_nqk.narrow(1, begin, length).narrow(2, begin, length);
+      if (causal)
+        inside = inside.add(tensor::full({length, length}, -1e300, DType::Double).triu(1));
+      expected = std::max(expected, inside.max().item<double>());
+    }
+    if (causal) {
+      EXPECT_LT(expected, scores_nqk.max().item<double>()) << "hidden keys matter here";
+    }
+    AttentionOptions options{.scale = kScale, .causal = causal};
+    const Tensor without = attention(q, k, v, meta, options);
+    options.max_logit = tensor::scalar(-1e300, DType::Double);
+    EXPECT_TRUE(testing::bit_equal(attention(q, k, v, meta, options), without));
+    EXPECT_NEAR(options.max_logit.item<double>(), expected, 1e-12 * expected);
+    // It is only ever raised.
+    options.max_logit.fill_(expected + 1);
+    (void)attention(q, k, v, meta, options);
+    EXPECT_EQ(options.max_logit.item<double>(), expected + 1);
+  }
+  EXPECT_THROW((void)attention(q, k, v, meta, {.max_logit = tensor::scalar(0, DType::Float)}),
+               Error);
+}
+
 TEST(Attention, RefusesWhatDoesNotFit) {
   BatchMeta meta;
   meta.cu_seqlens = {0, 4};

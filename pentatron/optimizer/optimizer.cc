@@ -267,10 +267,17 @@ DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
   if (!result.grad_norm.defined()) {
     const TimedScope norm(state.timers, "optimizer-clip-main-grad", 1);
     result.grad_norm = gradient_squares().sqrt();
-    if (scalars.loss_scale.defined()) result.grad_norm.div_(scalars.loss_scale);
   }
-  result.skipped = result.grad_norm.isfinite().logical_not().to(kAccumulationDType);
-  if (scalars.skip.defined()) result.skipped = result.skipped.maximum(scalars.skip);
+  {
+    // The gradients themselves are unscaled inside the update; a norm that is not finite says that
+    // one of them is not.
+    const TimedScope check(state.timers, "optimizer-unscale-and-check-inf", 1);
+    if (scalars.loss_scale.defined() && !scalars.grad_norm.defined()) {
+      result.grad_norm.div_(scalars.loss_scale);
+    }
+    result.skipped = result.grad_norm.isfinite().logical_not().to(kAccumulationDType);
+    if (scalars.skip.defined()) result.skipped = result.skipped.maximum(scalars.skip);
+  }
   result.clip_factor = state.clip_factor(result.grad_norm);
   state.num_updates.add_(result.skipped.neg().add_(1));
   state.update(

@@ -116,6 +116,7 @@ Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Te
       attention.dropout.site = make_site(step.seed, options_.site);
       attention.dropout.head_begin = planted_fault("dropout_key_by_rank") ? 0 : head_begin_;
     }
+    attention.max_logit = step.max_attention_logit;
     out_tnd = ops::attention(q_tnd, k_tgd, v_tgd, step.batch, attention);
   }
   return out_tnd.reshape({out_tnd.size(0), out_tnd.size(1) * out_tnd.size(2)});

@@ -44,7 +44,8 @@ struct ExecutorOptions {
   std::function<void()> on_last_micro_batch = {};
   // This rank's place in the DAG of stages; unset: a chain in the order of the group.
   std::optional<StageEdges> edges = {};
-  Timers* timers = nullptr;  // level 2: each action
+  Timers* timers = nullptr;         // level 2: each action
+  Tensor max_attention_logit = {};  // as in nn::StepContext
 };
 
 struct StepLosses {

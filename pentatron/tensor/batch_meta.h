@@ -33,6 +33,10 @@ struct BatchMeta {
   Tensor token_index;
 };
 
+// kData error naming the first position outside [0, num_positions), which a model's tables do not
+// have: on a card nothing would refuse it later. Reads the host's copy alone.
+void check_positions(const BatchMeta& batch, std::int64_t num_positions);
+
 // The same batch with its tensors on `device`; what is there already is not copied.
 [[nodiscard]] BatchMeta to_device(BatchMeta batch, Device device);
 

@@ -2,6 +2,7 @@
 #include "pentatron/training/engine.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -40,6 +41,7 @@ struct Engine::State {
     Tensor grad_norm;
     Tensor skipped;
     Tensor num_zeros;
+    Tensor max_attention_logit;
     std::vector<Tensor> micro_losses;
   };
 
@@ -114,7 +116,11 @@ void Engine::set_schedule(std::string name) {
 std::vector<BatchMeta> Engine::on_device(const std::vector<BatchMeta>& micro_batches) const {
   std::vector<BatchMeta> batches;
   batches.reserve(micro_batches.size());
-  for (const BatchMeta& batch : micro_batches) batches.push_back(to_device(batch, device_));
+  const config::ModelConfig& m = config_.model;
+  for (const BatchMeta& batch : micro_batches) {
+    if (m.position_embedding_type != "none") check_positions(batch, m.max_position_embeddings);
+    batches.push_back(to_device(batch, device_));
+  }
   return batches;
 }
 
@@ -157,6 +163,10 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
   const bool split = state_->schedule == "split_weight";
   const auto lists = split ? pipeline_parallel::one_forward_one_backward_split_weight(shape)
                            : pipeline_parallel::one_forward_one_backward(shape);
+  if (config_.logging.log_max_attention_logit) {
+    step.max_attention_logit =
+        tensor::scalar(-std::numeric_limits<double>::infinity(), kAccumulationDType, device_);
+  }
   state_->weight_grads.set_postpone(split);
   state_->reducer->begin_step();
   const pipeline_parallel::StepLosses losses = pipeline_parallel::run_schedule(
@@ -169,11 +179,15 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
        .layer_events = state_->reducer.get(),
        .weight_grads = &state_->weight_grads,
        .on_last_micro_batch = [this] { state_->reducer->begin_last_micro_batch(); },
-       .timers = state_->timers});
+       .timers = state_->timers,
+       .max_attention_logit = step.max_attention_logit});
   state_->weight_grads.drain();
   state_->reducer->finish_step();
   step.loss = global_loss_sum(losses.loss_sum).mul_(inverse);
   step.micro_losses = losses.per_micro_batch;
+  if (step.max_attention_logit.defined()) {
+    comm::all_reduce(context_.world(), step.max_attention_logit, comm::ReduceOp::kMax);
+  }
 }
 
 StepResult Engine::forward_backward(const std::vector<BatchMeta>& micro_batches) {
@@ -219,7 +233,8 @@ StepResult Engine::read_step() {
   const auto or_none = [&](const Tensor& t) { return t.defined() ? t : none; };
   // The one place where the host waits for the device.
   const Tensor host = tensor::stack({step.loss, step.num_valid_tokens, or_none(step.grad_norm),
-                                     or_none(step.skipped), or_none(step.num_zeros)},
+                                     or_none(step.skipped), or_none(step.num_zeros),
+                                     or_none(step.max_attention_logit)},
                                     0)
                           .cpu();
   StepResult result{.loss = value_of(host, 0),
@@ -230,6 +245,7 @@ StepResult Engine::read_step() {
                     .loss_scale = state_->written_scale,
                     .micro_losses = step.micro_losses};
   if (step.num_zeros.defined()) result.num_zeros = value_of(host, 4);
+  if (step.max_attention_logit.defined()) result.max_attention_logit = value_of(host, 5);
   if (std::exchange(state_->updates, false)) loss_scaler_.update(result.skipped);
   return result;
 }

@@ -37,6 +37,9 @@ struct StepResult {
   double loss_scale = 1;        // of this step
   // Gradient elements that are exactly zero (--log-num-zeros-in-grad)
   std::optional<double> num_zeros = std::nullopt;
+  // Largest scaled logit of any attention, over layers, heads, micro-batches and ranks
+  // (--log-max-attention-logit)
+  std::optional<double> max_attention_logit = std::nullopt;
   std::vector<Tensor> micro_losses;  // last stage: loss sum of each of this rank's micro-batches
 };
 

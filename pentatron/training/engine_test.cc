@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "pentatron/base/test_support.h"
 #include "pentatron/comm/group.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/nn/step_context.h"
@@ -71,6 +72,31 @@ TEST(ToDevice, MovesEveryTensorAndKeepsHostCopies) {
   EXPECT_EQ(moved.host_sample_ids, batch.host_sample_ids);
   EXPECT_EQ(moved.cu_seqlens, batch.cu_seqlens);
   EXPECT_TRUE(batch.tokens.device().is_cpu());
+}
+
+// On a card a position that a table does not have would give NaN and no error: none gets there.
+TEST(Positions, OutsideTheModelsAreRefusedBeforeAnythingRuns) {
+  for (const char* kind : {"rope", "learned_absolute"}) {
+    const config::RunConfig config = tiny_config({}, [&](config::RunConfig& c) {
+      c.model.position_embedding_type = kind;
+      c.model.hidden_dropout = c.model.attention_dropout = 0;
+    });
+    with_engine(config, [&](Engine& engine) {
+      const std::vector<BatchMeta> good = micro_batches(engine, 0);
+      const Tensors before = engine.gather_parameters();
+      for (const std::int64_t position : {kSequence, std::int64_t{-1}}) {
+        std::vector<BatchMeta> bad = good;
+        bad.back().host_positions.back() = position;
+        // The device's copy tells nothing: what the host knows must be enough.
+        const std::string told = "has the position " + std::to_string(position) +
+                                 ", the model has " + std::to_string(kSequence);
+        expect_error(ErrorKind::kData, told, [&] { (void)engine.train_step(bad, 0.01, 0); });
+        expect_error(ErrorKind::kData, told, [&] { (void)engine.evaluate(bad); });
+      }
+      EXPECT_EQ(first_difference(engine.gather_parameters(), before), "");
+      EXPECT_TRUE(engine.train_step(good, 0.01, 0).finite);
+    });
+  }
 }
 
 // The first samples of another source.

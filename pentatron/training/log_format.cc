@@ -21,6 +21,12 @@ std::string format_iteration_line(const IterationLine& line) {
   if (line.tflops_per_gpu) {
     text += fmt::format(" throughput per GPU (TFLOP/s/GPU): {:.1f} |", *line.tflops_per_gpu);
   }
+  if (line.joules_per_gpu) {
+    text += fmt::format(" energy per GPU (J/iter/GPU): {:.1f} |", *line.joules_per_gpu);
+  }
+  if (line.watts_per_gpu) {
+    text += fmt::format(" power per GPU (W/GPU): {:.1f} |", *line.watts_per_gpu);
+  }
   text += fmt::format(" learning rate: {:.6E} | global batch size: {:5d} |", line.learning_rate,
                       line.global_batch_size);
   if (line.lm_loss) text += fmt::format(" lm loss: {:.6E} |", *line.lm_loss);
@@ -28,6 +34,9 @@ std::string format_iteration_line(const IterationLine& line) {
   if (line.grad_norm) text += fmt::format(" grad norm: {:.3f} |", *line.grad_norm);
   if (line.num_zeros) text += fmt::format(" num zeros: {:.0f} |", *line.num_zeros);
   if (line.params_norm) text += fmt::format(" params norm: {:.3f} |", *line.params_norm);
+  if (line.max_attention_logit) {
+    text += fmt::format(" max attention logit: {:.3f} |", *line.max_attention_logit);
+  }
   text += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |",
                       line.skipped_iterations, line.nan_iterations);
   return text;

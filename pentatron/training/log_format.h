@@ -17,6 +17,8 @@ struct IterationLine {
   std::int64_t skipped_samples = 0;  // shown when there are any
   double milliseconds_per_iteration = 0;
   std::optional<double> tflops_per_gpu = std::nullopt;
+  std::optional<double> joules_per_gpu = std::nullopt;  // of an iteration
+  std::optional<double> watts_per_gpu = std::nullopt;
   double learning_rate = 0;  // of the next update
   std::int64_t global_batch_size = 0;
   // Mean over the iterations since the last line; left out when none was good.
@@ -25,6 +27,7 @@ struct IterationLine {
   std::optional<double> grad_norm = std::nullopt;
   std::optional<double> num_zeros = std::nullopt;  // among the gradients
   std::optional<double> params_norm = std::nullopt;
+  std::optional<double> max_attention_logit = std::nullopt;
   std::int64_t skipped_iterations = 0;
   std::int64_t nan_iterations = 0;
 };

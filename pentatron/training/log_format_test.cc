@@ -37,18 +37,22 @@ TEST(LogFormat, IterationLineWithEverything) {
   IterationLine line = example_line();
   line.milliseconds_per_iteration = 2000;
   line.tflops_per_gpu = 0.04;
+  line.joules_per_gpu = 1234.56;
+  line.watts_per_gpu = 617.28;
   line.lm_loss = 0.0;
   line.loss_scale = 65536;
   line.grad_norm = 12345.6789;
   line.num_zeros = 1234567;
   line.params_norm = 100.0006;
+  line.max_attention_logit = 12.34567;
   line.iteration = 123456789;  // wider than its column: printed whole
   EXPECT_EQ(format_iteration_line(line),
             " [2026-01-02 03:04:05.000678] iteration 123456789/    5000 | consumed samples:        "
             " 3200 | elapsed time per iteration (ms): 2000.0 | throughput per GPU (TFLOP/s/GPU): "
-            "0.0 | learning rate: 1.500000E-04 | global batch size:    32 | lm loss: 0.000000E+00 "
-            "| loss scale: 65536.0 | grad norm: 12345.679 | num zeros: 1234567 | params norm: "
-            "100.001 | number of "
+            "0.0 | energy per GPU (J/iter/GPU): 1234.6 | power per GPU (W/GPU): 617.3 | learning "
+            "rate: 1.500000E-04 | global batch size:    32 | lm loss: 0.000000E+00 | loss scale: "
+            "65536.0 | grad norm: 12345.679 | num zeros: 1234567 | params norm: 100.001 | max "
+            "attention logit: 12.346 | number of "
             "skipped iterations:   0 | number of nan iterations:   0 |");
 }
 

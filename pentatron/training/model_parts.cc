@@ -3,29 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <vector>
 
-#include "pentatron/base/error.h"
+#include "pentatron/checkpoint/model_names.h"
 
 namespace pentatron::training {
-namespace {
-
-// At most ten of the names, and how many more there are.
-std::string listed(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 10;
-  if (names.empty()) return "none";
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) {
-    text += (i == 0 ? "" : ", ") + names[i];
-  }
-  if (names.size() > kMost) text += fmt::format(" and {} more", names.size() - kMost);
-  return text;
-}
-
-}  // namespace
 
 std::map<std::string, bool> model_parts(Engine& engine) {
   nlohmann::json mine = nlohmann::json::object();
@@ -47,24 +30,9 @@ std::map<std::string, bool> model_parts(Engine& engine) {
 
 void check_part_names(const std::map<std::string, bool>& parts,
                       const checkpoint::Manifest& manifest, const std::string& folder) {
-  std::set<std::string> stored;
-  for (const checkpoint::ManifestTensor& tensor : manifest.tensors) {
-    if (tensor.name.starts_with("param/") || tensor.name.starts_with("buffer/")) {
-      stored.insert(tensor.name);
-    }
-  }
-  std::vector<std::string> missing;
-  std::vector<std::string> unexpected;
-  for (const auto& [name, decay] : parts) {
-    if (!stored.contains(name)) missing.push_back(name);
-  }
-  for (const std::string& name : stored) {
-    if (!parts.contains(name)) unexpected.push_back(name);
-  }
-  PENTATRON_CHECK(missing.empty() && unexpected.empty(), kCheckpoint,
-                  "{} is of another model. Tensors that the model has and the checkpoint has not: "
-                  "{}. Tensors of the checkpoint that the model has no place for: {}.",
-                  folder, listed(missing), listed(unexpected));
+  std::set<std::string> names;
+  for (const auto& [name, decay] : parts) names.insert(name);
+  checkpoint::check_model_names(names, manifest, folder);
 }
 
 std::string weight_decay_line(const std::map<std::string, bool>& parts, double weight_decay) {

@@ -34,6 +34,8 @@ void Reporter::connect(comm::ParallelContext& context, Device device) {
   }
 }
 
+void Reporter::measure_energy(EnergyCounter counter) { energy_.emplace(std::move(counter)); }
+
 void Reporter::open(const TrainState& state) {
   if (!speaks_) return;
   const config::LoggingConfig& logging = config_.logging;
@@ -55,8 +57,25 @@ void Reporter::close() {
   events_.reset();
 }
 
-void Reporter::begin_training(const TrainState& state) {
+void Reporter::restart_window() {
   window_ = Window{};
+  if (energy_) energy_->restart();
+}
+
+std::optional<Reporter::Energy> Reporter::energy() {
+  if (!energy_ || context_ == nullptr) return std::nullopt;
+  // Before ranks wait for each other here.
+  const double mine = energy_->joules();
+  const double seconds = window_.seconds();
+  const double joules =
+      comm::all_reduce_value(context_->world(), mine) / static_cast<double>(world_size_);
+  return Energy{
+      .joules_per_iteration = joules / static_cast<double>(std::max<std::int64_t>(1, window_.all)),
+      .watts = joules / std::max(kShortest, seconds)};
+}
+
+void Reporter::begin_training(const TrainState& state) {
+  restart_window();
   first_iteration_ = state.iteration + 1;
 }
 
@@ -110,6 +129,7 @@ void Reporter::step(const TrainState& state, const StepReport& report) {
   if (!report.finite) ++window_.nan;
   window_.samples += static_cast<double>(report.global_batch_size);
   last_ = report;
+  last_energy_ = line_due(state.iteration) ? energy() : std::nullopt;
   write_metrics(state, report);
   if (events_due(state.iteration)) write_events(state, report);
 }
@@ -126,7 +146,7 @@ void Reporter::end_iteration(const TrainState& state) {
   const bool first_reports = due && !memory_reported_;
   if (first_reports || (every > 0 && iteration % every == 0)) report_memory(iteration);
   if (first_reports && iteration > first_iteration_) memory_reported_ = true;
-  if (iteration % config_.training.log_interval == 0) window_ = Window{};
+  if (iteration % config_.training.log_interval == 0) restart_window();
 }
 
 void Reporter::write_metrics(const TrainState& state, const StepReport& report) {
@@ -151,6 +171,13 @@ void Reporter::write_metrics(const TrainState& state, const StepReport& report) 
       {"memory_reserved", static_cast<double>(now.reserved)}};
   if (report.num_zeros) values.emplace_back("num_zeros", *report.num_zeros);
   if (report.params_norm) values.emplace_back("params_norm", *report.params_norm);
+  if (last_energy_) {
+    values.emplace_back("joules_per_gpu", last_energy_->joules_per_iteration);
+    values.emplace_back("watts_per_gpu", last_energy_->watts);
+  }
+  if (report.max_attention_logit) {
+    values.emplace_back("max_attention_logit", *report.max_attention_logit);
+  }
   metrics_->write("train", state.iteration, values);
 }
 
@@ -172,6 +199,9 @@ void Reporter::write_events(const TrainState& state, const StepReport& report) {
   both("grad-norm", report.grad_norm);
   if (report.num_zeros) both("num-zeros", *report.num_zeros);
   if (report.params_norm) both("params-norm", *report.params_norm);
+  if (report.max_attention_logit) {
+    events_->scalar("max_attention_logit", *report.max_attention_logit, state.iteration);
+  }
   if (logging.log_memory_to_tensorboard) {
     const MemoryStatistics now = memory();
     const auto number = [&](const char* tag, std::int64_t value) {
@@ -197,6 +227,11 @@ void Reporter::write_line(const TrainState& state) {
   line.skipped_samples = state.skipped_train_samples;
   line.milliseconds_per_iteration = seconds * 1e3;
   if (training.log_throughput) line.tflops_per_gpu = tflops;
+  const std::optional<Energy> energy = std::exchange(last_energy_, std::nullopt);
+  if (energy) {
+    line.joules_per_gpu = energy->joules_per_iteration;
+    line.watts_per_gpu = energy->watts;
+  }
   line.learning_rate = last_.next_learning_rate;
   line.global_batch_size = last_.global_batch_size;
   if (window_.good > 0) line.lm_loss = window_.loss_sum / static_cast<double>(window_.good);
@@ -204,6 +239,7 @@ void Reporter::write_line(const TrainState& state) {
   line.grad_norm = last_.grad_norm;
   line.num_zeros = last_.num_zeros;
   line.params_norm = last_.params_norm;
+  line.max_attention_logit = last_.max_attention_logit;
   line.skipped_iterations = window_.skipped;
   line.nan_iterations = window_.nan;
   if (!speaks_) return;
@@ -214,7 +250,12 @@ void Reporter::write_line(const TrainState& state) {
                 std::max(kShortest, window_.seconds()),
             state.iteration, training.train_iters,
             format_duration(seconds * static_cast<double>(left)));
-  if (!events_ || !config_.logging.log_timers_to_tensorboard) return;
+  if (!events_) return;
+  if (energy) {
+    events_->scalar("iter-energy/gpu", energy->joules_per_iteration, state.iteration);
+    events_->scalar("power/gpu", energy->watts, state.iteration);
+  }
+  if (!config_.logging.log_timers_to_tensorboard) return;
   events_->scalar("iteration-time", seconds, state.iteration);
   if (training.log_throughput) events_->scalar("throughput", tflops, state.iteration);
 }

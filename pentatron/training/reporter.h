@@ -16,6 +16,7 @@
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
+#include "pentatron/training/card_energy.h"
 #include "pentatron/training/log_format.h"
 #include "pentatron/training/memory_report.h"
 #include "pentatron/training/metrics.h"
@@ -38,8 +39,9 @@ struct StepReport {
   double loss_scale = 1;
   std::optional<double> num_zeros = std::nullopt;    // among the gradients
   std::optional<double> params_norm = std::nullopt;  // where params_norm_due() asked for it
-  std::int64_t global_batch_size = 0;                // of this step
-  double seconds = 0;                                // of this step
+  std::optional<double> max_attention_logit = std::nullopt;
+  std::int64_t global_batch_size = 0;  // of this step
+  double seconds = 0;                  // of this step
 };
 
 // Everything that a run tells about itself: lines on the screen, timers, memory, the metrics file,
@@ -56,6 +58,8 @@ class Reporter final {
   // From now on ranks can exchange timers, which wait for the device. The context outlives the
   // reporter.
   void connect(comm::ParallelContext& context, Device device);
+  // --log-energy: of this rank's card. Every rank has one, or none.
+  void measure_energy(EnergyCounter counter);
   // Opens the files of a run whose newest step is `state`'s. The metrics file loses what it holds
   // of later ones; TensorBoard's gets a file beside the older ones, as Megatron's does.
   void open(const TrainState& state);
@@ -88,10 +92,30 @@ class Reporter final {
   void saved(const TrainState& state);
   // Prints timers of level 0 that have stopped just now.
   void show_timers(std::initializer_list<std::string_view> names);
-  // Seconds that the time per iteration leaves out (evaluations, saves).
-  void exclude(double seconds) { window_.excluded_seconds += seconds; }
+  // While one lives, time and energy are no iteration's (evaluations, saves).
+  class Pause final {
+   public:
+    explicit Pause(Reporter& reporter) : reporter_(reporter) {
+      if (reporter_.energy_) reporter_.energy_->pause();
+    }
+    ~Pause() {
+      reporter_.window_.excluded_seconds += timer_.seconds();
+      if (reporter_.energy_) reporter_.energy_->resume();
+    }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Reporter& reporter_;
+    Timer timer_;
+  };
 
  private:
+  // A card's average over the window and the ranks.
+  struct Energy {
+    double joules_per_iteration = 0;
+    double watts = 0;
+  };
   // Since the last log line that reset it.
   struct Window {
     double loss_sum = 0;
@@ -108,6 +132,9 @@ class Reporter final {
   [[nodiscard]] bool line_due(std::int64_t iteration) const;
   [[nodiscard]] bool events_due(std::int64_t iteration) const;
   [[nodiscard]] MemoryStatistics memory() const;
+  void restart_window();
+  // Collective; none without --log-energy.
+  [[nodiscard]] std::optional<Energy> energy();
   [[nodiscard]] double flops_of(double num_samples) const;
   // Of the whole run so far.
   [[nodiscard]] double trained_samples(const TrainState& state) const;
@@ -129,8 +156,10 @@ class Reporter final {
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<ProgressFile> progress_;
+  std::optional<EnergyMeter> energy_;
   Window window_;
   StepReport last_;
+  std::optional<Energy> last_energy_;  // where the step's line is due
   std::int64_t first_iteration_ = 0;
   std::int64_t steps_since_timers_ = 0;
   bool memory_reported_ = false;

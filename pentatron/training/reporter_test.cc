@@ -8,6 +8,7 @@
 #include <regex>
 #include <thread>
 
+#include "pentatron/base/event_file_test_support.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/test_support.h"
@@ -68,6 +69,70 @@ TEST(Reporter, BarrierBeforeLevelOneTimers) {
     { const TimedScope timed(&reporter.timers(), "forward-compute", 2); }
     if (rank == 1) second_is_through = true;
   });
+}
+
+// What a step of a tiny run reports, and how far the run is then.
+void report_step(Reporter& reporter, std::int64_t iteration) {
+  TrainState state;
+  state.iteration = iteration;
+  reporter.step(state, {.loss = 1, .global_batch_size = 4});
+  reporter.end_iteration(state);
+}
+
+TEST(Reporter, EnergyIsAveragedOverRanksAndIterations) {
+  const TempFolder folder;
+  const config::RunConfig config = tiny_config({.dp = 2}, [&](config::RunConfig& c) {
+    c.training.log_interval = 4;
+    c.training.metrics_file = (folder.path() / "m.jsonl").string();
+    c.logging.tensorboard_dir = (folder.path() / "events").string();
+  });
+  testing::internal::CaptureStdout();
+  with_reporters(config, [&](Reporter& reporter, std::int64_t rank) {
+    // Rank 0 uses 10 J an iteration, rank 1 twice as much; pauses use 1000 J.
+    double used = 5e6;
+    reporter.measure_energy([&used] { return used; });
+    const TrainState start;
+    reporter.open(start);
+    used += 777;  // before training
+    reporter.begin_training(start);
+    for (std::int64_t i = 1; i <= 8; ++i) {
+      used += rank == 0 ? 10 : 20;
+      if (i == 6) used += rank == 0 ? 20 : 40;
+      report_step(reporter, i);
+      const Reporter::Pause pause(reporter);
+      used += 1000;
+    }
+    reporter.close();
+  });
+  const std::string printed = testing::internal::GetCapturedStdout();
+  // At 1 (whose window goes on), at 4 and at 8, whose window has the dear step 6.
+  const std::regex line(
+      "energy per GPU \\(J/iter/GPU\\): ([0-9.]+) \\| power per GPU \\(W/GPU\\): "
+      "([0-9.]+) \\| learning rate");
+  std::vector<std::string> joules;
+  for (std::sregex_iterator it(printed.begin(), printed.end(), line), end; it != end; ++it) {
+    joules.push_back((*it)[1]);
+    EXPECT_GT(std::stod((*it)[2]), 0);
+  }
+  EXPECT_EQ(joules, (std::vector<std::string>{"15.0", "15.0", "22.5"})) << printed;
+  const auto values = [&](const char* name) {
+    std::vector<double> found;
+    for (const MetricsPoint& point : read_metrics(folder.path() / "m.jsonl", "train", name)) {
+      found.push_back(point.value);
+    }
+    return found;
+  };
+  EXPECT_EQ(values("joules_per_gpu"), (std::vector<double>{15, 15, 22.5}));
+  std::vector<float> energy;
+  std::size_t powers = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "events")) {
+    for (const ReadEvent& event : read_event_file(entry.path())) {
+      if (event.tag == "iter-energy/gpu") energy.push_back(event.value);
+      powers += event.tag == "power/gpu" ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(energy, (std::vector<float>{15, 15, 22.5}));
+  EXPECT_EQ(powers, 3U);
 }
 
 TEST(Reporter, MemoryReportLine) {

@@ -38,7 +38,7 @@ std::vector<Sample> write_samples(Engine& engine, const tokenizers::Tokenizer& t
     try {
       const inference::Generated written =
           inference::generate(engine.stage(), shape, engine.policy(), tokenizer.vocab_size(),
-                              tokenizer.encode(prompt), options);
+                              tokenizer.encode(prompt), options, {}, engine.device());
       samples.push_back({.prompt = tokenizers::replace_invalid_utf8(prompt),
                          .text = tokenizer.decode_utf8(written.tokens)});
     } catch (const Error& error) {

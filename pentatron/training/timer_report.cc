@@ -17,9 +17,8 @@ constexpr std::array kStepTimers = std::to_array<std::string_view>(
     {"forward-backward", "forward-compute", "backward-compute", "batch-generator", "forward-recv",
      "forward-send", "backward-recv", "backward-send", "layernorm-grads-all-reduce",
      "embedding-grads-all-reduce", "all-grads-sync", "params-all-gather",
-     "optimizer-copy-to-main-grad", "optimizer-unscale-and-check-inf", "optimizer-clip-main-grad",
-     "optimizer-count-zeros", "optimizer-inner-step", "optimizer-copy-main-to-model-params",
-     "optimizer"});
+     "optimizer-unscale-and-check-inf", "optimizer-clip-main-grad", "optimizer-count-zeros",
+     "optimizer-inner-step", "optimizer-copy-main-to-model-params", "optimizer"});
 
 }  // namespace
 

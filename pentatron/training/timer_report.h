@@ -12,7 +12,8 @@
 // Megatron's lines of timers (--timing-log-level, --timing-log-option).
 namespace pentatron::training {
 
-// Names of level 1 and 2 that are printed after a log line, in that order.
+// Names of level 1 and 2 that are printed after a log line, in that order. Megatron's
+// optimizer-copy-to-main-grad is not among them: backward writes into the main gradients at once.
 [[nodiscard]] std::span<const std::string_view> step_timers();
 
 // What one timer measured: seconds of every rank, 0 where the rank has no such timer.

@@ -102,6 +102,11 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
 }
 
 void Trainer::build() {
+  PENTATRON_CHECK(!config_.logging.log_max_attention_logit || device_.is_cpu(), kUnsupported,
+                  "--log-max-attention-logit on {}: the fused attention of cards does not tell its "
+                  "largest logit; drop it, or use --device cpu",
+                  device_.str());
+  if (config_.logging.log_energy) reporter_.measure_energy(card_energy_counter(device_));
   // NullTokenizer's end token comes after the ids that --vocab-size counts.
   const std::int64_t null_vocab_size = config_.data.null_tokenizer_vocab_size;
   tokenizer_ = tokenizers::make_tokenizer(
@@ -242,6 +247,7 @@ void Trainer::run_iteration() {
                           .loss_scale = result.loss_scale,
                           .num_zeros = result.num_zeros,
                           .params_norm = params_norm,
+                          .max_attention_logit = result.max_attention_logit,
                           .global_batch_size = batch,
                           .seconds = seconds});
 }
@@ -267,7 +273,7 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
   if (sets.empty() || t.eval_iters == 0) return;
   // A whole set is always read from its start, the test set is read once.
   const bool goes_on = split == datasets::DataSplit::kValid && !t.full_validation;
-  const Timer pause;
+  const Reporter::Pause pause(reporter_);
   {
     const TimedScope timed(&reporter_.timers(), "evaluate", 0);
     for (const EvaluationSet& set : sets) {
@@ -276,16 +282,14 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
   }
   if (goes_on) state_.consumed_valid_samples += t.eval_iters * t.eval_global_batch_size;
   reporter_.show_timers({"evaluate"});
-  reporter_.exclude(pause.seconds());
 }
 
 void Trainer::write_samples() {
   if (config_.logging.sample_prompt.empty() || !reporter_.speaks()) return;
-  const Timer pause;
+  const Reporter::Pause pause(reporter_);
   for (const Sample& sample : training::write_samples(*engine_, *tokenizer_)) {
     reporter_.sample(state_, sample, final_);
   }
-  reporter_.exclude(pause.seconds());
 }
 
 bool Trainer::time_to_evaluate() const {
@@ -296,14 +300,13 @@ bool Trainer::time_to_evaluate() const {
 
 void Trainer::save() {
   if (config_.checkpoint.save.empty() || saved_iteration_ == state_.iteration) return;
-  const Timer pause;
+  const Reporter::Pause pause(reporter_);
   {
     const TimedScope timed(&reporter_.timers(), "save-checkpoint", 0);
     save_engine(*engine_, state_, loaded_iteration_);
   }
   reporter_.show_timers({"save-checkpoint"});
   reporter_.saved(state_);
-  reporter_.exclude(pause.seconds());
   saved_iteration_ = state_.iteration;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <optional>
 
 #include "pentatron/base/test_support.h"
 #include "pentatron/tensor/ops.h"
@@ -244,6 +245,30 @@ TEST(Engine, CountsZerosOfTheGradient) {
   }
   with_engine(tiny_config(), [&](Engine& engine) {
     EXPECT_FALSE(engine.train_step(micro_batches(engine, 0), 0.01, 0).num_zeros.has_value());
+  });
+}
+
+TEST(Engine, TellsTheLargestAttentionLogitOfAnyLayout) {
+  std::optional<double> whole;
+  for (const Layout& layout :
+       {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}, Layout{.dp = 2, .sharded = true}}) {
+    const config::RunConfig config =
+        tiny_config(layout, [](config::RunConfig& c) { c.logging.log_max_attention_logit = true; });
+    with_engine(config, [&](Engine& engine) {
+      const StepResult first = engine.train_step(micro_batches(engine, 0), 0.01, kWeightDecay);
+      ASSERT_TRUE(first.max_attention_logit.has_value());
+      // Of each step anew: what is not trained has the same again, evaluations add nothing.
+      (void)engine.evaluate(micro_batches(engine, 5));
+      const StepResult again = engine.forward_backward(micro_batches(engine, 1));
+      const StepResult same = engine.forward_backward(micro_batches(engine, 1));
+      EXPECT_EQ(*again.max_attention_logit, *same.max_attention_logit);
+      EXPECT_NE(*again.max_attention_logit, *first.max_attention_logit);
+      if (config.parallel.world_size == 1) whole = first.max_attention_logit;
+      EXPECT_NEAR(*first.max_attention_logit, whole.value(), 1e-5 * std::abs(whole.value()));
+    });
+  }
+  with_engine(tiny_config(), [&](Engine& engine) {
+    EXPECT_FALSE(engine.train_step(micro_batches(engine, 0), 0.01, 0).max_attention_logit);
   });
 }
 

@@ -215,8 +215,8 @@ TEST(Options, TimingLogLevel) {
   EXPECT_EQ(lines_with(coarse, line("forward-backward")), 0U);
   const std::string parts = train(evaluating.with("--timing-log-level", 1)).program.out;
   EXPECT_EQ(lines_with(parts, title + line("forward-backward")), 3U) << parts;
-  for (const char* name : {"all-grads-sync", "params-all-gather", "optimizer-clip-main-grad",
-                           "optimizer-inner-step", "optimizer"}) {
+  for (const char* name : {"all-grads-sync", "params-all-gather", "optimizer-unscale-and-check-inf",
+                           "optimizer-clip-main-grad", "optimizer-inner-step", "optimizer"}) {
     EXPECT_EQ(lines_with(parts, line(name)), 3U) << name;
   }
   EXPECT_EQ(lines_with(parts, line("forward-compute")), 0U);
@@ -234,6 +234,20 @@ TEST(Options, TimingLogLevel) {
                                    .program.out;
   for (const char* name : {"forward-recv", "forward-send", "backward-recv", "backward-send"}) {
     EXPECT_EQ(lines_with(pipeline, line(name)), 3U) << name << pipeline;
+  }
+  // Sums that only some ranks share, with and without meeting before them.
+  const Options four = base()
+                           .with("--timing-log-level", 1)
+                           .with("--distributed-backend", "threads")
+                           .with("--world-size", 4)
+                           .with("--tensor-model-parallel-size", 2)
+                           .with("--sequence-parallel")
+                           .with("--pipeline-model-parallel-size", 2);
+  for (const Options& options : {four, four.with("--no-barrier-with-level-1-timing")}) {
+    const std::string out = train(options).program.out;
+    for (const char* name : {"layernorm-grads-all-reduce", "embedding-grads-all-reduce"}) {
+      EXPECT_EQ(lines_with(out, line(name)), 3U) << name << out;
+    }
   }
   // A save is timed when it is made.
   const std::string saved = train(saving(base(), new_folder())).program.out;
@@ -300,6 +314,31 @@ TEST(Options, NumZerosAreCountedOnceInEveryLayout) {
                                     .with("--world-size", 2))
                               .series("train", "num_zeros");
   EXPECT_EQ(sharded, apart);
+}
+
+TEST(Options, LogEnergy) {
+  // Cards have counters, this machine's CPU does not: said at once, not left out in silence.
+  const TinyRun run = try_train(base().with("--log-energy").with("--device", "cpu"));
+  expect_refusal(run.program, 8, {"--log-energy", "computes on the CPU", "drop"});
+  EXPECT_TRUE(run.iteration_lines().empty());
+}
+
+TEST(Options, LogMaxAttentionLogit) {
+  EXPECT_EQ(count(train(base()).program.out, "max attention logit"), 0U);
+  const Options logging = base().with("--log-max-attention-logit");
+  const TensorboardRun run = with_events(logging);
+  const Numbers logits = run.run.series("train", "max_attention_logit");
+  ASSERT_EQ(logits.size(), 3U);
+  EXPECT_NE(logits[0], logits[2]);
+  EXPECT_EQ(run.values("max_attention_logit"), floats(logits));
+  EXPECT_EQ(count(run.run.program.out, " | max attention logit: "), 3U);
+  EXPECT_EQ(run.run.losses(), train(base()).losses());
+  const Numbers halves = train(logging.with("--tensor-model-parallel-size", 2)
+                                   .with("--distributed-backend", "threads")
+                                   .with("--world-size", 2))
+                             .series("train", "max_attention_logit");
+  ASSERT_EQ(halves.size(), 3U);
+  EXPECT_NEAR(halves[0], logits[0], 1e-5 * std::abs(logits[0]));
 }
 
 TEST(Options, LogProgress) {

@@ -131,6 +131,42 @@ TEST(Page, DrawsARunAndFollowsIt) {
   EXPECT_EQ(dom.find("<script>alert"), std::string::npos);
 }
 
+TEST(Page, DrawsEachValidationSet) {
+  const fs::path folder = new_folder();
+  (void)train(base()
+                  .without("--data-path")
+                  .without("--split")
+                  .with("--train-iters", 30)
+                  .with("--eval-iters", 1)
+                  .with("--eval-interval", 10)
+                  .with("--train-data-path", corpus(0))
+                  .with("--valid-data-path", std::vector<std::string>{corpus(1), corpus(0)})
+                  .with("--multiple-validation-sets")
+                  .with("--validation-set-names", std::vector<std::string>{"web", "<b>code</b>"})
+                  .with("--metrics-file", (folder / "tiny.jsonl").string()));
+  const Serving serving(folder);
+  const std::string dom =
+      browser(new_folder(), "--virtual-time-budget=5000 --dump-dom " + serving.url());
+  // Loss, both sets, then the four other charts.
+  const std::vector<std::size_t> curves = curves_of(dom);
+  ASSERT_EQ(curves.size(), 7U) << dom;
+  EXPECT_EQ(curves[1], 3U);
+  EXPECT_EQ(curves[2], 3U);
+  for (const char* key : {"<span>training</span>", "<span>validation web</span>",
+                          "<span>validation &lt;b&gt;code&lt;/b&gt;</span>"}) {
+    EXPECT_NE(dom.find(key), std::string::npos) << key;
+  }
+  const char* keep = std::getenv("PENTATRON_PAGE_PICTURES");
+  if (keep == nullptr) return;
+  for (const char* size : {"390,1900", "1280,1250"}) {
+    const std::string width = std::string(size).substr(0, std::string(size).find(','));
+    (void)browser(new_folder(), "--virtual-time-budget=5000 --window-size=" + std::string(size) +
+                                    " --screenshot='" +
+                                    (fs::path(keep) / ("sets_" + width + ".png")).string() + "' " +
+                                    serving.url());
+  }
+}
+
 // Pixels of about this colour, and the height of the picture's last row that is not ground.
 struct Picture {
   int width = 0;

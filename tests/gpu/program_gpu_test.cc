@@ -53,6 +53,32 @@ TEST(GpuProgram, AutoTakesTheCard) {
   EXPECT_NE(version.out.find("NCCL "), std::string::npos) << version.describe();
 }
 
+// A card at work draws tens to some hundreds of watts; the counter moves some ten times a second,
+// so the windows are long.
+TEST(GpuProgram, TellsTheEnergyOfTheCard) {
+  PENTATRON_NEEDS_CARDS(1);
+  const TinyRun run = train(on("cuda", base())
+                                .with("--log-energy")
+                                .with("--train-iters", 600)
+                                .with("--log-interval", 300));
+  EXPECT_EQ(count(run.program.out, " | energy per GPU (J/iter/GPU): "), 3U);
+  const std::vector<double> joules = run.series("train", "joules_per_gpu");
+  const std::vector<double> watts = run.series("train", "watts_per_gpu");
+  ASSERT_EQ(joules.size(), 3U);  // at 1, 300 and 600
+  ASSERT_EQ(watts.size(), 3U);
+  for (const std::size_t line : {std::size_t{1}, std::size_t{2}}) {
+    EXPECT_GT(watts[line], 20);
+    EXPECT_LT(watts[line], 1500);
+    EXPECT_GT(joules[line], 0);
+  }
+}
+
+TEST(GpuProgram, RefusesTheLargestAttentionLogit) {
+  PENTATRON_NEEDS_CARDS(1);
+  expect_refusal(try_train(on("cuda", base()).with("--log-max-attention-logit")).program, 8,
+                 {"--log-max-attention-logit on cuda:0", "--device cpu"});
+}
+
 // State hashes are over gathered bytes: weights and optimizer states are equal bit for bit.
 TEST(GpuProgram, CheckpointsPassBetweenCardAndCpu) {
   PENTATRON_NEEDS_CARDS(1);

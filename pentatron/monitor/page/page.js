@@ -5,7 +5,9 @@
   const POLL_MS = 1000;
   const SLOWEST_POLL_MS = 15000;
   // Places of a record's values (kFields of the server), after its kind and iteration.
-  const LOSS = 2, NORM = 3, RATE = 4, SPEED = 5, MEMORY = 6;
+  const LOSS = 2, NORM = 3, RATE = 4, SPEED = 5, MEMORY = 6, SET = 9;
+  // Of validation sets, so that those of one run differ beside other runs.
+  const DASHES = ['5 4', '1.5 4', '10 4', '10 4 1.5 4'];
   const CHARTS = [
     {id: 'loss', title: 'Loss', unit: 'nats per token', column: LOSS, wide: true, evaluations: true},
     {id: 'learning-rate', title: 'Learning rate', unit: '', column: RATE, zero: true},
@@ -95,7 +97,7 @@
     run.generation = generation;
     run.next = 0;
     run.train = [];       // records, by rising iteration
-    run.validation = [];
+    run.validation = new Map();  // by name of the set, '' for the only one
     run.samples = [];
   }
   // A run that was resumed says some iterations again: the later word counts.
@@ -108,7 +110,11 @@
     if (answer.from !== run.next) return false;
     for (const record of answer.records) {
       if (record[0] === 't') put(run.train, record);
-      else if (record[0] === 'v') put(run.validation, record);
+      else if (record[0] === 'v') {
+        const set = record[SET] || '';
+        if (!run.validation.has(set)) run.validation.set(set, []);
+        put(run.validation.get(set), record);
+      }
       else if (record[0] === 's') {
         // After training the last evaluation is made once more.
         run.samples = run.samples.filter(s => s.iteration !== record[1] || s.prompt !== record[2]);
@@ -175,6 +181,8 @@
   function seriesOf(chart, from) {
     const {spec} = chart, series = [], weight = Number($('smoothing').value);
     const visible = [...runs.values()].filter(run => run.shown);
+    // A set looks alike in all runs.
+    const sets = [...new Set(visible.flatMap(run => [...run.validation.keys()]))];
     for (const run of visible) {
       const points = valuesOf(run.train, spec.column, spec.scale || 1, from);
       if (points.length > 0) {
@@ -182,9 +190,15 @@
         series.push({run, kind: 'train', colour: run.colour, points, curve: smooth ? smoothed(points, weight) : points, faint: smooth});
       }
       if (!spec.evaluations) continue;
-      const evaluations = valuesOf(run.validation, LOSS, 1, from);
-      const colour = visible.length === 1 ? COLOURS[(run.id + 1) % COLOURS.length] : run.colour;
-      if (evaluations.length > 0) series.push({run, kind: 'validation', colour, points: evaluations, curve: evaluations, dots: true});
+      for (const [set, records] of run.validation) {
+        const evaluations = valuesOf(records, LOSS, 1, from), index = sets.indexOf(set);
+        const colour = visible.length === 1 ? COLOURS[(run.id + 1 + index) % COLOURS.length] : run.colour;
+        const label = set === '' ? 'validation' : 'validation ' + set;
+        if (evaluations.length > 0) {
+          series.push({run, kind: 'validation', label, colour, points: evaluations, curve: evaluations,
+                       dots: true, dash: DASHES[index % DASHES.length]});
+        }
+      }
     }
     return series;
   }
@@ -276,7 +290,9 @@
 
   function drawSeries(fragment, one, px, py) {
     if (one.faint) fragment.append(svg('path', {class: 'raw', stroke: one.colour, d: pathOf(one.points, px, py)}));
-    fragment.append(svg('path', {class: one.dots ? 'curve dashed' : 'curve', stroke: one.colour, 'data-kind': one.kind, d: pathOf(one.curve, px, py)}));
+    const curve = svg('path', {class: one.dots ? 'curve dashed' : 'curve', stroke: one.colour, 'data-kind': one.label || one.kind, d: pathOf(one.curve, px, py)});
+    if (one.dash) curve.setAttribute('stroke-dasharray', one.dash);
+    fragment.append(curve);
     if (!one.dots || one.points.length > 200) return;
     for (const [x, y] of one.points) {
       if (isFinite(y) && isFinite(py(y))) fragment.append(svg('circle', {class: 'dot', cx: px(x).toFixed(1), cy: py(y).toFixed(1), r: 3.6, fill: one.colour}));
@@ -303,14 +319,14 @@
     if (!spec.evaluations) return;
     const entries = [];
     const few = new Set(series.map(one => one.run)).size === 1;
-    for (const kind of ['train', 'validation']) {
-      const one = series.find(s => s.kind === kind);
-      if (one === undefined) continue;
+    const labels = [...new Set(series.map(s => s.label))];  // undefined: training
+    for (const label of [...labels.filter(l => l === undefined), ...labels.filter(l => l !== undefined)]) {
+      const one = series.find(s => s.label === label);
       const colour = few ? one.colour : 'currentColor', key = html('span');
-      const mark = svg('svg', {viewBox: '0 0 18 8', 'aria-hidden': 'true'});
-      mark.append(svg('path', {d: 'M0 4H18', stroke: colour, 'stroke-width': 2, 'stroke-dasharray': one.dots ? '4 3' : 'none'}));
-      if (one.dots) mark.append(svg('circle', {cx: 9, cy: 4, r: 3, fill: colour}));
-      key.append(mark, html('span', '', kind === 'train' ? 'training' : 'validation'));
+      const mark = svg('svg', {viewBox: '0 0 34 8', 'aria-hidden': 'true'});
+      mark.append(svg('path', {d: 'M0 4H34', stroke: colour, 'stroke-width': 2, 'stroke-dasharray': one.dash || 'none'}));
+      if (one.dots) mark.append(svg('circle', {cx: 17, cy: 4, r: 3, fill: colour}));
+      key.append(mark, html('span', '', label === undefined ? 'training' : label));
       entries.push(key);
     }
     keys.replaceChildren(...entries);
@@ -342,7 +358,7 @@
       }
       const row = html('div'), dot = html('i');
       dot.style.background = one.colour;
-      const label = one.kind === 'validation' ? one.run.name + ' validation' : one.run.name;
+      const label = one.kind === 'validation' ? one.run.name + ' ' + one.label : one.run.name;
       row.append(dot, html('span', '', iteration === hover ? label : label + ' @' + iteration), html('strong', '', short(value, 5)));
       rows.push(row);
     }
@@ -385,7 +401,7 @@
     }
     const share = Number($('window').value);
     const from = share < 1 && first < last ? last - share * (last - first) : -Infinity;
-    const any = [...runs.values()].some(run => run.train.length + run.validation.length > 0);
+    const any = [...runs.values()].some(run => run.train.length + run.validation.size > 0);
     $('empty').hidden = any;
     $('controls').hidden = !any;
     for (const chart of charts) { chart.card.hidden = false; drawChart(chart, from); }

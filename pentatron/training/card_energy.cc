@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/card_energy.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "pentatron/base/error.h"
+
+namespace pentatron::training {
+namespace {
+
+constexpr const char* kRemedy = "drop --log-energy";
+
+// The few functions of NVML's C interface that are used; a code of 0 is success.
+struct Nvml {
+  using Handle = void*;
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*card)(const char* pci_bus_id, Handle* card) = nullptr;
+  int (*millijoules)(Handle card, unsigned long long* energy) = nullptr;
+  const char* (*words)(int code) = nullptr;
+};
+
+template <typename Function>
+void find(const NvmlFunctions& functions, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(functions(name));
+  PENTATRON_CHECK(function != nullptr, kUnsupported, "NVIDIA's management library has no {}: {}",
+                  name, kRemedy);
+}
+
+// NVML counts its users: one is us for as long as a counter lives.
+class NvmlSession final {
+ public:
+  explicit NvmlSession(const NvmlFunctions& functions) {
+    find(functions, "nvmlInit_v2", nvml_.init);
+    find(functions, "nvmlShutdown", nvml_.shutdown);
+    find(functions, "nvmlDeviceGetHandleByPciBusId_v2", nvml_.card);
+    find(functions, "nvmlDeviceGetTotalEnergyConsumption", nvml_.millijoules);
+    find(functions, "nvmlErrorString", nvml_.words);
+    check(nvml_.init(), "does not start");
+  }
+  ~NvmlSession() { nvml_.shutdown(); }
+  NvmlSession(const NvmlSession&) = delete;
+  NvmlSession& operator=(const NvmlSession&) = delete;
+
+  [[nodiscard]] const Nvml& functions() const { return nvml_; }
+  void check(int code, const std::string& what) const {
+    PENTATRON_CHECK(code == 0, kUnsupported, "NVIDIA's management library {}: {}; {}", what,
+                    nvml_.words(code), kRemedy);
+  }
+
+ private:
+  Nvml nvml_;
+};
+
+void* open_library(const char* name) {
+  void* library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  PENTATRON_CHECK(library != nullptr, kUnsupported, "there is no {} on this machine: {}", name,
+                  kRemedy);
+  return library;
+}
+
+// The driver counts cards as the tensor library does (CUDA_VISIBLE_DEVICES); NVML counts all.
+std::string pci_bus_id(int index) {
+  void* driver = open_library("libcuda.so.1");
+  const auto init = reinterpret_cast<int (*)(unsigned int)>(::dlsym(driver, "cuInit"));
+  const auto get = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
+  const auto name =
+      reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetPCIBusId"));
+  std::array<char, 64> text{};
+  int card = 0;
+  PENTATRON_CHECK(
+      init != nullptr && get != nullptr && name != nullptr && init(0) == 0 &&
+          get(&card, index) == 0 && name(text.data(), static_cast<int>(text.size()), card) == 0,
+      kUnsupported, "the CUDA driver does not tell the PCI address of card {}: {}", index, kRemedy);
+  return text.data();
+}
+
+}  // namespace
+
+EnergyCounter nvml_energy_counter(const NvmlFunctions& functions, const std::string& pci_bus_id) {
+  const auto session = std::make_shared<const NvmlSession>(functions);
+  Nvml::Handle card = nullptr;
+  session->check(session->functions().card(pci_bus_id.c_str(), &card),
+                 "does not know the card at " + pci_bus_id);
+  unsigned long long first = 0;
+  session->check(session->functions().millijoules(card, &first),
+                 "counts no energy of the card at " + pci_bus_id);
+  return [session, card] {
+    constexpr double kJoulesPerMillijoule = 1e-3;
+    unsigned long long energy = 0;
+    if (session->functions().millijoules(card, &energy) != 0) {
+      return std::numeric_limits<double>::quiet_NaN();
+    }
+    return static_cast<double>(energy) * kJoulesPerMillijoule;
+  };
+}
+
+EnergyCounter card_energy_counter(Device device) {
+  PENTATRON_CHECK(device.is_cuda(), kUnsupported,
+                  "--log-energy reads the energy counters of NVIDIA cards, and this run computes "
+                  "on the CPU: {}",
+                  kRemedy);
+  void* library = open_library("libnvidia-ml.so.1");
+  return nvml_energy_counter([library](const char* name) { return ::dlsym(library, name); },
+                             pci_bus_id(static_cast<int>(device.index())));
+}
+
+EnergyMeter::EnergyMeter(EnergyCounter counter)
+    : counter_(std::move(counter)), start_(counter_()) {}
+
+double EnergyMeter::joules() const { return paused_ ? before_ : before_ + counter_() - start_; }
+
+void EnergyMeter::restart() {
+  before_ = 0;
+  start_ = counter_();
+}
+
+void EnergyMeter::pause() {
+  before_ = joules();
+  paused_ = true;
+}
+
+void EnergyMeter::resume() {
+  start_ = counter_();
+  paused_ = false;
+}
+
+}  // namespace pentatron::training

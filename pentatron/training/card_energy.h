@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "pentatron/tensor/tensor.h"
+
+// Energy that cards use (--log-energy), as NVIDIA's management library (NVML) counts it.
+namespace pentatron::training {
+
+// Joules since some start, never falling; NaN where the card no longer tells.
+using EnergyCounter = std::function<double()>;
+
+// Address of a function of NVML by its name; null where there is none.
+using NvmlFunctions = std::function<void*(const char* name)>;
+
+// Of the whole card at that PCI address ("0000:1a:00.0"), however many processes share it.
+// kUnsupported error with the library's words when it has no such counter.
+[[nodiscard]] EnergyCounter nvml_energy_counter(const NvmlFunctions& functions,
+                                                const std::string& pci_bus_id);
+
+// Of the card that the device is, through libnvidia-ml.so.1, which is opened here. kUnsupported
+// error on the CPU and where there is no such library.
+[[nodiscard]] EnergyCounter card_energy_counter(Device device);
+
+// Joules of a window of time, pauses left out.
+class EnergyMeter final {
+ public:
+  explicit EnergyMeter(EnergyCounter counter);
+  // Since the last restart (or construction).
+  [[nodiscard]] double joules() const;
+  void restart();
+  void pause();
+  void resume();
+
+ private:
+  EnergyCounter counter_;
+  double before_ = 0;  // of the window's intervals that have ended
+  double start_;       // the counter where the current interval began
+  bool paused_ = false;
+};
+
+}  // namespace pentatron::training
