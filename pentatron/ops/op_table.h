@@ -49,6 +49,7 @@ struct DropoutKey {
 
 // A pointer for each function of the list: op_table(device).norm_forward(in).
 struct OpTable {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): parts of a declaration, no values
 #define PENTATRON_OP(result, name, arguments) result(*name) arguments;
 #include "pentatron/ops/op_functions.inc"
 };
