@@ -29,7 +29,7 @@ struct NcclOptions {
   std::string master_addr = "127.0.0.1";
   std::int64_t master_port = 29500;
   std::chrono::milliseconds timeout{600'000};
-  Device device = Device("cpu");  // this rank's card
+  Device device = kCpu;  // this rank's card
 };
 // kUnsupported error with the reason where the CUDA half is not loaded; kConfig error if the device
 // is no card. All ranks compare their cards: two ranks on one card are refused.

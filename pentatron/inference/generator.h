@@ -47,6 +47,6 @@ using TokenSink = std::function<bool(std::int32_t token)>;
                                  const PrecisionPolicy& policy, std::int64_t vocab_size,
                                  const std::vector<std::int32_t>& prompt,
                                  const GenerationOptions& options, const TokenSink& sink = {},
-                                 Device device = Device("cpu"));
+                                 Device device = kCpu);
 
 }  // namespace pentatron::inference

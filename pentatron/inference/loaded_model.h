@@ -20,7 +20,7 @@ struct LoadedModel {
   std::int64_t iteration = 0;
   std::string tokenizer;  // identity hash of the tokenizer it was trained with; empty: not recorded
   PrecisionPolicy policy;
-  Device device = Device("cpu");
+  Device device = kCpu;
   std::unique_ptr<comm::Backend> backend;
   std::unique_ptr<comm::ParallelContext> context;
   std::unique_ptr<nn::Stage> stage;
@@ -36,7 +36,7 @@ using StageFactory =
 // model registry's. No checkpoint, a damaged one, or one whose tensors are not the model's (they
 // are named): kCheckpoint; an unknown precision: kConfig.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
-                                     const std::string& precision, Device device = Device("cpu"),
+                                     const std::string& precision, Device device = kCpu,
                                      const StageFactory& make_stage = {});
 
 }  // namespace pentatron::inference

@@ -13,7 +13,7 @@ namespace pentatron::nn {
 class Buffer final {
  public:
   // Zeros of spec.local_shape; any dtype. Internal error for an unsound spec.
-  Buffer(std::string local_name, ShardSpec spec, DType dtype, Device device = Device("cpu"));
+  Buffer(std::string local_name, ShardSpec spec, DType dtype, Device device = kCpu);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 

@@ -12,7 +12,7 @@ namespace pentatron::nn {
 class KvCache final {
  public:
   KvCache(std::int64_t num_layers, std::int64_t max_tokens, std::int64_t num_kv_heads,
-          std::int64_t head_dim, DType dtype, Device device = Device("cpu"));
+          std::int64_t head_dim, DType dtype, Device device = kCpu);
   // Appends [n, g, d] to a layer and returns views [s, g, d] of all keys and values so far, good
   // until the next append. More than max_tokens: kConfig error.
   struct View {

@@ -16,7 +16,7 @@ namespace pentatron::nn {
 class Parameter final : public WeightRef {
  public:
   Parameter(std::string local_name, ShardSpec spec, const PrecisionPolicy& policy,
-            Device device = Device("cpu"));
+            Device device = kCpu);
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 

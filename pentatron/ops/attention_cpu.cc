@@ -33,9 +33,14 @@ AttentionGradients cpu::attention_backward(const AttentionPlan& plan, const Tens
   const DType computed = output.lse_nt.scalar_type(), dtype = q_tnd.scalar_type();
   const Tensor q = prepared(q_tnd, computed), k = prepared(k_tgd, computed);
   const Tensor v = prepared(v_tgd, computed);
-  Tensor dq = tensor::zeros(q.sizes(), computed);
-  Tensor dk = tensor::zeros(k.sizes(), computed);
-  Tensor dv = tensor::zeros(v.sizes(), computed);
+  // Side by side, as the fused projection that they usually come from holds them.
+  const std::int64_t n = q.size(1), g = k.size(1);
+  const bool one_matrix = q.size(0) == k.size(0) && dtype == computed;
+  const Tensor all = tensor::zeros({one_matrix ? q.size(0) : 0, n + 2 * g, q.size(2)}, computed);
+  const auto part = [&](const Tensor& like, std::int64_t begin) {
+    return one_matrix ? all.narrow(1, begin, like.size(1)) : tensor::zeros(like.sizes(), computed);
+  };
+  const Tensor dq = part(q, 0), dk = part(k, n), dv = part(v, n + g);
   blocked_attention_backward(plan, q, k, v, prepared(output.out_tnd, computed), output.lse_nt,
                              prepared(dout_tnd, computed), dq, dk, dv);
   return {.dq_tnd = dq.to(dtype), .dk_tgd = dk.to(dtype), .dv_tgd = dv.to(dtype)};

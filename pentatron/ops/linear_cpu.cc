@@ -40,11 +40,7 @@ void cpu::column_sums(const Tensor& dy_to, const GradSlot& slot) {
     sum_rows<decltype(storage), decltype(compute)>(dy_to, partials_po);
   });
   const Tensor sum_o = sum_of_partials(partials_po);
-  if (slot.accumulate) {
-    slot.buffer.add_(sum_o);
-  } else {
-    slot.buffer.copy_(sum_o);
-  }
+  write_slot(slot, sum_o);
 }
 
 }  // namespace pentatron::ops

@@ -101,15 +101,13 @@ PENTATRON_INLINE C add_lanes(const Lanes<C>& lanes) {
 // Sum of term(i) over 16 lanes.
 template <typename C, typename F>
 PENTATRON_INLINE C lane_sum(std::int64_t n, F term) {
-  Lanes<C> lanes = {};
-  C values[kLanes];
+  C lanes[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) values[lane] = term(i + lane);
-    lanes += load_lanes(values);
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
   }
-  for (int lane = 0; lane < kLanes; ++lane) values[lane] = i + lane < n ? term(i + lane) : C(0);
-  return add_lanes<C>(lanes + load_lanes(values));
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += term(i);
+  return add_lanes<C>(load_lanes(lanes));
 }
 
 }  // namespace pentatron::ops::rows

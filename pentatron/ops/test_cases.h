@@ -182,7 +182,7 @@ inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
               },
           .reference =
               [=](const Tensors& x, const Tensors&) {
-                return plain_attention(x, s, meta_of(s, Device("cpu")), scale);
+                return plain_attention(x, s, meta_of(s, kCpu), scale);
               }};
 }
 
@@ -389,7 +389,7 @@ inline std::string case_name(const ::testing::TestParamInfo<OpCase>& info) {
 
 // Runs the op on `device` and compares with the fp64 reference: output, every gradient.
 inline void compare(const OpCase& c, DType dtype, DType grad_dtype, double tolerance,
-                    Device device = Device("cpu")) {
+                    Device device = kCpu) {
   Tensors inputs, reference_inputs, reference_weights;
   std::vector<TestWeight> weights;
   std::uint64_t seed = 100;

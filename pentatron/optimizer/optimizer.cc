@@ -275,7 +275,7 @@ DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
     if (scalars.loss_scale.defined() && !scalars.grad_norm.defined()) {
       result.grad_norm.div_(scalars.loss_scale);
     }
-    result.skipped = result.grad_norm.isfinite().logical_not().to(kAccumulationDType);
+    result.skipped = tensor::not_finite(result.grad_norm);
     if (scalars.skip.defined()) result.skipped = result.skipped.maximum(scalars.skip);
   }
   result.clip_factor = state.clip_factor(result.grad_norm);

@@ -18,7 +18,7 @@ class LeafContext final {
  public:
   // `tensor_group` may be null when layout.size is 1.
   LeafContext(const TensorLayout& layout, comm::Group* tensor_group, const PrecisionPolicy& policy,
-              Device device = Device("cpu"));
+              Device device = kCpu);
 
   [[nodiscard]] const TensorLayout& layout() const { return layout_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
@@ -48,6 +48,6 @@ class LeafContext final {
 [[nodiscard]] LeafContext make_leaf_context(comm::ParallelContext& context,
                                             std::int64_t num_kv_heads, bool sequence_parallel,
                                             const PrecisionPolicy& policy,
-                                            Device device = Device("cpu"));
+                                            Device device = kCpu);
 
 }  // namespace pentatron::parallel_layers

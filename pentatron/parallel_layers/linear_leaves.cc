@@ -47,11 +47,12 @@ RowLinear::RowLinear(const LeafContext& context, const nn::ParameterPlan& plan,
 }
 
 Tensor RowLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
-  const bool too_early = planted_fault("row_bias_before_reduce");
+  // One rank holds the whole sum; elsewhere the bias comes after it, once.
+  const bool at_once = context_.layout().size == 1 || planted_fault("row_bias_before_reduce");
   const Tensor partial =
-      ops::linear(x_ti, *weight_, too_early ? bias_ : nullptr, {step.weight_grads, layer_});
+      ops::linear(x_ti, *weight_, at_once ? bias_ : nullptr, {step.weight_grads, layer_});
   const Tensor y = leave_split(context_, partial);
-  return bias_ == nullptr || too_early ? y : ops::add_bias(y, *bias_);
+  return bias_ == nullptr || at_once ? y : ops::add_bias(y, *bias_);
 }
 
 }  // namespace pentatron::parallel_layers

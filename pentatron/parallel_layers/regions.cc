@@ -2,6 +2,7 @@
 #include "pentatron/parallel_layers/regions.h"
 
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "pentatron/base/error.h"
@@ -43,12 +44,35 @@ class SplitColumnsBackward final : public ops::Backward {
         output_grads[i] = tensor::zeros({rows_, widths_[i]}, dtype_, device_);
       }
     }
-    return {tensor::cat(output_grads, 1)};
+    return {joined_already(output_grads) ? whole(output_grads[0]) : tensor::cat(output_grads, 1)};
   }
   void release() override {}
   std::string_view name() const override { return "split_columns"; }
 
  private:
+  [[nodiscard]] std::int64_t columns() const {
+    return std::accumulate(widths_.begin(), widths_.end(), std::int64_t{0});
+  }
+  // Whether the gradients were written side by side into one matrix of our size.
+  [[nodiscard]] bool joined_already(const std::vector<Tensor>& grads) const {
+    const Tensor& first = grads[0];
+    if (rows_ < 2 || !first.has_storage()) return false;
+    std::int64_t offset = first.storage_offset();
+    for (std::size_t i = 0; i < widths_.size(); ++i) {
+      const Tensor& grad = grads[i];
+      if (!grad.has_storage() || !grad.storage().is_alias_of(first.storage()) ||
+          grad.scalar_type() != dtype_ || grad.stride(0) != columns() || grad.stride(1) != 1 ||
+          grad.storage_offset() != offset) {
+        return false;
+      }
+      offset += widths_[i];
+    }
+    return true;
+  }
+  [[nodiscard]] Tensor whole(const Tensor& first) const {
+    return first.as_strided({rows_, columns()}, {columns(), 1}, first.storage_offset());
+  }
+
   std::int64_t rows_;
   std::vector<std::int64_t> widths_;
   DType dtype_;
@@ -139,7 +163,7 @@ std::vector<Tensor> split_columns(const Tensor& x, const std::vector<std::int64_
     const Tensor source = x.detach();
     std::int64_t begin = 0;
     for (const std::int64_t width : widths) {
-      outputs.push_back(source.narrow(1, begin, width).clone(at::MemoryFormat::Contiguous));
+      outputs.push_back(source.narrow(1, begin, width));
       begin += width;
     }
     PENTATRON_CHECK(begin == x.size(1), kInternal, "{} columns cannot be split into {}", x.size(1),

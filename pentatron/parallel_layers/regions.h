@@ -29,7 +29,8 @@ namespace pentatron::parallel_layers {
 // The border after one: reduce_from_tensor, or reduce_scatter_sequence under sequence parallelism.
 [[nodiscard]] Tensor leave_split(const LeafContext& context, const Tensor& x);
 
-// [t, sum(widths)] -> contiguous [t, widths[i]]; backward joins the gradients in one copy.
+// [t, sum(widths)] -> views [t, widths[i]] of x; backward joins the gradients in one copy, or in
+// none where they were written side by side.
 [[nodiscard]] std::vector<Tensor> split_columns(const Tensor& x,
                                                 const std::vector<std::int64_t>& widths);
 

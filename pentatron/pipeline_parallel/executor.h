@@ -34,7 +34,7 @@ struct StageEdges {
 
 struct ExecutorOptions {
   PrecisionPolicy policy;
-  Device device = Device("cpu");  // where activations and batches are
+  Device device = kCpu;  // where activations and batches are
   std::uint64_t seed = 0;
   nn::Phase phase = nn::Phase::kTrain;
   ops::LayerEventSink* layer_events = nullptr;

@@ -132,7 +132,7 @@ Device resolve_device(std::string_view asked, int local_rank, int local_ranks) {
   PENTATRON_CHECK(local_rank >= 0 && local_rank < local_ranks, kConfig,
                   "local rank {} is outside the {} of this machine (LOCAL_RANK, LOCAL_WORLD_SIZE)",
                   local_rank, count_text(local_ranks, "rank"));
-  if (asked == "cpu") return Device("cpu");
+  if (asked == "cpu") return kCpu;
   const CudaHalf& half = load_cuda_half();
   if (!half.available) {
     PENTATRON_CHECK(asked == "auto", kConfig, "--device cuda with {}: {}; use --device cpu",
@@ -141,7 +141,7 @@ Device resolve_device(std::string_view asked, int local_rank, int local_ranks) {
     if (half.cards > 0) {
       log::warn("{} left unused: {}", count_text(half.cards, "card"), half.reason);
     }
-    return Device("cpu");
+    return kCpu;
   }
   PENTATRON_CHECK(local_ranks <= half.cards, kConfig,
                   "{} on this machine, but only {} to give them: start at most {} here, show more "

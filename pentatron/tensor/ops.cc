@@ -24,6 +24,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/tensor/parallel.h"
+#include "pentatron/tensor/precision.h"
 
 namespace pentatron::tensor {
 namespace {
@@ -35,7 +36,7 @@ at::TensorOptions options_of(DType dtype, Device device) {
 template <typename T>
 Tensor copy_vector(const std::vector<T>& values, DType dtype) {
   Tensor out =
-      at::empty({static_cast<std::int64_t>(values.size())}, options_of(dtype, Device("cpu")));
+      at::empty({static_cast<std::int64_t>(values.size())}, options_of(dtype, kCpu));
   if (!values.empty()) std::memcpy(out.data_ptr(), values.data(), values.size() * sizeof(T));
   return out;
 }
@@ -97,7 +98,7 @@ Tensor from_vector(const std::vector<float>& values) { return copy_vector(values
 Tensor from_vector(const std::vector<double>& values) { return copy_vector(values, DType::Double); }
 
 Tensor from_blob(void* data, IntList shape, DType dtype) {
-  return at::from_blob(data, shape, options_of(dtype, Device("cpu")));
+  return at::from_blob(data, shape, options_of(dtype, kCpu));
 }
 
 Tensor cat(const std::vector<Tensor>& parts, std::int64_t dim) { return at::cat(parts, dim); }
@@ -114,6 +115,9 @@ bool all_finite(const Tensor& t) {
   }
   return t.isfinite().all().item<bool>();
 }
+
+// x - x is 0 for numbers and NaN for the rest, and NaN differs from everything.
+Tensor not_finite(const Tensor& t) { return t.sub(t).ne(0).to(kAccumulationDType); }
 
 namespace {
 

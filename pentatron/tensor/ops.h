@@ -7,13 +7,13 @@
 // here, never include ATen/ops elsewhere. None of these draws random numbers.
 namespace pentatron::tensor {
 
-[[nodiscard]] Tensor empty(IntList shape, DType dtype, Device device = Device("cpu"));
-[[nodiscard]] Tensor zeros(IntList shape, DType dtype, Device device = Device("cpu"));
-[[nodiscard]] Tensor ones(IntList shape, DType dtype, Device device = Device("cpu"));
-[[nodiscard]] Tensor full(IntList shape, double value, DType dtype, Device device = Device("cpu"));
+[[nodiscard]] Tensor empty(IntList shape, DType dtype, Device device = kCpu);
+[[nodiscard]] Tensor zeros(IntList shape, DType dtype, Device device = kCpu);
+[[nodiscard]] Tensor ones(IntList shape, DType dtype, Device device = kCpu);
+[[nodiscard]] Tensor full(IntList shape, double value, DType dtype, Device device = kCpu);
 // 0 to end - 1.
-[[nodiscard]] Tensor arange(std::int64_t end, DType dtype, Device device = Device("cpu"));
-[[nodiscard]] Tensor scalar(double value, DType dtype, Device device = Device("cpu"));
+[[nodiscard]] Tensor arange(std::int64_t end, DType dtype, Device device = kCpu);
+[[nodiscard]] Tensor scalar(double value, DType dtype, Device device = kCpu);
 // 1-D copies on the CPU, in the dtype of the elements.
 [[nodiscard]] Tensor from_vector(const std::vector<std::int64_t>& values);
 [[nodiscard]] Tensor from_vector(const std::vector<std::int32_t>& values);
@@ -34,6 +34,8 @@ namespace pentatron::tensor {
 void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate);
 // Waits for the device of `t`.
 [[nodiscard]] bool all_finite(const Tensor& t);
+// 1 where t is infinite or NaN, else 0, in fp64 on t's device; the host does not wait.
+[[nodiscard]] Tensor not_finite(const Tensor& t);
 
 // Whether this thread records gradients, put back at the end of the scope.
 class GradScope {

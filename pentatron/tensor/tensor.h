@@ -15,6 +15,8 @@ namespace pentatron {
 using at::Tensor;
 using DType = at::ScalarType;
 using Device = at::Device;
+// Made once: a device from a name is parsed at each call.
+inline const Device kCpu(c10::DeviceType::CPU);
 using IntList = at::IntArrayRef;
 using Shape = std::vector<std::int64_t>;
 

@@ -44,5 +44,7 @@ class WeightRef {
 // Adds `gradient` (any float dtype, local shape) into the weight's slot; nothing when it is not
 // trainable. Another shape: kInternal.
 void write_grad(WeightRef& weight, const Tensor& gradient);
+// The same for a slot in hand; `gradient` has the slot's shape.
+void write_slot(const GradSlot& slot, const Tensor& gradient);
 
 }  // namespace pentatron

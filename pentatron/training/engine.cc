@@ -212,7 +212,7 @@ void Engine::launch_prepared_step(const std::vector<BatchMeta>& micro_batches) {
   State::DeviceStep& step = state_->step;
   Tensor bad_loss;
   if (config_.training.check_for_nan_in_loss_and_grad) {
-    bad_loss = step.loss.isfinite().logical_not().to(kAccumulationDType);
+    bad_loss = tensor::not_finite(step.loss);
   }
   if (config_.training.log_num_zeros_in_grad) step.num_zeros = optimizer_->num_zero_gradients();
   const optimizer::DeviceStepResult update =

@@ -61,7 +61,7 @@ class Engine final {
   // `make_stage`: another stage than the model registry's. Sizes that do not fit the layout:
   // kConfig.
   Engine(const config::RunConfig& config, comm::ParallelContext& context,
-         Device device = Device("cpu"), const StageFactory& make_stage = {});
+         Device device = kCpu, const StageFactory& make_stage = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -10,7 +10,7 @@ namespace pentatron::training {
 
 // Where a rank computes and over what the ranks talk.
 struct Placement {
-  Device device = Device("cpu");
+  Device device = kCpu;
   std::string backend;  // nccl, gloo, threads or fake
 };
 

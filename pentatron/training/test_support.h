@@ -133,7 +133,7 @@ inline void with_engine(const config::RunConfig& config, const std::function<voi
                           return make_stage(context, leaf);
                         };
                       }
-                      Engine engine(config, context, Device("cpu"), factory);
+                      Engine engine(config, context, kCpu, factory);
                       body(engine);
                     });
 }

@@ -33,6 +33,6 @@ struct TrainerHooks {
 // lies on `device`, which the backend can move tensors of. A loss or gradient that is not finite is
 // a kData error (unless --no-check-for-nan-in-loss-and-grad).
 [[nodiscard]] TrainerReport run_training(const config::RunConfig& config, comm::Backend& backend,
-                                         const TrainerHooks& hooks, Device device = Device("cpu"));
+                                         const TrainerHooks& hooks, Device device = kCpu);
 
 }  // namespace pentatron::training
