@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/ops/graph_runner.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/saved.h"
 
@@ -175,6 +176,7 @@ void run_backward(const std::vector<GradientEdge*>& edges, const std::vector<Ten
                     "run_backward from a tensor without graph: nothing in it requires a gradient");
     roots.push_back(edge->state_->edge);
   }
+  if (run_graph(roots, gradients)) return;
   // Rank threads run their graphs themselves; the setting is per thread and put back.
   c10::AutogradState& state = c10::AutogradState::get_tls_state();
   const bool previous = state.get_multithreading_enabled();

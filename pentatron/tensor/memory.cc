@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
+#include <vector>
 
 #include "pentatron/base/error.h"
 
@@ -30,6 +32,49 @@ void raise_to(std::atomic<std::int64_t>& value, std::int64_t candidate) {
   }
 }
 
+// Blocks that tensors gave back, by size: the next step asks for the same sizes again, and the C
+// library would cut, join and clear them each time.
+class BlockCache final {
+ public:
+  static constexpr std::size_t kClassBytes = 64;
+
+  static std::size_t rounded(std::size_t bytes) {
+    return (bytes + kClassBytes - 1) / kClassBytes * kClassBytes;
+  }
+  // Null: none of this size is here.
+  void* take(std::size_t rounded_bytes) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = blocks_.find(rounded_bytes);
+    if (found == blocks_.end() || found->second.empty()) return nullptr;
+    void* block = found->second.back();
+    found->second.pop_back();
+    held_bytes_ -= rounded_bytes;
+    return block;
+  }
+  // False: the block is not kept.
+  bool put(void* block, std::size_t usable_bytes) {
+    const std::size_t bytes = usable_bytes / kClassBytes * kClassBytes;
+    if (bytes == 0 || bytes > kLargestBlock) return false;
+    const std::scoped_lock lock(mutex_);
+    if (held_bytes_ + bytes > kMostBytes) return false;
+    blocks_[bytes].push_back(block);
+    held_bytes_ += bytes;
+    return true;
+  }
+
+ private:
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr std::size_t kMostBytes = 0;  // a use after the end is to be seen
+#else
+  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+#endif
+  static constexpr std::size_t kLargestBlock = std::size_t{4} << 20;
+
+  std::mutex mutex_;
+  std::unordered_map<std::size_t, std::vector<void*>> blocks_;
+  std::size_t held_bytes_ = 0;
+};
+
 // Sits in front of the library's CPU allocator from the first meter on and counts what the C
 // library really handed out, so the deleter needs no table of sizes.
 class CountingAllocator final : public c10::Allocator {
@@ -42,18 +87,30 @@ class CountingAllocator final : public c10::Allocator {
     static Counters counters;
     return counters;
   }
+  // Never destroyed: tensors of other threads may end after main.
+  static BlockCache& cache() {
+    static auto* cache = new BlockCache;
+    return *cache;
+  }
 
   c10::DataPtr allocate(std::size_t bytes) override {
-    c10::DataPtr data = inner_->allocate(bytes);
-    if (data.get() == nullptr) return data;
-    const auto held = static_cast<std::int64_t>(malloc_usable_size(data.get()));
+    if (bytes == 0) return inner_->allocate(bytes);
+    const std::size_t rounded = BlockCache::rounded(bytes);
+    if (void* block = cache().take(rounded); block != nullptr) {
+      count(static_cast<std::int64_t>(malloc_usable_size(block)));
+      return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
+    }
+    c10::DataPtr data = inner_->allocate(rounded);
+    const bool swapped = data.compare_exchange_deleter(inner_deleter(), &release);
+    PENTATRON_CHECK(swapped, kInternal, "the CPU allocator uses an unexpected deleter");
+    count(static_cast<std::int64_t>(malloc_usable_size(data.get())));
+    return data;
+  }
+  static void count(std::int64_t held) {
     Counters& c = counters();
     raise_to(c.peak, c.current.fetch_add(held) + held);
     raise_to(c.largest, held);
     c.blocks.fetch_add(1, std::memory_order_relaxed);
-    const bool swapped = data.compare_exchange_deleter(inner_deleter(), &release);
-    PENTATRON_CHECK(swapped, kInternal, "the CPU allocator uses an unexpected deleter");
-    return data;
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* dest, const void* src, std::size_t count) const override {
@@ -67,8 +124,10 @@ class CountingAllocator final : public c10::Allocator {
   }
   static void release(void* pointer) {
     if (pointer != nullptr) {
-      counters().current.fetch_sub(static_cast<std::int64_t>(malloc_usable_size(pointer)));
+      const std::size_t usable = malloc_usable_size(pointer);
+      counters().current.fetch_sub(static_cast<std::int64_t>(usable));
       counters().blocks.fetch_sub(1, std::memory_order_relaxed);
+      if (cache().put(pointer, usable)) return;
     }
     inner_deleter()(pointer);
   }
