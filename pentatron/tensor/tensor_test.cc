@@ -306,5 +306,33 @@ TEST(MemoryMeter, CountsEveryThread) {
   EXPECT_GT(tensor::resident_bytes(), 1 << 20);
 }
 
+#if !defined(__SANITIZE_ADDRESS__)
+TEST(MemoryMeter, BlocksAreUsedAgain) {
+  tensor::MemoryMeter meter;
+  Tensor first = tensor::empty({300000}, DType::Byte);
+  const void* block = first.const_data_ptr();
+  const std::int64_t held = meter.current_bytes();
+  first = Tensor();
+  EXPECT_EQ(meter.current_bytes(), 0);
+  // Another size gets another block, the same size up to 64 bytes the same.
+  const Tensor other = tensor::empty({500000}, DType::Byte);
+  EXPECT_NE(other.const_data_ptr(), block);
+  const Tensor second = tensor::empty({299990}, DType::Byte);
+  EXPECT_EQ(second.const_data_ptr(), block);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % 64, 0U);
+  EXPECT_GE(meter.current_bytes(), held + 500000);
+}
+
+TEST(MemoryMeter, LargeBlocksGoBackToTheSystem) {
+  tensor::MemoryMeter meter;
+  const std::int64_t before = tensor::resident_bytes();
+  for (int i = 0; i < 4; ++i) {
+    const Tensor large = tensor::ones({std::int64_t{64} << 20}, DType::Byte);
+    EXPECT_GE(tensor::resident_bytes(), before + (std::int64_t{60} << 20));
+  }
+  EXPECT_LT(tensor::resident_bytes(), before + (std::int64_t{32} << 20));
+}
+#endif
+
 }  // namespace
 }  // namespace pentatron

@@ -94,8 +94,9 @@ TEST(Cases, MegatronBridge_6032) {
   with_engine(one_rank_fp64(), [](Engine& engine) {
     const std::map<std::string, bool> parts = model_parts(engine);
     checkpoint::Manifest manifest;
-    for (const auto& [name, decay] : parts) manifest.tensors.push_back({.name = name});
-    manifest.tensors.push_back({.name = "exp_avg/anything"});
+    const auto add = [&](const std::string& name) { manifest.tensors.emplace_back().name = name; };
+    for (const auto& [name, decay] : parts) add(name);
+    add("exp_avg/anything");
     EXPECT_NO_THROW(check_part_names(parts, manifest, "folder"));
     ASSERT_EQ(manifest.tensors.front().name, "param/decoder.final_layernorm.bias");
     manifest.tensors.front().name = "param/lora.down.weight";
