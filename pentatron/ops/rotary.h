@@ -12,8 +12,7 @@ struct RotaryTable {
   Tensor sin;
 };
 [[nodiscard]] RotaryTable make_rotary_table(std::int64_t max_position, std::int64_t rotary_dim,
-                                            double base, DType dtype,
-                                            Device device = kCpu);
+                                            double base, DType dtype, Device device = kCpu);
 
 // Rotates the first rotary_dim channels of each head, halves convention (x[i], x[i +
 // rotary_dim/2]), as Megatron's non-interleaved form and Hugging Face Llama. x [tokens, heads,

@@ -170,20 +170,19 @@ inline Device device_of(const Tensors& x) { return x[0].device(); }
 inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
   const double scale = 1.5 / std::sqrt(static_cast<double>(s.d));
   const std::int64_t t = s.cu_seqlens.back();
-  return {.name = name,
-          .inputs = {{t, s.heads, s.d}, {t, s.kv_heads, s.d}, {t, s.kv_heads, s.d}},
-          .weights = {},
-          .op =
-              [=](const Tensors& x, std::vector<TestWeight>&) {
-                return attention(x[0], x[1], x[2], meta_of(s, device_of(x)),
-                                 {.scale = scale,
-                                  .causal = s.causal,
-                                  .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4}});
-              },
-          .reference =
-              [=](const Tensors& x, const Tensors&) {
-                return plain_attention(x, s, meta_of(s, kCpu), scale);
-              }};
+  return {
+      .name = name,
+      .inputs = {{t, s.heads, s.d}, {t, s.kv_heads, s.d}, {t, s.kv_heads, s.d}},
+      .weights = {},
+      .op =
+          [=](const Tensors& x, std::vector<TestWeight>&) {
+            return attention(x[0], x[1], x[2], meta_of(s, device_of(x)),
+                             {.scale = scale,
+                              .causal = s.causal,
+                              .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4}});
+          },
+      .reference = [=](const Tensors& x,
+                       const Tensors&) { return plain_attention(x, s, meta_of(s, kCpu), scale); }};
 }
 
 inline OpCase linear_case(const std::string& name, std::int64_t rows, std::int64_t in,

@@ -47,7 +47,6 @@ class LeafContext final {
 // tp_rep (comm::make_rank_grid).
 [[nodiscard]] LeafContext make_leaf_context(comm::ParallelContext& context,
                                             std::int64_t num_kv_heads, bool sequence_parallel,
-                                            const PrecisionPolicy& policy,
-                                            Device device = kCpu);
+                                            const PrecisionPolicy& policy, Device device = kCpu);
 
 }  // namespace pentatron::parallel_layers

@@ -35,8 +35,7 @@ at::TensorOptions options_of(DType dtype, Device device) {
 
 template <typename T>
 Tensor copy_vector(const std::vector<T>& values, DType dtype) {
-  Tensor out =
-      at::empty({static_cast<std::int64_t>(values.size())}, options_of(dtype, kCpu));
+  Tensor out = at::empty({static_cast<std::int64_t>(values.size())}, options_of(dtype, kCpu));
   if (!values.empty()) std::memcpy(out.data_ptr(), values.data(), values.size() * sizeof(T));
   return out;
 }

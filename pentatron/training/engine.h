@@ -60,8 +60,8 @@ class Engine final {
   // `config` is resolved (config::resolve, resolve_vocab). Parameters are initialised by key.
   // `make_stage`: another stage than the model registry's. Sizes that do not fit the layout:
   // kConfig.
-  Engine(const config::RunConfig& config, comm::ParallelContext& context,
-         Device device = kCpu, const StageFactory& make_stage = {});
+  Engine(const config::RunConfig& config, comm::ParallelContext& context, Device device = kCpu,
+         const StageFactory& make_stage = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
