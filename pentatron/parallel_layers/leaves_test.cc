@@ -278,6 +278,26 @@ TEST(Regions, TokensThatCannotBeSharedAreAConfigError) {
       Error);
 }
 
+// Gradients side by side in one matrix are that matrix; any others are joined by a copy.
+TEST(Regions, SplitColumnsJoinsGradientsWhereverTheyLie) {
+  const Tensor joined = random_tensor({3, 5}, "joined");
+  const Tensor wider = random_tensor({3, 7}, "wider");
+  const auto gradient_of = [](const std::vector<Tensor>& grads) {
+    const Tensor x = leaf_input(random_tensor({3, 5}, "x"));
+    const std::vector<Tensor> parts = split_columns(x, {2, 3});
+    ops::GradientEdge first(parts[0]), second(parts[1]);
+    ops::run_backward({&first, &second}, grads);
+    return x.grad();
+  };
+  const auto side = [](const Tensor& t, std::int64_t begin, std::int64_t width) {
+    return t.narrow(1, begin, width);
+  };
+  EXPECT_TRUE(gradient_of({side(joined, 0, 2), side(joined, 2, 3)}).equal(joined));
+  EXPECT_TRUE(gradient_of({side(joined, 3, 2), side(joined, 0, 3)})
+                  .equal(tensor::cat({side(joined, 3, 2), side(joined, 0, 3)}, 1)));
+  EXPECT_TRUE(gradient_of({side(wider, 1, 2), side(wider, 3, 3)}).equal(side(wider, 1, 5)));
+}
+
 TEST(Regions, SplitColumnsTakesMissingGradientsAsZero) {
   const Tensor x = leaf_input(random_tensor({3, 5}, "x"));
   const std::vector<Tensor> parts = split_columns(x, {2, 3});
