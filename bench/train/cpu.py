@@ -59,7 +59,7 @@ def command(program, folder, w):
             *tokenizer(w), "--data-path", folder / "corpus_text_document", "--split", "100,0,0",
             "--micro-batch-size", w["batch"], "--global-batch-size", w["batch"], "--eval-iters", "0",
             "--lr-decay-style", "constant", "--hidden-dropout", "0", "--attention-dropout", "0", "--clip-grad", "0",
-            "--cpu-threads-per-rank", w["threads"], "--log-interval", "1"]
+            "--cpu-threads-per-rank", w["threads"], "--log-interval", "1", "--device", "cpu"]
 
 
 def run(words, **environment):

@@ -3,6 +3,7 @@
 #include "pentatron/ops/cpu_ops.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/views.h"
 
 namespace pentatron::ops {
 namespace {
@@ -38,7 +39,8 @@ AttentionGradients cpu::attention_backward(const AttentionPlan& plan, const Tens
   const bool one_matrix = q.size(0) == k.size(0) && dtype == computed;
   const Tensor all = tensor::zeros({one_matrix ? q.size(0) : 0, n + 2 * g, q.size(2)}, computed);
   const auto part = [&](const Tensor& like, std::int64_t begin) {
-    return one_matrix ? all.narrow(1, begin, like.size(1)) : tensor::zeros(like.sizes(), computed);
+    return one_matrix ? tensor::narrowed(all, 1, begin, like.size(1))
+                      : tensor::zeros(like.sizes(), computed);
   };
   const Tensor dq = part(q, 0), dk = part(k, n), dv = part(v, n + g);
   blocked_attention_backward(plan, q, k, v, prepared(output.out_tnd, computed), output.lse_nt,

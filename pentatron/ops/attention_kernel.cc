@@ -43,11 +43,25 @@ HeadRows<C> write_head(const Tensor& x_tnd, std::int64_t head) {
   return {x_tnd.data_ptr<C>() + head * x_tnd.stride(1), row_stride(x_tnd)};
 }
 
+// Row kernels like whole vectors: the scores behind the visible ones, up to the next multiple of
+// 16, are made minus infinity and become zero with the others. Strides of scores leave room for it.
+constexpr std::int64_t kVector = 16;
+std::int64_t whole_vectors(std::int64_t n) { return (n + kVector - 1) / kVector * kVector; }
+
+// Hides the scores behind the first n of k_len; returns how many are to be looked at.
+template <typename C>
+std::int64_t hide_behind(C* scores, std::int64_t n, std::int64_t k_len) {
+  const std::int64_t looked_at = whole_vectors(n);
+  std::fill(scores + n, scores + looked_at, -std::numeric_limits<C>::infinity());
+  if (looked_at < k_len) std::fill(scores + looked_at, scores + k_len, C(0));
+  return looked_at;
+}
+
 // How far rows of scores stand apart: short sequences stay dense in the cache.
 std::int64_t score_stride(const AttentionPlan& plan) {
   std::int64_t longest = 1;
   for (const AttentionSegment& s : plan.segments) longest = std::max(longest, s.k_len);
-  return std::min(kKeyBlock, (longest + 15) / 16 * 16);
+  return std::min(kKeyBlock, whole_vectors(longest));
 }
 
 // A block of queries against a block of keys, in rows of the segment.
@@ -164,11 +178,11 @@ class ForwardWorker final {
   void soften(const AttentionSegment& s, const Block& b, std::int64_t r, std::int64_t head) {
     C* row = scores_.get() + r * key_stride_;
     const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
-    std::fill(row + n, row + b.k_len, C(0));
+    const std::int64_t looked_at = hide_behind(row, n, b.k_len);
     if (n == 0) return;
-    const C highest = std::max(maximum_[r], rows::max(row, n));
+    const C highest = std::max(maximum_[r], rows::max(row, looked_at));
     const C correction = b.k_begin == 0 ? C(0) : std::exp(maximum_[r] - highest);
-    normalizer_[r] = normalizer_[r] * correction + rows::exp_shifted(row, highest, row, n);
+    normalizer_[r] = normalizer_[r] * correction + rows::exp_shifted(row, highest, row, looked_at);
     if (b.k_begin > 0 && correction != C(1)) rows::scale(sums_.data() + r * d_, correction, d_);
     maximum_[r] = highest;
     if (drop_.active()) {
@@ -282,8 +296,7 @@ class BackwardWorker final {
     C* dp = dp_.get() + r * key_stride_;
     const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
     const std::int64_t t = s.q_begin + b.q_begin + r;
-    rows::exp_shifted(p, h.lse[t], p, n);
-    std::fill(p + n, p + b.k_len, C(0));
+    rows::exp_shifted(p, h.lse[t], p, hide_behind(p, n, b.k_len));
     if (drop_.active()) {
       const C* factors = drop_(t, h.head, s.k_begin + b.k_begin, n);
       rows::multiply(dp, factors, n);

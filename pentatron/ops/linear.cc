@@ -9,6 +9,7 @@
 #include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/saved.h"
+#include "pentatron/tensor/views.h"
 
 namespace pentatron::ops {
 namespace {
@@ -24,7 +25,7 @@ void write_bias_grad(WeightRef& bias_o, const Tensor& dy_to) {
 
 void write_weight_grad(WeightRef& weight_oi, const Tensor& dy_to, const Tensor& x_ti) {
   const GradSlot slot = weight_oi.grad_slot();
-  tensor::matmul_into(slot.buffer, dy_to.t(), x_ti, slot.accumulate);
+  tensor::matmul_into(slot.buffer, tensor::transposed(dy_to), x_ti, slot.accumulate);
 }
 
 class LinearBackward final : public Backward {
@@ -102,8 +103,9 @@ Tensor linear(const Tensor& x_ti, WeightRef& weight_oi, WeightRef* bias_o,
     PENTATRON_CHECK(x_ti.dim() == 2 && weight.dim() == 2 && x_ti.size(1) == weight.size(1),
                     kInternal, "linear: input {} does not fit the weight {}",
                     tensor::describe(x_ti), tensor::describe(weight));
-    y_to = bias_o != nullptr ? tensor::matmul_bias(x_ti, weight.t(), bias_o->forward_weight())
-                             : tensor::matmul(x_ti, weight.t());
+    y_to = bias_o != nullptr
+               ? tensor::matmul_bias(x_ti, tensor::transposed(weight), bias_o->forward_weight())
+               : tensor::matmul(x_ti, tensor::transposed(weight));
   }
   const bool weights_learn = weight_oi.trainable() || (bias_o != nullptr && bias_o->trainable());
   if (!needs_backward({x_ti}, weights_learn)) return y_to;

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
 // What the row kernels share: function multiversioning and an exponential that the vectoriser
 // understands.
 
-// One body, compiled for AVX-512, AVX2 and the baseline, chosen when the program starts. Fused
-// multiply-add stays off (-ffp-contract=off), so all give the same bits. Sanitisers and resolvers
-// do not mix.
+// One body, compiled for AVX-512, AVX2 and the baseline, chosen when the program starts: with
+// PENTATRON_CLONES to the same bits (files without contraction, CMakeLists.txt), with
+// PENTATRON_FUSED_CLONES to what fused multiply-add gives where there is one. GCC inlines nothing
+// but always_inline functions and builtins into the latter. Sanitisers and resolvers do not mix.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define PENTATRON_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define PENTATRON_FUSED_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
 #define PENTATRON_CLONES
+#define PENTATRON_FUSED_CLONES
 #endif
 #define PENTATRON_INLINE inline __attribute__((always_inline))
 
@@ -48,10 +50,10 @@ PENTATRON_INLINE float exp_of(float x) {
   p = p * r + 1.0f / 6.0f;
   p = p * r + 0.5f;
   p = (p * r) * r + r + 1.0f;
-  const std::uint32_t exponent =
-      (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRoundMagic) + 127u)
-      << 23;
-  const float value = p * std::bit_cast<float>(exponent);
+  const std::uint32_t exponent = (__builtin_bit_cast(std::uint32_t, shifted) -
+                                  __builtin_bit_cast(std::uint32_t, kRoundMagic) + 127u)
+                                 << 23;
+  const float value = p * __builtin_bit_cast(float, exponent);
   return x < -87.0f ? 0.0f : value;
 }
 PENTATRON_INLINE double exp_of(double x) { return std::exp(x); }

@@ -6,6 +6,7 @@
 
 #include "pentatron/ops/rows.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/views.h"
 
 // Sums over many rows on CPUs: rows are summed in partials, so that threads can share the work and
 // rounding errors stay small, and the partials one after another. The cut is a function of the
@@ -29,7 +30,7 @@ namespace pentatron::ops {
   } else {
     add_rows(partials_pn.data_ptr<float>());
   }
-  return partials_pn.select(0, 0);
+  return tensor::selected(partials_pn, 0);
 }
 
 }  // namespace pentatron::ops

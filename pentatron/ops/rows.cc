@@ -195,14 +195,14 @@ PENTATRON_INLINE void keep_body(const C* x, const std::uint8_t* mask, C factor, 
 template <typename C>
 PENTATRON_INLINE void widen_body(const std::uint16_t* x, C* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    y[i] = C(std::bit_cast<float>(static_cast<std::uint32_t>(x[i]) << 16));
+    y[i] = C(__builtin_bit_cast(float, static_cast<std::uint32_t>(x[i]) << 16));
   }
 }
 
 template <typename C>
 PENTATRON_INLINE void narrow_body(const C* x, std::uint16_t* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(x[i]));
+    const auto bits = __builtin_bit_cast(std::uint32_t, static_cast<float>(x[i]));
     const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
     y[i] = static_cast<std::uint16_t>(is_nan ? 0x7fc0u : rounded);
@@ -211,155 +211,170 @@ PENTATRON_INLINE void narrow_body(const C* x, std::uint16_t* y, std::int64_t n) 
 
 }  // namespace
 
-PENTATRON_CLONES float sum(const float* x, std::int64_t n) { return sum_body(x, n); }
-PENTATRON_CLONES double sum(const double* x, std::int64_t n) { return sum_body(x, n); }
+PENTATRON_FUSED_CLONES float sum(const float* x, std::int64_t n) { return sum_body(x, n); }
+PENTATRON_FUSED_CLONES double sum(const double* x, std::int64_t n) { return sum_body(x, n); }
 
-PENTATRON_CLONES float sum_squares(const float* x, float center, std::int64_t n) {
+PENTATRON_FUSED_CLONES float sum_squares(const float* x, float center, std::int64_t n) {
   return sum_squares_body(x, center, n);
 }
-PENTATRON_CLONES double sum_squares(const double* x, double center, std::int64_t n) {
+PENTATRON_FUSED_CLONES double sum_squares(const double* x, double center, std::int64_t n) {
   return sum_squares_body(x, center, n);
 }
 
-PENTATRON_CLONES float dot(const float* x, const float* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES float dot(const float* x, const float* y, std::int64_t n) {
   return dot_body(x, y, n);
 }
-PENTATRON_CLONES double dot(const double* x, const double* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES double dot(const double* x, const double* y, std::int64_t n) {
   return dot_body(x, y, n);
 }
 
-PENTATRON_CLONES float max(const float* x, std::int64_t n) { return max_body(x, n); }
-PENTATRON_CLONES double max(const double* x, std::int64_t n) { return max_body(x, n); }
+PENTATRON_FUSED_CLONES float max(const float* x, std::int64_t n) { return max_body(x, n); }
+PENTATRON_FUSED_CLONES double max(const double* x, std::int64_t n) { return max_body(x, n); }
 
-PENTATRON_CLONES float exp_shifted(const float* x, float shift, float* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES float exp_shifted(const float* x, float shift, float* y, std::int64_t n) {
   return exp_shifted_body(x, shift, y, n);
 }
-PENTATRON_CLONES double exp_shifted(const double* x, double shift, double* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES double exp_shifted(const double* x, double shift, double* y,
+                                          std::int64_t n) {
   return exp_shifted_body(x, shift, y, n);
 }
 
-PENTATRON_CLONES float sum_exp_shifted(const float* x, float shift, std::int64_t n) {
+PENTATRON_FUSED_CLONES float sum_exp_shifted(const float* x, float shift, std::int64_t n) {
   return sum_exp_shifted_body(x, shift, n);
 }
-PENTATRON_CLONES double sum_exp_shifted(const double* x, double shift, std::int64_t n) {
+PENTATRON_FUSED_CLONES double sum_exp_shifted(const double* x, double shift, std::int64_t n) {
   return sum_exp_shifted_body(x, shift, n);
 }
 
-PENTATRON_CLONES void scale(float* x, float factor, std::int64_t n) { scale_body(x, factor, n); }
-PENTATRON_CLONES void scale(double* x, double factor, std::int64_t n) { scale_body(x, factor, n); }
+PENTATRON_FUSED_CLONES void scale(float* x, float factor, std::int64_t n) {
+  scale_body(x, factor, n);
+}
+PENTATRON_FUSED_CLONES void scale(double* x, double factor, std::int64_t n) {
+  scale_body(x, factor, n);
+}
 
-PENTATRON_CLONES void multiply(float* x, const float* factors, std::int64_t n) {
+PENTATRON_FUSED_CLONES void multiply(float* x, const float* factors, std::int64_t n) {
   multiply_body(x, factors, n);
 }
-PENTATRON_CLONES void multiply(double* x, const double* factors, std::int64_t n) {
+PENTATRON_FUSED_CLONES void multiply(double* x, const double* factors, std::int64_t n) {
   multiply_body(x, factors, n);
 }
 
-PENTATRON_CLONES void add(const float* x, float* y, std::int64_t n) { add_body(x, y, n); }
-PENTATRON_CLONES void add(const double* x, double* y, std::int64_t n) { add_body(x, y, n); }
+PENTATRON_FUSED_CLONES void add(const float* x, float* y, std::int64_t n) { add_body(x, y, n); }
+PENTATRON_FUSED_CLONES void add(const double* x, double* y, std::int64_t n) { add_body(x, y, n); }
 
-PENTATRON_CLONES void softmax_backward(const float* p, float delta, float* dp, std::int64_t n) {
+PENTATRON_FUSED_CLONES void softmax_backward(const float* p, float delta, float* dp,
+                                             std::int64_t n) {
   softmax_backward_body(p, delta, dp, n);
 }
-PENTATRON_CLONES void softmax_backward(const double* p, double delta, double* dp, std::int64_t n) {
+PENTATRON_FUSED_CLONES void softmax_backward(const double* p, double delta, double* dp,
+                                             std::int64_t n) {
   softmax_backward_body(p, delta, dp, n);
 }
 
-PENTATRON_CLONES void normalize(const float* x, float mean, float rstd, const float* weight,
-                                const float* bias, float* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES void normalize(const float* x, float mean, float rstd, const float* weight,
+                                      const float* bias, float* y, std::int64_t n) {
   normalize_body(x, mean, rstd, weight, bias, y, n);
 }
-PENTATRON_CLONES void normalize(const double* x, double mean, double rstd, const double* weight,
-                                const double* bias, double* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES void normalize(const double* x, double mean, double rstd,
+                                      const double* weight, const double* bias, double* y,
+                                      std::int64_t n) {
   normalize_body(x, mean, rstd, weight, bias, y, n);
 }
 
-PENTATRON_CLONES void norm_sums(const float* x, const float* dy, const float* weight, float mean,
-                                float rstd, float* sum_g, float* sum_gh, std::int64_t n) {
+PENTATRON_FUSED_CLONES void norm_sums(const float* x, const float* dy, const float* weight,
+                                      float mean, float rstd, float* sum_g, float* sum_gh,
+                                      std::int64_t n) {
   norm_sums_body(x, dy, weight, mean, rstd, sum_g, sum_gh, n);
 }
-PENTATRON_CLONES void norm_sums(const double* x, const double* dy, const double* weight,
-                                double mean, double rstd, double* sum_g, double* sum_gh,
-                                std::int64_t n) {
+PENTATRON_FUSED_CLONES void norm_sums(const double* x, const double* dy, const double* weight,
+                                      double mean, double rstd, double* sum_g, double* sum_gh,
+                                      std::int64_t n) {
   norm_sums_body(x, dy, weight, mean, rstd, sum_g, sum_gh, n);
 }
 
-PENTATRON_CLONES void norm_input_grad(const float* x, const float* dy, const float* weight,
-                                      float mean, float rstd, float mean_g, float mean_gh,
-                                      float* dx, std::int64_t n) {
+PENTATRON_FUSED_CLONES void norm_input_grad(const float* x, const float* dy, const float* weight,
+                                            float mean, float rstd, float mean_g, float mean_gh,
+                                            float* dx, std::int64_t n) {
   norm_input_grad_body(x, dy, weight, mean, rstd, mean_g, mean_gh, dx, n);
 }
-PENTATRON_CLONES void norm_input_grad(const double* x, const double* dy, const double* weight,
-                                      double mean, double rstd, double mean_g, double mean_gh,
-                                      double* dx, std::int64_t n) {
+PENTATRON_FUSED_CLONES void norm_input_grad(const double* x, const double* dy, const double* weight,
+                                            double mean, double rstd, double mean_g, double mean_gh,
+                                            double* dx, std::int64_t n) {
   norm_input_grad_body(x, dy, weight, mean, rstd, mean_g, mean_gh, dx, n);
 }
 
-PENTATRON_CLONES void norm_weight_grad(const float* x, const float* dy, float mean, float rstd,
-                                       float* dweight, float* dbias, std::int64_t n) {
+PENTATRON_FUSED_CLONES void norm_weight_grad(const float* x, const float* dy, float mean,
+                                             float rstd, float* dweight, float* dbias,
+                                             std::int64_t n) {
   norm_weight_grad_body(x, dy, mean, rstd, dweight, dbias, n);
 }
-PENTATRON_CLONES void norm_weight_grad(const double* x, const double* dy, double mean, double rstd,
-                                       double* dweight, double* dbias, std::int64_t n) {
+PENTATRON_FUSED_CLONES void norm_weight_grad(const double* x, const double* dy, double mean,
+                                             double rstd, double* dweight, double* dbias,
+                                             std::int64_t n) {
   norm_weight_grad_body(x, dy, mean, rstd, dweight, dbias, n);
 }
 
-PENTATRON_CLONES void gelu(const float* x, float* y, std::int64_t n) { gelu_body(x, y, n); }
-PENTATRON_CLONES void gelu(const double* x, double* y, std::int64_t n) { gelu_body(x, y, n); }
+PENTATRON_FUSED_CLONES void gelu(const float* x, float* y, std::int64_t n) { gelu_body(x, y, n); }
+PENTATRON_FUSED_CLONES void gelu(const double* x, double* y, std::int64_t n) { gelu_body(x, y, n); }
 
-PENTATRON_CLONES void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t n) {
+PENTATRON_FUSED_CLONES void gelu_backward(const float* x, const float* dy, float* dx,
+                                          std::int64_t n) {
   gelu_backward_body(x, dy, dx, n);
 }
-PENTATRON_CLONES void gelu_backward(const double* x, const double* dy, double* dx, std::int64_t n) {
+PENTATRON_FUSED_CLONES void gelu_backward(const double* x, const double* dy, double* dx,
+                                          std::int64_t n) {
   gelu_backward_body(x, dy, dx, n);
 }
 
-PENTATRON_CLONES void swiglu(const float* gate, const float* up, float* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES void swiglu(const float* gate, const float* up, float* y, std::int64_t n) {
   swiglu_body(gate, up, y, n);
 }
-PENTATRON_CLONES void swiglu(const double* gate, const double* up, double* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES void swiglu(const double* gate, const double* up, double* y,
+                                   std::int64_t n) {
   swiglu_body(gate, up, y, n);
 }
 
-PENTATRON_CLONES void swiglu_backward(const float* gate, const float* up, const float* dy,
-                                      float* dgate, float* dup, std::int64_t n) {
+PENTATRON_FUSED_CLONES void swiglu_backward(const float* gate, const float* up, const float* dy,
+                                            float* dgate, float* dup, std::int64_t n) {
   swiglu_backward_body(gate, up, dy, dgate, dup, n);
 }
-PENTATRON_CLONES void swiglu_backward(const double* gate, const double* up, const double* dy,
-                                      double* dgate, double* dup, std::int64_t n) {
+PENTATRON_FUSED_CLONES void swiglu_backward(const double* gate, const double* up, const double* dy,
+                                            double* dgate, double* dup, std::int64_t n) {
   swiglu_backward_body(gate, up, dy, dgate, dup, n);
 }
 
-PENTATRON_CLONES void rotate(const float* x1, const float* x2, const float* cos, const float* sin,
-                             float direction, float* y1, float* y2, std::int64_t n) {
+PENTATRON_FUSED_CLONES void rotate(const float* x1, const float* x2, const float* cos,
+                                   const float* sin, float direction, float* y1, float* y2,
+                                   std::int64_t n) {
   rotate_body(x1, x2, cos, sin, direction, y1, y2, n);
 }
-PENTATRON_CLONES void rotate(const double* x1, const double* x2, const double* cos,
-                             const double* sin, double direction, double* y1, double* y2,
-                             std::int64_t n) {
+PENTATRON_FUSED_CLONES void rotate(const double* x1, const double* x2, const double* cos,
+                                   const double* sin, double direction, double* y1, double* y2,
+                                   std::int64_t n) {
   rotate_body(x1, x2, cos, sin, direction, y1, y2, n);
 }
 
-PENTATRON_CLONES void keep(const float* x, const std::uint8_t* mask, float factor, float* y,
-                           std::int64_t n) {
+PENTATRON_FUSED_CLONES void keep(const float* x, const std::uint8_t* mask, float factor, float* y,
+                                 std::int64_t n) {
   keep_body(x, mask, factor, y, n);
 }
-PENTATRON_CLONES void keep(const double* x, const std::uint8_t* mask, double factor, double* y,
-                           std::int64_t n) {
+PENTATRON_FUSED_CLONES void keep(const double* x, const std::uint8_t* mask, double factor,
+                                 double* y, std::int64_t n) {
   keep_body(x, mask, factor, y, n);
 }
 
-PENTATRON_CLONES void widen(const std::uint16_t* x, float* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES void widen(const std::uint16_t* x, float* y, std::int64_t n) {
   widen_body(x, y, n);
 }
-PENTATRON_CLONES void widen(const std::uint16_t* x, double* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES void widen(const std::uint16_t* x, double* y, std::int64_t n) {
   widen_body(x, y, n);
 }
 
-PENTATRON_CLONES void narrow(const float* x, std::uint16_t* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES void narrow(const float* x, std::uint16_t* y, std::int64_t n) {
   narrow_body(x, y, n);
 }
-PENTATRON_CLONES void narrow(const double* x, std::uint16_t* y, std::int64_t n) {
+PENTATRON_FUSED_CLONES void narrow(const double* x, std::uint16_t* y, std::int64_t n) {
   narrow_body(x, y, n);
 }
 

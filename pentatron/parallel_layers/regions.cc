@@ -10,6 +10,7 @@
 #include "pentatron/comm/group.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/views.h"
 
 namespace pentatron::parallel_layers {
 namespace {
@@ -160,10 +161,9 @@ std::vector<Tensor> split_columns(const Tensor& x, const std::vector<std::int64_
   std::vector<Tensor> outputs;
   {
     tensor::NoGrad no_grad;
-    const Tensor source = x.detach();
     std::int64_t begin = 0;
     for (const std::int64_t width : widths) {
-      outputs.push_back(source.narrow(1, begin, width));
+      outputs.push_back(tensor::narrowed(x, 1, begin, width));
       begin += width;
     }
     PENTATRON_CHECK(begin == x.size(1), kInternal, "{} columns cannot be split into {}", x.size(1),

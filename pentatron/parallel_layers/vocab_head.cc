@@ -15,6 +15,7 @@
 #include "pentatron/parallel_layers/regions.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/saved.h"
+#include "pentatron/tensor/views.h"
 
 namespace pentatron::parallel_layers {
 namespace {
@@ -35,11 +36,11 @@ void for_row_blocks(std::int64_t rows, bool in_blocks, const Body& body) {
 
 Tensor project(const Tensor& x_th, const Tensor& weight_vh, DType logits_dtype) {
   Tensor logits_tv = tensor::empty({x_th.size(0), weight_vh.size(0)}, logits_dtype, x_th.device());
-  const Tensor weight_hv = weight_vh.t();
+  const Tensor weight_hv = tensor::transposed(weight_vh);
   for_row_blocks(x_th.size(0), logits_dtype != x_th.scalar_type(),
                  [&](std::int64_t begin, std::int64_t size) {
-                   tensor::matmul_into(logits_tv.narrow(0, begin, size),
-                                       x_th.narrow(0, begin, size), weight_hv, false);
+                   tensor::matmul_into(tensor::narrowed(logits_tv, 0, begin, size),
+                                       tensor::narrowed(x_th, 0, begin, size), weight_hv, false);
                  });
   return logits_tv;
 }
@@ -59,12 +60,13 @@ void write_weight_grad(WeightRef& weight, const Tensor& d_logits_tv, const Tenso
     if (!slot.accumulate) slot.buffer.zero_();
     return;
   }
-  for_row_blocks(x_th.size(0), d_logits_tv.scalar_type() != x_th.scalar_type(),
-                 [&](std::int64_t begin, std::int64_t size) {
-                   const Tensor block = d_logits_tv.narrow(0, begin, size).to(x_th.scalar_type());
-                   tensor::matmul_into(slot.buffer, block.t(), x_th.narrow(0, begin, size),
-                                       slot.accumulate || begin > 0);
-                 });
+  for_row_blocks(
+      x_th.size(0), d_logits_tv.scalar_type() != x_th.scalar_type(),
+      [&](std::int64_t begin, std::int64_t size) {
+        const Tensor block = tensor::narrowed(d_logits_tv, 0, begin, size).to(x_th.scalar_type());
+        tensor::matmul_into(slot.buffer, tensor::transposed(block),
+                            tensor::narrowed(x_th, 0, begin, size), slot.accumulate || begin > 0);
+      });
 }
 
 class LossBackward final : public ops::Backward {
@@ -91,9 +93,10 @@ class LossBackward final : public ops::Backward {
     Tensor d_x_th = tensor::empty(x_th.sizes(), x_th.scalar_type(), x_th.device());
     for_row_blocks(x_th.size(0), d_logits_tv.scalar_type() != x_th.scalar_type(),
                    [&](std::int64_t begin, std::int64_t size) {
-                     tensor::matmul_into(d_x_th.narrow(0, begin, size),
-                                         d_logits_tv.narrow(0, begin, size).to(x_th.scalar_type()),
-                                         weight_vh, false);
+                     tensor::matmul_into(
+                         tensor::narrowed(d_x_th, 0, begin, size),
+                         tensor::narrowed(d_logits_tv, 0, begin, size).to(x_th.scalar_type()),
+                         weight_vh, false);
                    });
     if (weight_.trainable()) {
       auto work = [&weight = weight_, d_logits_tv, x_th] {

@@ -9,6 +9,7 @@ namespace pentatron::tensor {
 
 int num_threads() { return at::get_num_threads(); }
 void set_num_threads(int threads) { at::set_num_threads(threads); }
+bool runs_alone() { return at::get_num_threads() == 1 || at::in_parallel_region(); }
 
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body) {

@@ -10,6 +10,9 @@ namespace pentatron::tensor {
 
 [[nodiscard]] int num_threads();
 void set_num_threads(int threads);
+// Whether work started here stays on the calling thread: it is the only one, or is itself part of
+// parallel work.
+[[nodiscard]] bool runs_alone();
 
 // Calls body(from, to) over a partition of [begin, end); ranges are at least `grain` long but for
 // the last.

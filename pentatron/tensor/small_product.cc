@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tensor/small_product.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "pentatron/base/error.h"
+#include "pentatron/tensor/parallel.h"
+
+// Function targets and their pragmas are GCC's.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define PENTATRON_SMALL_PRODUCTS 1
+#include <cpuid.h>
+#include <immintrin.h>
+#else
+#define PENTATRON_SMALL_PRODUCTS 0
+#endif
+
+namespace pentatron::tensor {
+namespace {
+
+// More than this many multiplications and MKL, which packs for the caches, is as fast.
+constexpr std::int64_t kMostMultiplications = std::int64_t{1} << 24;
+constexpr std::int64_t kMostDepth = 1024;  // a packed panel of b stays in the second-level cache
+// Less than this is done before a second thread has woken up.
+constexpr std::int64_t kAloneMultiplications = std::int64_t{1} << 17;
+
+#if PENTATRON_SMALL_PRODUCTS
+
+// A packed panel; kept by the thread, since products of a step follow each other.
+float* scratch_of(std::int64_t count) {
+  constexpr std::align_val_t kAlign{64};
+  struct Free {
+    void operator()(float* x) const { ::operator delete[](x, kAlign); }
+  };
+  thread_local std::unique_ptr<float[], Free> memory;
+  thread_local std::int64_t capacity = 0;
+  if (count > capacity) {
+    memory.reset();
+    capacity = 0;
+    memory.reset(static_cast<float*>(
+        ::operator new[](static_cast<std::size_t>(count) * sizeof(float), kAlign)));
+    capacity = count;
+  }
+  return memory.get();
+}
+
+#define PENTATRON_ALWAYS __attribute__((always_inline)) inline
+
+namespace avx512 {
+#define PENTATRON_TARGET __attribute__((target("avx512f")))
+#define PENTATRON_TARGET_LAMBDA __attribute__((target("avx512f"), always_inline))
+using Vector = __m512;
+using Mask = __mmask16;
+constexpr int kWidth = 16, kRows = 8;
+constexpr bool kPackAlways = false;
+PENTATRON_TARGET PENTATRON_ALWAYS Vector zero() { return _mm512_setzero_ps(); }
+PENTATRON_TARGET PENTATRON_ALWAYS Vector load(const float* x) { return _mm512_loadu_ps(x); }
+PENTATRON_TARGET PENTATRON_ALWAYS Vector load_masked(const float* x, Mask mask) {
+  return _mm512_maskz_loadu_ps(mask, x);
+}
+PENTATRON_TARGET PENTATRON_ALWAYS void store(float* x, Vector v) { _mm512_storeu_ps(x, v); }
+PENTATRON_TARGET PENTATRON_ALWAYS void store_masked(float* x, Vector v, Mask mask) {
+  _mm512_mask_storeu_ps(x, mask, v);
+}
+PENTATRON_TARGET PENTATRON_ALWAYS Vector broadcast(const float* x) { return _mm512_set1_ps(*x); }
+PENTATRON_TARGET PENTATRON_ALWAYS Vector fma(Vector a, Vector b, Vector c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+PENTATRON_TARGET PENTATRON_ALWAYS Vector mul(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
+PENTATRON_TARGET PENTATRON_ALWAYS Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
+PENTATRON_TARGET PENTATRON_ALWAYS Mask mask_of(std::int64_t count) {
+  return static_cast<Mask>((1u << count) - 1u);
+}
+#include "pentatron/tensor/small_product_kernel.inc"
+#undef PENTATRON_TARGET
+#undef PENTATRON_TARGET_LAMBDA
+}  // namespace avx512
+
+namespace avx2 {
+#define PENTATRON_TARGET __attribute__((target("avx2,fma")))
+#define PENTATRON_TARGET_LAMBDA __attribute__((target("avx2,fma"), always_inline))
+using Vector = __m256;
+using Mask = __m256i;
+constexpr int kWidth = 8, kRows = 6;
+constexpr bool kPackAlways = true;  // a panel is one cache line wide: rows far apart share few sets
+PENTATRON_TARGET PENTATRON_ALWAYS Vector zero() { return _mm256_setzero_ps(); }
+PENTATRON_TARGET PENTATRON_ALWAYS Vector load(const float* x) { return _mm256_loadu_ps(x); }
+PENTATRON_TARGET PENTATRON_ALWAYS Vector load_masked(const float* x, Mask mask) {
+  return _mm256_maskload_ps(x, mask);
+}
+PENTATRON_TARGET PENTATRON_ALWAYS void store(float* x, Vector v) { _mm256_storeu_ps(x, v); }
+PENTATRON_TARGET PENTATRON_ALWAYS void store_masked(float* x, Vector v, Mask mask) {
+  _mm256_maskstore_ps(x, mask, v);
+}
+PENTATRON_TARGET PENTATRON_ALWAYS Vector broadcast(const float* x) {
+  return _mm256_broadcast_ss(x);
+}
+PENTATRON_TARGET PENTATRON_ALWAYS Vector fma(Vector a, Vector b, Vector c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+PENTATRON_TARGET PENTATRON_ALWAYS Vector mul(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
+PENTATRON_TARGET PENTATRON_ALWAYS Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+PENTATRON_TARGET PENTATRON_ALWAYS Mask mask_of(std::int64_t count) {
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lanes);
+}
+#include "pentatron/tensor/small_product_kernel.inc"
+#undef PENTATRON_TARGET
+#undef PENTATRON_TARGET_LAMBDA
+}  // namespace avx2
+
+bool is_amd() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_AMD_ebx &&
+         ecx == signature_AMD_ecx && edx == signature_AMD_edx;
+}
+
+#endif  // PENTATRON_SMALL_PRODUCTS
+
+}  // namespace
+
+VectorSet vector_set() {
+#if PENTATRON_SMALL_PRODUCTS
+  static const VectorSet set =
+      __builtin_cpu_supports("avx512f") != 0 ? VectorSet::kAvx512
+      : __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0
+          ? VectorSet::kAvx2
+          : VectorSet::kNone;
+  return set;
+#else
+  return VectorSet::kNone;
+#endif
+}
+
+bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k) {
+#if PENTATRON_SMALL_PRODUCTS
+  static const bool here = is_amd() && vector_set() != VectorSet::kNone;
+  if (!here || k > kMostDepth) return false;
+  const std::int64_t most = runs_alone() ? kMostMultiplications : kAloneMultiplications;
+  // Divisions, so that no size overflows.
+  return m <= most && n <= most / std::max<std::int64_t>(m, 1) &&
+         k <= most / std::max<std::int64_t>(m * n, 1);
+#else
+  return false;
+#endif
+}
+
+void small_product(const SmallProduct& p, VectorSet set) {
+  PENTATRON_CHECK(set != VectorSet::kNone && set <= vector_set(), kInternal,
+                  "small_product: this processor lacks the vector instructions");
+#if PENTATRON_SMALL_PRODUCTS
+  set == VectorSet::kAvx512 ? avx512::run(p) : avx2::run(p);
+#endif
+}
+
+}  // namespace pentatron::tensor

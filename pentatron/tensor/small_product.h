@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "pentatron/tensor/blas.h"
+
+// Products of small fp32 matrices without packing whole operands, on the calling thread. The BLAS
+// in libtorch (MKL) keeps its best kernels for Intel's processors; on AMD's these are 10 to 20 %
+// faster up to some hundred rows and columns, where packing weighs (bench/ops/products.cc measures
+// both).
+namespace pentatron::tensor {
+
+// c_mn = alpha op(a) op(b) + beta c + bias_n, as gemm() in blas.h has it; `bias` of n numbers may
+// be null, b and c must not overlap. With beta == 0, c is not read.
+struct SmallProduct {
+  Transpose trans_a = Transpose::kNo, trans_b = Transpose::kNo;
+  std::int64_t m = 0, n = 0, k = 0;
+  float alpha = 1.0f;
+  const float* a = nullptr;
+  std::int64_t lda = 0;
+  const float* b = nullptr;
+  std::int64_t ldb = 0;
+  float beta = 0.0f;
+  float* c = nullptr;
+  std::int64_t ldc = 0;
+  const float* bias = nullptr;
+};
+
+enum class VectorSet { kNone, kAvx2, kAvx512 };
+
+// The widest set that this processor and this build have; kNone: no small products here.
+[[nodiscard]] VectorSet vector_set();
+
+// Whether small_product() is the faster way for these sizes on this machine, with the threads that
+// the caller may use now.
+[[nodiscard]] bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k);
+
+// Any sizes; k == 0 leaves beta c + bias. The sum over k runs in order, one fused multiply-add
+// each: an element does not depend on the sizes of the matrices around it. `set`: at most
+// vector_set(), else kInternal.
+void small_product(const SmallProduct& p, VectorSet set = vector_set());
+
+}  // namespace pentatron::tensor
