@@ -222,7 +222,7 @@ void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const Ad
 void cpu::add_squares(const Tensor& flat, const Tensor& sum) {
   *sum.data_ptr<double>() += flat.scalar_type() == DType::Double
                                  ? blocked_squares<double>(flat)
-                                 : blocked_squares<float>(flat.to(DType::Float));
+                                 : blocked_squares<float>(tensor::cast(flat, DType::Float));
 }
 
 void add_squares(const Tensor& t, const Tensor& sum) {

@@ -11,9 +11,18 @@ namespace {
 // In the computing dtype, channels side by side; strides of tokens and heads may be any (a part of
 // a fused qkv is not copied).
 Tensor prepared(const Tensor& x_tnd, DType computed) {
-  const Tensor x = x_tnd.to(computed);
+  const Tensor x = tensor::cast(x_tnd, computed);
   const bool rows_apart = x.size(0) <= 1 || x.stride(0) >= x.size(2);  // not so after expand()
   return rows_apart && (x.size(2) <= 1 || x.stride(2) == 1) ? x : x.contiguous();
+}
+
+// Whether the segments leave no row out.
+bool covers(const AttentionPlan& plan, std::int64_t q_rows, std::int64_t k_rows) {
+  for (const AttentionSegment& s : plan.segments) {
+    q_rows -= s.q_len;
+    k_rows -= s.k_len;
+  }
+  return q_rows == 0 && k_rows == 0;
 }
 
 }  // namespace
@@ -25,7 +34,7 @@ AttentionOutput cpu::attention_forward(const AttentionPlan& plan, const Tensor& 
   Tensor lse = tensor::empty({q_tnd.size(1), q_tnd.size(0)}, computed);
   blocked_attention_forward(plan, prepared(q_tnd, computed), prepared(k_tgd, computed),
                             prepared(v_tgd, computed), out, lse);
-  return {.out_tnd = out.to(q_tnd.scalar_type()), .lse_nt = lse, .library = {}};
+  return {.out_tnd = tensor::cast(out, q_tnd.scalar_type()), .lse_nt = lse, .library = {}};
 }
 
 AttentionGradients cpu::attention_backward(const AttentionPlan& plan, const Tensor& q_tnd,
@@ -37,15 +46,20 @@ AttentionGradients cpu::attention_backward(const AttentionPlan& plan, const Tens
   // Side by side, as the fused projection that they usually come from holds them.
   const std::int64_t n = q.size(1), g = k.size(1);
   const bool one_matrix = q.size(0) == k.size(0) && dtype == computed;
-  const Tensor all = tensor::zeros({one_matrix ? q.size(0) : 0, n + 2 * g, q.size(2)}, computed);
+  const bool all_written = covers(plan, q.size(0), k.size(0));
+  const auto made = [&](IntList shape) {
+    return all_written ? tensor::empty(shape, computed) : tensor::zeros(shape, computed);
+  };
+  const Tensor all = made({one_matrix ? q.size(0) : 0, n + 2 * g, q.size(2)});
   const auto part = [&](const Tensor& like, std::int64_t begin) {
-    return one_matrix ? tensor::narrowed(all, 1, begin, like.size(1))
-                      : tensor::zeros(like.sizes(), computed);
+    return one_matrix ? tensor::narrowed(all, 1, begin, like.size(1)) : made(like.sizes());
   };
   const Tensor dq = part(q, 0), dk = part(k, n), dv = part(v, n + g);
   blocked_attention_backward(plan, q, k, v, prepared(output.out_tnd, computed), output.lse_nt,
                              prepared(dout_tnd, computed), dq, dk, dv);
-  return {.dq_tnd = dq.to(dtype), .dk_tgd = dk.to(dtype), .dv_tgd = dv.to(dtype)};
+  return {.dq_tnd = tensor::cast(dq, dtype),
+          .dk_tgd = tensor::cast(dk, dtype),
+          .dv_tgd = tensor::cast(dv, dtype)};
 }
 
 }  // namespace pentatron::ops

@@ -20,7 +20,7 @@ namespace {
 using tensor::Transpose;
 
 // Rows of queries and keys at a time: scores of one block stay in the second-level cache.
-constexpr std::int64_t kQueryBlock = 128;
+constexpr std::int64_t kQueryBlock = 128;  // at most
 constexpr std::int64_t kKeyBlock = 256;
 
 // One head's matrix inside [tokens, heads, d]: rows stand `stride` apart.
@@ -43,25 +43,23 @@ HeadRows<C> write_head(const Tensor& x_tnd, std::int64_t head) {
   return {x_tnd.data_ptr<C>() + head * x_tnd.stride(1), row_stride(x_tnd)};
 }
 
-// Row kernels like whole vectors: the scores behind the visible ones, up to the next multiple of
-// 16, are made minus infinity and become zero with the others. Strides of scores leave room for it.
+// Rows of scores have room for whole vectors, as the row kernels want it.
 constexpr std::int64_t kVector = 16;
 std::int64_t whole_vectors(std::int64_t n) { return (n + kVector - 1) / kVector * kVector; }
-
-// Hides the scores behind the first n of k_len; returns how many are to be looked at.
-template <typename C>
-std::int64_t hide_behind(C* scores, std::int64_t n, std::int64_t k_len) {
-  const std::int64_t looked_at = whole_vectors(n);
-  std::fill(scores + n, scores + looked_at, -std::numeric_limits<C>::infinity());
-  if (looked_at < k_len) std::fill(scores + looked_at, scores + k_len, C(0));
-  return looked_at;
-}
 
 // How far rows of scores stand apart: short sequences stay dense in the cache.
 std::int64_t score_stride(const AttentionPlan& plan) {
   std::int64_t longest = 1;
   for (const AttentionSegment& s : plan.segments) longest = std::max(longest, s.k_len);
   return std::min(kKeyBlock, whole_vectors(longest));
+}
+// How many queries at a time. Under a causal mask a block computes scores that none of its queries
+// sees: short sequences are cut in two for that.
+std::int64_t query_block(const AttentionPlan& plan) {
+  std::int64_t longest = 1;
+  for (const AttentionSegment& s : plan.segments) longest = std::max(longest, s.q_len);
+  const std::int64_t wanted = plan.options.causal ? whole_vectors((longest + 1) / 2) : longest;
+  return std::min(kQueryBlock, wanted);
 }
 
 // A block of queries against a block of keys, in rows of the segment.
@@ -135,20 +133,21 @@ class ForwardWorker final {
       : plan_(plan),
         d_(d),
         drop_(plan),
+        query_block_(query_block(plan)),
         key_stride_(score_stride(plan)),
-        scores_(new C[kQueryBlock * key_stride_]),
-        sums_(kQueryBlock * d),
-        maximum_(kQueryBlock),
-        normalizer_(kQueryBlock) {}
+        scores_(new C[query_block_ * key_stride_]),
+        sums_(query_block_ * d),
+        maximum_(query_block_),
+        normalizer_(query_block_) {}
 
   void run(const AttentionSegment& s, std::int64_t head, std::int64_t q_begin, HeadRows<const C> q,
            HeadRows<const C> k, HeadRows<const C> v, HeadRows<C> out, C* lse) {
-    const std::int64_t q_len = std::min(kQueryBlock, s.q_len - q_begin);
+    const std::int64_t q_len = std::min(query_block_, s.q_len - q_begin);
     std::fill(maximum_.begin(), maximum_.end(), -std::numeric_limits<C>::infinity());
     std::fill(normalizer_.begin(), normalizer_.end(), C(0));
-    std::fill(sums_.begin(), sums_.begin() + q_len * d_, C(0));
     const bool causal = plan_.options.causal;
     const std::int64_t end = key_end(s, q_begin + q_len, causal);
+    if (end <= 0) std::fill(sums_.begin(), sums_.begin() + q_len * d_, C(0));
     for (std::int64_t k_begin = 0; k_begin < end; k_begin += kKeyBlock) {
       const Block b{q_begin, q_len, k_begin, std::min(kKeyBlock, end - k_begin)};
       gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_,
@@ -158,7 +157,7 @@ class ForwardWorker final {
         soften(s, b, r, head);
       }
       gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, C(1), scores_.get(), key_stride_,
-           v.row(s.k_begin + k_begin), v.stride, C(1), sums_.data(), d_);
+           v.row(s.k_begin + k_begin), v.stride, k_begin == 0 ? C(0) : C(1), sums_.data(), d_);
     }
     for (std::int64_t r = 0; r < q_len; ++r) {
       const std::int64_t t = s.q_begin + q_begin + r;
@@ -178,11 +177,13 @@ class ForwardWorker final {
   void soften(const AttentionSegment& s, const Block& b, std::int64_t r, std::int64_t head) {
     C* row = scores_.get() + r * key_stride_;
     const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
-    const std::int64_t looked_at = hide_behind(row, n, b.k_len);
-    if (n == 0) return;
-    const C highest = std::max(maximum_[r], rows::max(row, looked_at));
+    if (n == 0) {
+      std::fill_n(row, b.k_len, C(0));
+      return;
+    }
+    const auto [highest, sum] = rows::softmax_visible(row, n, b.k_len, maximum_[r]);
     const C correction = b.k_begin == 0 ? C(0) : std::exp(maximum_[r] - highest);
-    normalizer_[r] = normalizer_[r] * correction + rows::exp_shifted(row, highest, row, looked_at);
+    normalizer_[r] = normalizer_[r] * correction + sum;
     if (b.k_begin > 0 && correction != C(1)) rows::scale(sums_.data() + r * d_, correction, d_);
     maximum_[r] = highest;
     if (drop_.active()) {
@@ -193,6 +194,7 @@ class ForwardWorker final {
   const AttentionPlan& plan_;
   std::int64_t d_;
   DropoutRow<C> drop_;
+  std::int64_t query_block_;
   std::int64_t key_stride_;
   std::unique_ptr<C[]> scores_;  // written by a product before it is read
   std::vector<C> sums_, maximum_, normalizer_;
@@ -208,10 +210,11 @@ void forward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_
     const AttentionSegment* segment;
     std::int64_t head, q_begin;
   };
+  const std::int64_t step = query_block(plan);
   std::vector<Task> tasks;
   for (const AttentionSegment& s : plan.segments) {
     for (std::int64_t head = 0; head < heads; ++head) {
-      for (std::int64_t at = 0; at < s.q_len; at += kQueryBlock) tasks.push_back({&s, head, at});
+      for (std::int64_t at = 0; at < s.q_len; at += step) tasks.push_back({&s, head, at});
     }
   }
   const Tensor& max_logit = plan.options.max_logit;
@@ -238,6 +241,7 @@ struct BackwardHeads {
   HeadRows<C> dq, dk, dv;
   const C* lse;
   std::int64_t head;
+  bool first_of_kv;  // of the query heads that share dk and dv
 };
 
 // One (segment, kv head) at a time: the query heads of a kv head add into the same dk and dv in a
@@ -249,20 +253,28 @@ class BackwardWorker final {
       : plan_(plan),
         d_(d),
         drop_(plan),
+        query_block_(query_block(plan)),
         key_stride_(score_stride(plan)),
-        p_(new C[kQueryBlock * key_stride_]),
-        dp_(new C[kQueryBlock * key_stride_]),
-        dropped_(drop_.active() ? new C[kQueryBlock * key_stride_] : nullptr),
-        delta_(kQueryBlock) {}
+        p_(new C[query_block_ * key_stride_]),
+        dp_(new C[query_block_ * key_stride_]),
+        dropped_(drop_.active() ? new C[query_block_ * key_stride_] : nullptr),
+        delta_(query_block_) {}
 
   void run(const AttentionSegment& s, const BackwardHeads<C>& h) {
-    for (std::int64_t q_begin = 0; q_begin < s.q_len; q_begin += kQueryBlock) {
-      const std::int64_t q_len = std::min(kQueryBlock, s.q_len - q_begin);
+    if (h.first_of_kv && !written_at_once(s)) {
+      clear(h.dk, s.k_begin, s.k_len);
+      clear(h.dv, s.k_begin, s.k_len);
+    }
+    // The last queries first: they see every key.
+    const std::int64_t last = s.q_len > 0 ? (s.q_len - 1) / query_block_ * query_block_ : -1;
+    for (std::int64_t q_begin = last; q_begin >= 0; q_begin -= query_block_) {
+      const std::int64_t q_len = std::min(query_block_, s.q_len - q_begin);
       for (std::int64_t r = 0; r < q_len; ++r) {
         const std::int64_t t = s.q_begin + q_begin + r;
         delta_[r] = rows::dot(h.dout.row(t), h.out.row(t), d_);
       }
       const std::int64_t end = key_end(s, q_begin + q_len, plan_.options.causal);
+      if (end <= 0) clear(h.dq, s.q_begin + q_begin, q_len);
       for (std::int64_t k_begin = 0; k_begin < end; k_begin += kKeyBlock) {
         run_block(s, {q_begin, q_len, k_begin, std::min(kKeyBlock, end - k_begin)}, h);
       }
@@ -270,6 +282,14 @@ class BackwardWorker final {
   }
 
  private:
+  // The first block of such a segment writes dk and dv of all its keys, the others add to them.
+  static bool written_at_once(const AttentionSegment& s) {
+    return s.q_len > 0 && s.k_len <= kKeyBlock;
+  }
+  void clear(HeadRows<C> x, std::int64_t begin, std::int64_t rows) const {
+    for (std::int64_t r = begin; r < begin + rows; ++r) std::fill_n(x.row(r), d_, C(0));
+  }
+
   void run_block(const AttentionSegment& s, const Block& b, const BackwardHeads<C>& h) {
     const std::int64_t t = s.q_begin + b.q_begin, u = s.k_begin + b.k_begin;
     const C scale = static_cast<C>(plan_.options.scale);
@@ -281,12 +301,15 @@ class BackwardWorker final {
       row_gradient(s, b, r, h);
     }
     const C* weights = drop_.active() ? dropped_.get() : p_.get();
+    const C adds_q = b.k_begin == 0 ? C(0) : C(1);
+    const bool first = h.first_of_kv && b.q_begin + b.q_len == s.q_len;
+    const C adds_k = first && written_at_once(s) ? C(0) : C(1);
     gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, C(1), weights, key_stride_,
-         h.dout.row(t), h.dout.stride, C(1), h.dv.row(u), h.dv.stride);
+         h.dout.row(t), h.dout.stride, adds_k, h.dv.row(u), h.dv.stride);
     gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, scale, dp_.get(), key_stride_,
-         h.k.row(u), h.k.stride, C(1), h.dq.row(t), h.dq.stride);
+         h.k.row(u), h.k.stride, adds_q, h.dq.row(t), h.dq.stride);
     gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, scale, dp_.get(), key_stride_,
-         h.q.row(t), h.q.stride, C(1), h.dk.row(u), h.dk.stride);
+         h.q.row(t), h.q.stride, adds_k, h.dk.row(u), h.dk.stride);
   }
 
   // p: scores to probabilities; dp: to the gradient of the scores.
@@ -296,21 +319,22 @@ class BackwardWorker final {
     C* dp = dp_.get() + r * key_stride_;
     const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
     const std::int64_t t = s.q_begin + b.q_begin + r;
-    rows::exp_shifted(p, h.lse[t], p, hide_behind(p, n, b.k_len));
+    const C* factors = nullptr;
     if (drop_.active()) {
-      const C* factors = drop_(t, h.head, s.k_begin + b.k_begin, n);
+      factors = drop_(t, h.head, s.k_begin + b.k_begin, n);
       rows::multiply(dp, factors, n);
-      C* dropped = dropped_.get() + r * key_stride_;
-      std::copy_n(p, b.k_len, dropped);
-      rows::multiply(dropped, factors, n);
     }
-    rows::softmax_backward(p, delta_[r], dp, n);
-    std::fill(dp + n, dp + b.k_len, C(0));
+    rows::softmax_visible_backward(p, dp, h.lse[t], delta_[r], n, b.k_len);
+    if (!drop_.active()) return;
+    C* dropped = dropped_.get() + r * key_stride_;
+    std::copy_n(p, b.k_len, dropped);
+    rows::multiply(dropped, factors, n);
   }
 
   const AttentionPlan& plan_;
   std::int64_t d_;
   DropoutRow<C> drop_;
+  std::int64_t query_block_;
   std::int64_t key_stride_;
   std::unique_ptr<C[]> p_, dp_, dropped_;  // written by products before they are read
   std::vector<C> delta_;
@@ -338,7 +362,8 @@ void backward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k
                     .dk = write_head<C>(dk_tgd, kv),
                     .dv = write_head<C>(dv_tgd, kv),
                     .lse = lse_nt.const_data_ptr<C>() + head * lse_nt.size(1),
-                    .head = head});
+                    .head = head,
+                    .first_of_kv = head == kv * heads_per_kv});
       }
     }
   });

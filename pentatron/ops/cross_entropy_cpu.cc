@@ -81,7 +81,8 @@ SoftmaxPieces cpu::softmax_pieces(const Tensor& logits_tv, const Tensor& labels_
   const std::int64_t num_rows = logits_tv.size(0), v = logits_tv.size(1);
   Tensor sum_t = tensor::empty({num_rows}, computed),
          target_t = tensor::empty({num_rows}, computed);
-  const Tensor max_t = row_max_t.to(computed).contiguous(), labels = labels_t.contiguous();
+  const Tensor max_t = tensor::cast(row_max_t, computed).contiguous(),
+               labels = labels_t.contiguous();
   dispatch_float(logits_tv.scalar_type(), statistics, [&](auto storage, auto compute) {
     using T = decltype(storage);
     using C = decltype(compute);
@@ -100,7 +101,8 @@ SoftmaxPieces cpu::softmax_pieces(const Tensor& logits_tv, const Tensor& labels_
       }
     });
   });
-  return {.sum_exp_t = sum_t.to(statistics), .target_logit_t = target_t.to(statistics)};
+  return {.sum_exp_t = tensor::cast(sum_t, statistics),
+          .target_logit_t = tensor::cast(target_t, statistics)};
 }
 
 void cpu::softmax_gradient_(const Tensor& logits_tv, const Tensor& labels_t,
@@ -108,8 +110,8 @@ void cpu::softmax_gradient_(const Tensor& logits_tv, const Tensor& labels_t,
                             std::int64_t column_begin, std::int64_t valid_columns) {
   const DType statistics = log_sum_exp_t.scalar_type();
   const DType computed = compute_dtype(logits_tv.scalar_type(), statistics);
-  const Tensor lse = log_sum_exp_t.to(computed).contiguous();
-  const Tensor coefficient = coefficient_t.to(computed).contiguous();
+  const Tensor lse = tensor::cast(log_sum_exp_t, computed).contiguous();
+  const Tensor coefficient = tensor::cast(coefficient_t, computed).contiguous();
   const Tensor labels = labels_t.contiguous();
   dispatch_float(logits_tv.scalar_type(), statistics, [&](auto storage, auto compute) {
     gradient_rows<decltype(storage), decltype(compute)>(logits_tv, labels, lse, coefficient,

@@ -75,7 +75,8 @@ void cpu::embedding_backward(const Tensor& ids_t, const Tensor& dy_th, std::int6
         scatter_rows<T, C>(ids_t, dy_th, row_begin, rows, table);
       } else {
         // fp64 activations over an fp32 slot.
-        scatter_rows<float, float>(ids_t, dy_th.to(DType::Float), row_begin, rows, table);
+        scatter_rows<float, float>(ids_t, tensor::cast(dy_th, DType::Float), row_begin, rows,
+                                   table);
       }
     });
   }

@@ -86,8 +86,9 @@ void norm_backward_rows(const Tensor& x_th, const Tensor& dy_th, const Tensor& w
 NormOutput cpu::norm_forward(const NormInput& in) {
   const Tensor& x = in.x_th;
   const DType computed = compute_dtype(x.scalar_type(), in.statistics);
-  const Tensor weight = in.weight_h.to(computed).contiguous();
-  const Tensor bias = in.bias_h.defined() ? in.bias_h.to(computed).contiguous() : Tensor();
+  const Tensor weight = tensor::cast(in.weight_h, computed).contiguous();
+  const Tensor bias =
+      in.bias_h.defined() ? tensor::cast(in.bias_h, computed).contiguous() : Tensor();
   const std::int64_t num_rows = x.numel() / x.size(-1);
   NormOutput out;
   out.y_th = tensor::empty(x.sizes(), x.scalar_type());
@@ -111,7 +112,7 @@ NormGradients cpu::norm_backward(const NormGradInput& in) {
     dweight_ph = tensor::empty({partials, x_th.size(-1)}, computed);
     if (has_bias) dbias_ph = tensor::empty({partials, x_th.size(-1)}, computed);
   }
-  const Tensor weight_h = in.weight_h.to(computed).contiguous();
+  const Tensor weight_h = tensor::cast(in.weight_h, computed).contiguous();
   dispatch_float(x_th.scalar_type(), computed, [&](auto storage, auto compute) {
     norm_backward_rows<decltype(storage), decltype(compute)>(
         x_th, in.dy_th, weight_h, in.mean_t, in.rstd_t, dx_th, dweight_ph, dbias_ph);

@@ -52,7 +52,8 @@ Tensor cpu::rotate(const Tensor& x_tnd, const Tensor& cos_pr, const Tensor& sin_
   }
   Tensor y_tnd = tensor::empty(x_tnd.sizes(), x_tnd.scalar_type());
   const DType computed = compute_dtype(x_tnd.scalar_type());
-  const Tensor cos = cos_pr.to(computed).contiguous(), sin = sin_pr.to(computed).contiguous();
+  const Tensor cos = tensor::cast(cos_pr, computed).contiguous(),
+               sin = tensor::cast(sin_pr, computed).contiguous();
   dispatch_float(x_tnd.scalar_type(), [&](auto storage, auto compute) {
     rotate_rows<decltype(storage), decltype(compute)>(x_tnd, cos, sin, positions_t, direction,
                                                       y_tnd);

@@ -56,27 +56,79 @@ PENTATRON_INLINE C max_body(const C* x, std::int64_t n) {
 
 template <typename C>
 PENTATRON_INLINE C exp_shifted_body(const C* x, C shift, C* y, std::int64_t n) {
-  Lanes<C> lanes = {};
-  C values[kLanes];
+  Lanes<C> sum = {};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) values[lane] = exp_of(x[i + lane] - shift);
-    const Lanes<C> v = load_lanes(values);
-    __builtin_memcpy(y + i, &v, sizeof(v));
-    lanes += v;
+    const Lanes<C> v = exp_of(load_lanes(x + i) - shift);
+    store_lanes(y + i, v);
+    sum += v;
   }
-  // The last ones as a whole vector too: rows of attention are short and end anywhere.
   if (i < n) {
     const int rest = static_cast<int>(n - i);
+    C values[kLanes];
     fill_lanes(x + i, rest, shift, values);
-    for (int lane = 0; lane < kLanes; ++lane) values[lane] = exp_of(values[lane] - shift);
+    store_lanes(values, exp_of(load_lanes(values) - shift));
     for (int lane = 0; lane < kLanes; ++lane) {
       if (lane < rest) y[i + lane] = values[lane];
     }
     for (int lane = 0; lane < kLanes; ++lane) values[lane] = lane < rest ? values[lane] : C(0);
-    lanes += load_lanes(values);
+    sum += load_lanes(values);
   }
-  return add_lanes<C>(lanes);
+  return add_lanes<C>(sum);
+}
+
+// The lanes of x that are among the first n of the row, `other` in the rest.
+template <typename C>
+PENTATRON_INLINE Lanes<C> first_lanes(std::int64_t n, const Lanes<C>& x, const Lanes<C>& other) {
+  return lane_numbers<C>() < static_cast<C>(n) ? x : other;
+}
+
+template <typename C>
+PENTATRON_INLINE SoftmaxRow<C> softmax_visible_body(C* x, std::int64_t n, std::int64_t width,
+                                                    C least) {
+  const Lanes<C> hidden = Lanes<C>{} - std::numeric_limits<C>::infinity();
+  Lanes<C> largest = Lanes<C>{} + least;
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Lanes<C> v = load_lanes(x + i);
+    largest = largest < v ? v : largest;
+  }
+  if (i < n) {
+    const Lanes<C> v = first_lanes<C>(n - i, load_lanes(x + i), hidden);
+    store_lanes(x + i, v);
+    largest = largest < v ? v : largest;
+  }
+  const C maximum = fold_lanes<C>(largest, [](C a, C b) PENTATRON_LAMBDA { return b > a ? b : a; });
+  Lanes<C> sum = {};
+  for (i = 0; i < n; i += kLanes) {
+    const Lanes<C> v = exp_of(load_lanes(x + i) - maximum);
+    store_lanes(x + i, v);
+    sum += v;
+  }
+  for (; i < width; i += kLanes) store_lanes(x + i, Lanes<C>{});
+  return {maximum, add_lanes<C>(sum)};
+}
+
+template <typename C>
+PENTATRON_INLINE void softmax_visible_backward_body(C* p, C* dp, C lse, C delta, std::int64_t n,
+                                                    std::int64_t width) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Lanes<C> v = exp_of(load_lanes(p + i) - lse);
+    store_lanes(p + i, v);
+    store_lanes(dp + i, v * (load_lanes(dp + i) - delta));
+  }
+  if (i < n) {
+    const Lanes<C> none = {};
+    const Lanes<C> v = exp_of(load_lanes(p + i) - lse);
+    store_lanes(p + i, first_lanes<C>(n - i, v, none));
+    store_lanes(dp + i, first_lanes<C>(n - i, v * (load_lanes(dp + i) - delta), none));
+    i += kLanes;
+  }
+  for (; i < width; i += kLanes) {
+    store_lanes(p + i, Lanes<C>{});
+    store_lanes(dp + i, Lanes<C>{});
+  }
 }
 
 template <typename C>
@@ -139,25 +191,36 @@ PENTATRON_INLINE void norm_weight_grad_body(const C* x, const C* dy, C mean, C r
   for (std::int64_t i = 0; i < n; ++i) dbias[i] += dy[i];
 }
 
+// 0.5 (1 + tanh(u)) = sigmoid(2 u), which has no cancellation for negative u. V: a number or a
+// vector of C.
+template <typename C, typename V>
+PENTATRON_INLINE V gelu_gate(V v) {
+  return sigmoid_of(v * (C(2 * kGeluScale) + C(2 * kGeluScale * kGeluCubic) * v * v));
+}
+template <typename C, typename V>
+PENTATRON_INLINE V gelu_slope(V v) {
+  const V s = gelu_gate<C>(v);
+  const V slope = C(2 * kGeluScale) + C(6 * kGeluScale * kGeluCubic) * v * v;
+  return s + v * s * (1 - s) * slope;
+}
+
 template <typename C>
 PENTATRON_INLINE void gelu_body(const C* x, C* y, std::int64_t n) {
-  // 0.5 (1 + tanh(u)) = sigmoid(2 u), which has no cancellation for negative u.
-  for (std::int64_t i = 0; i < n; ++i) {
-    const C v = x[i];
-    const C twice_u = C(2 * kGeluScale) * (v + C(kGeluCubic) * v * v * v);
-    y[i] = v * sigmoid_of(twice_u);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Lanes<C> v = load_lanes(x + i);
+    store_lanes(y + i, v * gelu_gate<C>(v));
   }
+  for (; i < n; ++i) y[i] = x[i] * gelu_gate<C>(x[i]);
 }
 
 template <typename C>
 PENTATRON_INLINE void gelu_backward_body(const C* x, const C* dy, C* dx, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const C v = x[i];
-    const C twice_u = C(2 * kGeluScale) * (v + C(kGeluCubic) * v * v * v);
-    const C slope = C(2 * kGeluScale) * (C(1) + C(3 * kGeluCubic) * v * v);
-    const C s = sigmoid_of(twice_u);
-    dx[i] = dy[i] * (s + v * s * (C(1) - s) * slope);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    store_lanes(dx + i, load_lanes(dy + i) * gelu_slope<C>(load_lanes(x + i)));
   }
+  for (; i < n; ++i) dx[i] = dy[i] * gelu_slope<C>(x[i]);
 }
 
 template <typename C>
@@ -237,6 +300,25 @@ PENTATRON_FUSED_CLONES float exp_shifted(const float* x, float shift, float* y, 
 PENTATRON_FUSED_CLONES double exp_shifted(const double* x, double shift, double* y,
                                           std::int64_t n) {
   return exp_shifted_body(x, shift, y, n);
+}
+
+PENTATRON_FUSED_CLONES SoftmaxRow<float> softmax_visible(float* x, std::int64_t n,
+                                                         std::int64_t width, float least) {
+  return softmax_visible_body(x, n, width, least);
+}
+PENTATRON_FUSED_CLONES SoftmaxRow<double> softmax_visible(double* x, std::int64_t n,
+                                                          std::int64_t width, double least) {
+  return softmax_visible_body(x, n, width, least);
+}
+
+PENTATRON_FUSED_CLONES void softmax_visible_backward(float* p, float* dp, float lse, float delta,
+                                                     std::int64_t n, std::int64_t width) {
+  softmax_visible_backward_body(p, dp, lse, delta, n, width);
+}
+PENTATRON_FUSED_CLONES void softmax_visible_backward(double* p, double* dp, double lse,
+                                                     double delta, std::int64_t n,
+                                                     std::int64_t width) {
+  softmax_visible_backward_body(p, dp, lse, delta, n, width);
 }
 
 PENTATRON_FUSED_CLONES float sum_exp_shifted(const float* x, float shift, std::int64_t n) {

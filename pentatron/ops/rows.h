@@ -22,6 +22,21 @@ namespace pentatron::ops::rows {
 // y = exp(x - shift); returns the sum of y.
 float exp_shifted(const float* x, float shift, float* y, std::int64_t n);
 double exp_shifted(const double* x, double shift, double* y, std::int64_t n);
+// A row of `width` scores of which the first n are visible; behind it there is room up to the next
+// multiple of 16, which is overwritten. x becomes exp(x - maximum), 0 where hidden; maximum: the
+// largest visible one, but at least `least`; sum: of all exponentials.
+template <typename C>
+struct SoftmaxRow {
+  C maximum, sum;
+};
+SoftmaxRow<float> softmax_visible(float* x, std::int64_t n, std::int64_t width, float least);
+SoftmaxRow<double> softmax_visible(double* x, std::int64_t n, std::int64_t width, double least);
+// Scores p become probabilities exp(p - lse), their gradients dp become p (dp - delta); both 0
+// where hidden. The same memory.
+void softmax_visible_backward(float* p, float* dp, float lse, float delta, std::int64_t n,
+                              std::int64_t width);
+void softmax_visible_backward(double* p, double* dp, double lse, double delta, std::int64_t n,
+                              std::int64_t width);
 // sum of exp(x - shift) without storing it.
 [[nodiscard]] float sum_exp_shifted(const float* x, float shift, std::int64_t n);
 [[nodiscard]] double sum_exp_shifted(const double* x, double shift, std::int64_t n);

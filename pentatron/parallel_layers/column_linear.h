@@ -20,8 +20,9 @@ class ColumnLinear final : public nn::Module {
   ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name);
 
   [[nodiscard]] Tensor forward(const Tensor& x_ti, nn::StepContext& step);
-  // forward, then one contiguous tensor per part, in order.
-  [[nodiscard]] std::vector<Tensor> forward_parts(const Tensor& x_ti, nn::StepContext& step);
+  // forward, then one view [tokens, local heads, head_dim] per part, in order.
+  [[nodiscard]] std::vector<Tensor> forward_heads(const Tensor& x_ti, std::int64_t head_dim,
+                                                  nn::StepContext& step);
 
   // Output channels of part `index` on this rank, and the global number of the first.
   [[nodiscard]] std::int64_t part_width(std::size_t index) const;

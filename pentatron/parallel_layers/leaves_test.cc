@@ -14,6 +14,7 @@
 #include "pentatron/parallel_layers/row_linear.h"
 #include "pentatron/parallel_layers/test_support.h"
 #include "pentatron/parallel_layers/vocab_embedding.h"
+#include "pentatron/tensor/views.h"
 
 namespace pentatron::parallel_layers {
 namespace {
@@ -280,32 +281,34 @@ TEST(Regions, TokensThatCannotBeSharedAreAConfigError) {
 
 // Gradients side by side in one matrix are that matrix; any others are joined by a copy.
 TEST(Regions, SplitColumnsJoinsGradientsWhereverTheyLie) {
-  const Tensor joined = random_tensor({3, 5}, "joined");
-  const Tensor wider = random_tensor({3, 7}, "wider");
+  const Tensor joined = random_tensor({3, 10}, "joined");
+  const Tensor wider = random_tensor({3, 14}, "wider");
   const auto gradient_of = [](const std::vector<Tensor>& grads) {
-    const Tensor x = leaf_input(random_tensor({3, 5}, "x"));
-    const std::vector<Tensor> parts = split_columns(x, {2, 3});
+    const Tensor x = leaf_input(random_tensor({3, 10}, "x"));
+    const std::vector<Tensor> parts = split_columns(x, {4, 6}, 2);
     ops::GradientEdge first(parts[0]), second(parts[1]);
     ops::run_backward({&first, &second}, grads);
     return x.grad();
   };
   const auto side = [](const Tensor& t, std::int64_t begin, std::int64_t width) {
-    return t.narrow(1, begin, width);
+    return tensor::split_last(t.narrow(1, begin, width), 2);
   };
-  EXPECT_TRUE(gradient_of({side(joined, 0, 2), side(joined, 2, 3)}).equal(joined));
-  EXPECT_TRUE(gradient_of({side(joined, 3, 2), side(joined, 0, 3)})
-                  .equal(tensor::cat({side(joined, 3, 2), side(joined, 0, 3)}, 1)));
-  EXPECT_TRUE(gradient_of({side(wider, 1, 2), side(wider, 3, 3)}).equal(side(wider, 1, 5)));
+  EXPECT_TRUE(gradient_of({side(joined, 0, 4), side(joined, 4, 6)}).equal(joined));
+  EXPECT_TRUE(gradient_of({side(joined, 6, 4), side(joined, 0, 6)})
+                  .equal(tensor::cat({joined.narrow(1, 6, 4), joined.narrow(1, 0, 6)}, 1)));
+  EXPECT_TRUE(gradient_of({side(wider, 2, 4), side(wider, 6, 6)}).equal(wider.narrow(1, 2, 10)));
+  EXPECT_TRUE(gradient_of({side(joined, 0, 4).clone(), side(joined, 4, 6)}).equal(joined));
 }
 
 TEST(Regions, SplitColumnsTakesMissingGradientsAsZero) {
-  const Tensor x = leaf_input(random_tensor({3, 5}, "x"));
-  const std::vector<Tensor> parts = split_columns(x, {2, 3});
-  EXPECT_TRUE(parts[1].equal(x.narrow(1, 2, 3)));
+  const Tensor x = leaf_input(random_tensor({3, 10}, "x"));
+  const std::vector<Tensor> parts = split_columns(x, {4, 6}, 2);
+  EXPECT_TRUE(parts[1].equal(x.narrow(1, 4, 6).reshape({3, 3, 2})));
   ops::run_backward(parts[0].sum(), tensor::scalar(1.0, DType::Double));
-  EXPECT_EQ(x.grad().sum().item<double>(), 6.0);
-  EXPECT_EQ(x.grad().narrow(1, 2, 3).abs().max().item<double>(), 0.0);
-  EXPECT_THROW(static_cast<void>(split_columns(x, {2, 2})), Error);
+  EXPECT_EQ(x.grad().sum().item<double>(), 12.0);
+  EXPECT_EQ(x.grad().narrow(1, 4, 6).abs().max().item<double>(), 0.0);
+  EXPECT_THROW(static_cast<void>(split_columns(x, {4, 4}, 2)), Error);
+  EXPECT_THROW(static_cast<void>(split_columns(x, {3, 7}, 2)), Error);
 }
 
 }  // namespace

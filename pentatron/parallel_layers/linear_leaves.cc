@@ -22,10 +22,11 @@ Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
   return ops::linear(enter_split(context_, x_ti), *weight_, bias_, {step.weight_grads, layer_});
 }
 
-std::vector<Tensor> ColumnLinear::forward_parts(const Tensor& x_ti, nn::StepContext& step) {
+std::vector<Tensor> ColumnLinear::forward_heads(const Tensor& x_ti, std::int64_t head_dim,
+                                                nn::StepContext& step) {
   std::vector<std::int64_t> widths;
   for (const nn::ShardPart& part : weight_->spec().parts) widths.push_back(part.local_rows);
-  return split_columns(forward(x_ti, step), widths);
+  return split_columns(forward(x_ti, step), widths, head_dim);
 }
 
 std::int64_t ColumnLinear::part_width(std::size_t index) const {

@@ -36,16 +36,17 @@ class RegionBackward final : public ops::Backward {
 
 class SplitColumnsBackward final : public ops::Backward {
  public:
-  SplitColumnsBackward(std::int64_t rows, std::vector<std::int64_t> widths, DType dtype,
-                       Device device)
-      : rows_(rows), widths_(std::move(widths)), dtype_(dtype), device_(device) {}
+  SplitColumnsBackward(std::int64_t rows, std::vector<std::int64_t> widths, std::int64_t inner,
+                       DType dtype, Device device)
+      : rows_(rows), widths_(std::move(widths)), inner_(inner), dtype_(dtype), device_(device) {}
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     for (std::size_t i = 0; i < widths_.size(); ++i) {
       if (!output_grads[i].defined()) {
-        output_grads[i] = tensor::zeros({rows_, widths_[i]}, dtype_, device_);
+        output_grads[i] = tensor::zeros({rows_, widths_[i] / inner_, inner_}, dtype_, device_);
       }
     }
-    return {joined_already(output_grads) ? whole(output_grads[0]) : tensor::cat(output_grads, 1)};
+    if (joined_already(output_grads)) return {whole(output_grads[0])};
+    return {tensor::cat(output_grads, 1).view({rows_, columns()})};
   }
   void release() override {}
   std::string_view name() const override { return "split_columns"; }
@@ -62,8 +63,8 @@ class SplitColumnsBackward final : public ops::Backward {
     for (std::size_t i = 0; i < widths_.size(); ++i) {
       const Tensor& grad = grads[i];
       if (!grad.has_storage() || !grad.storage().is_alias_of(first.storage()) ||
-          grad.scalar_type() != dtype_ || grad.stride(0) != columns() || grad.stride(1) != 1 ||
-          grad.storage_offset() != offset) {
+          grad.scalar_type() != dtype_ || grad.stride(0) != columns() || grad.stride(1) != inner_ ||
+          grad.stride(2) != 1 || grad.storage_offset() != offset) {
         return false;
       }
       offset += widths_[i];
@@ -76,6 +77,7 @@ class SplitColumnsBackward final : public ops::Backward {
 
   std::int64_t rows_;
   std::vector<std::int64_t> widths_;
+  std::int64_t inner_;
   DType dtype_;
   Device device_;
 };
@@ -156,22 +158,22 @@ Tensor leave_split(const LeafContext& context, const Tensor& x) {
                                             : reduce_from_tensor(context, x);
 }
 
-std::vector<Tensor> split_columns(const Tensor& x, const std::vector<std::int64_t>& widths) {
-  if (widths.size() == 1) return {x};
+std::vector<Tensor> split_columns(const Tensor& x_tw, const std::vector<std::int64_t>& widths,
+                                  std::int64_t inner) {
   std::vector<Tensor> outputs;
   {
     tensor::NoGrad no_grad;
     std::int64_t begin = 0;
     for (const std::int64_t width : widths) {
-      outputs.push_back(tensor::narrowed(x, 1, begin, width));
+      outputs.push_back(tensor::split_last(tensor::narrowed(x_tw, 1, begin, width), inner));
       begin += width;
     }
-    PENTATRON_CHECK(begin == x.size(1), kInternal, "{} columns cannot be split into {}", x.size(1),
-                    begin);
+    PENTATRON_CHECK(begin == x_tw.size(1), kInternal, "{} columns cannot be split into {}",
+                    x_tw.size(1), begin);
   }
-  ops::attach(
-      outputs, {x},
-      std::make_unique<SplitColumnsBackward>(x.size(0), widths, x.scalar_type(), x.device()));
+  ops::attach(outputs, {x_tw},
+              std::make_unique<SplitColumnsBackward>(x_tw.size(0), widths, inner,
+                                                     x_tw.scalar_type(), x_tw.device()));
   return outputs;
 }
 

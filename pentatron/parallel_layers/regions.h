@@ -29,9 +29,11 @@ namespace pentatron::parallel_layers {
 // The border after one: reduce_from_tensor, or reduce_scatter_sequence under sequence parallelism.
 [[nodiscard]] Tensor leave_split(const LeafContext& context, const Tensor& x);
 
-// [t, sum(widths)] -> views [t, widths[i]] of x; backward joins the gradients in one copy, or in
-// none where they were written side by side.
-[[nodiscard]] std::vector<Tensor> split_columns(const Tensor& x,
-                                                const std::vector<std::int64_t>& widths);
+// [t, sum(widths)] -> views [t, widths[i] / inner, inner] of x; backward joins the gradients in one
+// copy, or in none where they were written side by side. Widths that do not add up or are no
+// multiples of `inner`: kInternal.
+[[nodiscard]] std::vector<Tensor> split_columns(const Tensor& x_tw,
+                                                const std::vector<std::int64_t>& widths,
+                                                std::int64_t inner);
 
 }  // namespace pentatron::parallel_layers

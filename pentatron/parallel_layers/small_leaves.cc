@@ -19,6 +19,17 @@
 #include "pentatron/parallel_layers/vocab_embedding.h"
 
 namespace pentatron::parallel_layers {
+namespace {
+
+// The smallest and the largest of at least one id on the host.
+std::pair<std::int64_t, std::int64_t> range_of(const Tensor& ids_t) {
+  const Tensor ids = ids_t.contiguous();
+  const auto* id = ids.const_data_ptr<std::int64_t>();
+  const auto [lowest, highest] = std::minmax_element(id, id + ids.numel());
+  return {*lowest, *highest};
+}
+
+}  // namespace
 
 VocabEmbedding::VocabEmbedding(const LeafContext& context, const nn::ParameterPlan& plan,
                                const std::string& name)
@@ -28,8 +39,7 @@ Tensor VocabEmbedding::forward(nn::StepContext& step) {
   const nn::ShardPart& part = weight_->spec().parts.at(0);
   const Tensor& ids_t = step.batch.tokens;
   if (ids_t.device().is_cpu() && ids_t.numel() > 0) {
-    const auto lowest = ids_t.min().item<std::int64_t>();
-    const auto highest = ids_t.max().item<std::int64_t>();
+    const auto [lowest, highest] = range_of(ids_t);
     PENTATRON_CHECK(lowest >= 0 && highest < part.logical_shape[0], kData,
                     "token ids from {} to {} do not fit the vocabulary of {}: the corpus was made "
                     "with another tokenizer (--vocab-size, --tokenizer-type)",

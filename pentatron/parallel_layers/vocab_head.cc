@@ -63,7 +63,8 @@ void write_weight_grad(WeightRef& weight, const Tensor& d_logits_tv, const Tenso
   for_row_blocks(
       x_th.size(0), d_logits_tv.scalar_type() != x_th.scalar_type(),
       [&](std::int64_t begin, std::int64_t size) {
-        const Tensor block = tensor::narrowed(d_logits_tv, 0, begin, size).to(x_th.scalar_type());
+        const Tensor block =
+            tensor::cast(tensor::narrowed(d_logits_tv, 0, begin, size), x_th.scalar_type());
         tensor::matmul_into(slot.buffer, tensor::transposed(block),
                             tensor::narrowed(x_th, 0, begin, size), slot.accumulate || begin > 0);
       });
@@ -85,7 +86,7 @@ class LossBackward final : public ops::Backward {
     Tensor d_logits_tv = std::move(logits_tv_);  // overwritten in place
     const Tensor coefficient_t =
         output_grads.at(0).defined()
-            ? state_.mask_t.mul(output_grads[0].to(state_.mask_t.scalar_type()))
+            ? state_.mask_t.mul(tensor::cast(output_grads[0], state_.mask_t.scalar_type()))
             : tensor::zeros({x_th.size(0)}, state_.mask_t.scalar_type(), x_th.device());
     ops::softmax_gradient_(d_logits_tv, state_.labels_t, state_.log_sum_exp_t, coefficient_t,
                            state_.column_begin, state_.valid_columns);
@@ -93,10 +94,10 @@ class LossBackward final : public ops::Backward {
     Tensor d_x_th = tensor::empty(x_th.sizes(), x_th.scalar_type(), x_th.device());
     for_row_blocks(x_th.size(0), d_logits_tv.scalar_type() != x_th.scalar_type(),
                    [&](std::int64_t begin, std::int64_t size) {
-                     tensor::matmul_into(
-                         tensor::narrowed(d_x_th, 0, begin, size),
-                         tensor::narrowed(d_logits_tv, 0, begin, size).to(x_th.scalar_type()),
-                         weight_vh, false);
+                     tensor::matmul_into(tensor::narrowed(d_x_th, 0, begin, size),
+                                         tensor::cast(tensor::narrowed(d_logits_tv, 0, begin, size),
+                                                      x_th.scalar_type()),
+                                         weight_vh, false);
                    });
     if (weight_.trainable()) {
       auto work = [&weight = weight_, d_logits_tv, x_th] {
@@ -135,10 +136,9 @@ std::pair<Tensor, Tensor> reduced_pieces(const LeafContext& context, const Tenso
   }
   const ops::SoftmaxPieces pieces = ops::softmax_pieces(logits_tv, state.labels_t, max_t,
                                                         state.column_begin, state.valid_columns);
+  if (context.layout().size == 1) return {max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t};
   Tensor sums_2t = tensor::stack({pieces.sum_exp_t, pieces.target_logit_t}, 0);
-  if (context.layout().size > 1 && !planted_fault("loss_missing_reduce")) {
-    comm::all_reduce(context.tensor_group(), sums_2t);
-  }
+  if (!planted_fault("loss_missing_reduce")) comm::all_reduce(context.tensor_group(), sums_2t);
   return {max_t.add(sums_2t.select(0, 0).log()), sums_2t.select(0, 1)};
 }
 
@@ -170,12 +170,12 @@ Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {
   Tensor logits_tv;
   {
     tensor::NoGrad no_grad;
-    state.mask_t = step.batch.loss_mask.to(policy.statistics);
+    state.mask_t = tensor::cast(step.batch.loss_mask, policy.statistics);
     logits_tv = project(full_x_th.detach(), weight_->forward_weight(), policy.logits);
     Tensor target_t;
     std::tie(state.log_sum_exp_t, target_t) =
         reduced_pieces(context_, logits_tv, state, policy.statistics);
-    loss = state.log_sum_exp_t.sub(target_t).mul(state.mask_t).to(policy.loss).sum();
+    loss = tensor::cast(state.log_sum_exp_t.sub(target_t).mul(state.mask_t), policy.loss).sum();
   }
   if (!keep) return loss;
   auto backward = std::make_unique<LossBackward>(full_x_th, std::move(logits_tv), std::move(state),

@@ -20,6 +20,7 @@
 #include <c10/util/Logging.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -94,6 +95,11 @@ Tensor arange(std::int64_t end, DType dtype, Device device) {
   return at::arange(end, options_of(dtype, device));
 }
 Tensor scalar(double value, DType dtype, Device device) {
+  if (device.is_cpu() && dtype == DType::Double) {
+    Tensor out = empty({}, dtype);
+    *out.data_ptr<double>() = value;
+    return out;
+  }
   return at::full({}, value, options_of(dtype, device));
 }
 
@@ -126,7 +132,12 @@ bool all_finite(const Tensor& t) {
 }
 
 // x - x is 0 for numbers and NaN for the rest, and NaN differs from everything.
-Tensor not_finite(const Tensor& t) { return t.sub(t).ne(0).to(kAccumulationDType); }
+Tensor not_finite(const Tensor& t) {
+  if (t.is_cpu() && t.dim() == 0 && t.scalar_type() == kAccumulationDType) {
+    return scalar(std::isfinite(*t.const_data_ptr<double>()) ? 0.0 : 1.0, kAccumulationDType);
+  }
+  return t.sub(t).ne(0).to(kAccumulationDType);
+}
 
 namespace {
 

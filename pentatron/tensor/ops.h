@@ -24,6 +24,10 @@ namespace pentatron::tensor {
 [[nodiscard]] Tensor cat(const std::vector<Tensor>& parts, std::int64_t dim);
 [[nodiscard]] Tensor stack(const std::vector<Tensor>& parts, std::int64_t dim);
 [[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+// x.to(dtype), and x itself without a call where it has that dtype.
+[[nodiscard]] inline Tensor cast(const Tensor& x, DType dtype) {
+  return x.scalar_type() == dtype ? x : x.to(dtype);
+}
 // a_mk @ b_kn with fp32 accumulation (no TF32); bf16 on a CPU without AVX512-BF16/AMX is converted
 // to fp32 and rounded once. Shapes that do not fit: kInternal, here and in the two below.
 [[nodiscard]] Tensor matmul(const Tensor& a_mk, const Tensor& b_kn);

@@ -35,6 +35,13 @@ Tensor narrowed(const Tensor& x, std::int64_t dim, std::int64_t begin, std::int6
   return view_of(x, sizes, x.strides(), x.storage_offset() + begin * x.stride(dim));
 }
 
+Tensor split_last(const Tensor& x_mn, std::int64_t inner) {
+  PENTATRON_CHECK(x_mn.dim() == 2 && inner > 0 && x_mn.size(1) % inner == 0, kInternal,
+                  "split_last: {} into columns of {}", describe(x_mn), inner);
+  return view_of(x_mn, {x_mn.size(0), x_mn.size(1) / inner, inner},
+                 {x_mn.stride(0), inner * x_mn.stride(1), x_mn.stride(1)}, x_mn.storage_offset());
+}
+
 Tensor selected(const Tensor& x, std::int64_t index) {
   PENTATRON_CHECK(x.dim() > 0 && index >= 0 && index < x.size(0), kInternal,
                   "selected: row {} of {}", index, describe(x));

@@ -15,6 +15,9 @@ namespace pentatron::tensor {
 [[nodiscard]] Tensor narrowed(const Tensor& x, std::int64_t dim, std::int64_t begin,
                               std::int64_t length);
 
+// x_mn as [m, n / inner, inner]. Where that is no whole number: kInternal.
+[[nodiscard]] Tensor split_last(const Tensor& x_mn, std::int64_t inner);
+
 // x[index] of the first dimension. Outside of x: kInternal.
 [[nodiscard]] Tensor selected(const Tensor& x, std::int64_t index);
 

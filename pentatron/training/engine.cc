@@ -29,7 +29,16 @@ distributed::FlatBufferOptions buffer_options(std::int64_t reduction_size) {
 // Ranks that hold equal copies of the dense model.
 comm::Group& replicas_of(comm::ParallelContext& context) { return context.group({"dp", "cp"}); }
 
-double value_of(const Tensor& host, std::int64_t index) { return host.data_ptr<double>()[index]; }
+// fp64 scalars of one device as numbers, with one wait.
+std::vector<double> on_host(const std::vector<Tensor>& scalars) {
+  const Tensor joined = scalars[0].is_cpu() ? Tensor() : tensor::stack(scalars, 0).cpu();
+  std::vector<double> values(scalars.size());
+  for (std::size_t i = 0; i < scalars.size(); ++i) {
+    values[i] = joined.defined() ? joined.const_data_ptr<double>()[i]
+                                 : *scalars[i].const_data_ptr<double>();
+  }
+  return values;
+}
 
 }  // namespace
 
@@ -232,20 +241,18 @@ StepResult Engine::read_step() {
   const Tensor none = tensor::zeros({}, kAccumulationDType, device_);
   const auto or_none = [&](const Tensor& t) { return t.defined() ? t : none; };
   // The one place where the host waits for the device.
-  const Tensor host = tensor::stack({step.loss, step.num_valid_tokens, or_none(step.grad_norm),
-                                     or_none(step.skipped), or_none(step.num_zeros),
-                                     or_none(step.max_attention_logit)},
-                                    0)
-                          .cpu();
-  StepResult result{.loss = value_of(host, 0),
-                    .grad_norm = value_of(host, 2),
-                    .num_valid_tokens = value_of(host, 1),
-                    .finite = std::isfinite(value_of(host, 0)) && std::isfinite(value_of(host, 2)),
-                    .skipped = value_of(host, 3) != 0,
+  const std::vector<double> host =
+      on_host({step.loss, step.num_valid_tokens, or_none(step.grad_norm), or_none(step.skipped),
+               or_none(step.num_zeros), or_none(step.max_attention_logit)});
+  StepResult result{.loss = host[0],
+                    .grad_norm = host[2],
+                    .num_valid_tokens = host[1],
+                    .finite = std::isfinite(host[0]) && std::isfinite(host[2]),
+                    .skipped = host[3] != 0,
                     .loss_scale = state_->written_scale,
                     .micro_losses = step.micro_losses};
-  if (step.num_zeros.defined()) result.num_zeros = value_of(host, 4);
-  if (step.max_attention_logit.defined()) result.max_attention_logit = value_of(host, 5);
+  if (step.num_zeros.defined()) result.num_zeros = host[4];
+  if (step.max_attention_logit.defined()) result.max_attention_logit = host[5];
   if (std::exchange(state_->updates, false)) loss_scaler_.update(result.skipped);
   return result;
 }
@@ -271,8 +278,8 @@ EvaluationResult Engine::evaluate(const std::vector<BatchMeta>& micro_batches) {
                                        .device = device_,
                                        .seed = config_.model.seed,
                                        .phase = nn::Phase::kEvaluate});
-  const Tensor host = tensor::stack({global_loss_sum(losses.loss_sum), count}, 0).cpu();
-  return {.loss_sum = value_of(host, 0), .num_valid_tokens = value_of(host, 1)};
+  const std::vector<double> host = on_host({global_loss_sum(losses.loss_sum), count});
+  return {.loss_sum = host[0], .num_valid_tokens = host[1]};
 }
 
 std::vector<optimizer::StateSlice> Engine::state_slices(bool owner_only) {

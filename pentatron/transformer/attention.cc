@@ -29,11 +29,9 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {}
 
 Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
-  const std::vector<Tensor> qkv = qkv_.forward_parts(x_th, step);
-  const auto heads = [&](const Tensor& t) { return t.view({t.size(0), -1, head_dim_}); };
-  Tensor q_tnd = heads(qkv[0]);
-  Tensor k_tgd = heads(qkv[1]);
-  const Tensor v_tgd = heads(qkv[2]);
+  std::vector<Tensor> qkv = qkv_.forward_heads(x_th, head_dim_, step);
+  Tensor q_tnd = std::move(qkv[0]), k_tgd = std::move(qkv[1]);
+  const Tensor v_tgd = std::move(qkv[2]);
   if (rotary_ != nullptr) {
     q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.positions);
     k_tgd = ops::rotary(k_tgd, *rotary_, step.batch.positions);
