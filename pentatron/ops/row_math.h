@@ -21,6 +21,13 @@
 #endif
 #define PENTATRON_INLINE inline __attribute__((always_inline))
 
+// A product that is rounded before it is used, fused or not: differences of equal ones are zero.
+#if defined(__GNUC__) && !defined(__clang__)
+#define PENTATRON_ROUNDED(product) __builtin_assoc_barrier(product)
+#else
+#define PENTATRON_ROUNDED(product) (product)
+#endif
+
 // Vectors of a function's own target never leave it: everything that takes or returns them is
 // inlined.
 #if defined(__GNUC__) && !defined(__clang__)

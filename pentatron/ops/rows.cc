@@ -169,9 +169,10 @@ PENTATRON_INLINE void normalize_body(const C* x, C mean, C rstd, const C* weight
 template <typename C>
 PENTATRON_INLINE void norm_sums_body(const C* x, const C* dy, const C* weight, C mean, C rstd,
                                      C* sum_g, C* sum_gh, std::int64_t n) {
-  *sum_g = lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA { return dy[i] * weight[i]; });
+  *sum_g = lane_sum<C>(
+      n, [=](std::int64_t i) PENTATRON_LAMBDA { return PENTATRON_ROUNDED(dy[i] * weight[i]); });
   *sum_gh = lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA {
-    return dy[i] * weight[i] * ((x[i] - mean) * rstd);
+    return PENTATRON_ROUNDED(dy[i] * weight[i]) * ((x[i] - mean) * rstd);
   });
 }
 
@@ -179,7 +180,7 @@ template <typename C>
 PENTATRON_INLINE void norm_input_grad_body(const C* x, const C* dy, const C* weight, C mean, C rstd,
                                            C mean_g, C mean_gh, C* dx, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    dx[i] = rstd * (dy[i] * weight[i] - mean_g - (x[i] - mean) * rstd * mean_gh);
+    dx[i] = rstd * (PENTATRON_ROUNDED(dy[i] * weight[i]) - mean_g - (x[i] - mean) * rstd * mean_gh);
   }
 }
 

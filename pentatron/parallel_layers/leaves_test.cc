@@ -93,20 +93,21 @@ void column_linear(const LeafContext& context, Gathered& out) {
   nn::StepContext step{.batch = meta, .policy = policy};
   const Tensor x =
       leaf_input(slice(random_tensor({kTokens, kHidden}, "x"), rows_box(context, kHidden)));
-  const std::vector<Tensor> parts = leaf.forward_parts(x, step);
+  const std::vector<Tensor> parts = leaf.forward_heads(x, 2, step);
   Tensor sum;
   const std::vector<std::int64_t> widths{8, kv, kv};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string name = "y" + std::to_string(i);
     const nn::Box box{{0, leaf.part_begin(i)}, {kTokens, leaf.part_width(i)}};
-    out.put(name, {kTokens, widths[i]}, box, parts[i]);
+    const Tensor part = parts[i].reshape({kTokens, leaf.part_width(i)});
+    out.put(name, {kTokens, widths[i]}, box, part);
     // Copies of k and v get unequal shares of the gradient, as different query heads give them.
     const TensorLayout& layout = context.layout();
     const double copies = static_cast<double>(layout.rep_size);
     const double share =
         i == 0 ? 1.0 : 2.0 * static_cast<double>(layout.rep_rank() + 1) / (copies * (copies + 1.0));
     const Tensor weighted =
-        parts[i].mul(slice(random_tensor({kTokens, widths[i]}, name), box)).sum().mul(share);
+        part.mul(slice(random_tensor({kTokens, widths[i]}, name), box)).sum().mul(share);
     sum = sum.defined() ? sum.add(weighted) : weighted;
   }
   ops::run_backward(sum, tensor::scalar(1.0, DType::Double));
