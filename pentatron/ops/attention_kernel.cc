@@ -269,7 +269,7 @@ class BackwardWorker final {
     const std::int64_t last = s.q_len > 0 ? (s.q_len - 1) / query_block_ * query_block_ : -1;
     for (std::int64_t q_begin = last; q_begin >= 0; q_begin -= query_block_) {
       const std::int64_t q_len = std::min(query_block_, s.q_len - q_begin);
-      for (std::int64_t r = 0; r < q_len; ++r) {
+      for (std::int64_t r = 0; r < q_len && s.k_len > kKeyBlock; ++r) {
         const std::int64_t t = s.q_begin + q_begin + r;
         delta_[r] = rows::dot(h.dout.row(t), h.out.row(t), d_);
       }
@@ -324,7 +324,9 @@ class BackwardWorker final {
       factors = drop_(t, h.head, s.k_begin + b.k_begin, n);
       rows::multiply(dp, factors, n);
     }
-    rows::softmax_visible_backward(p, dp, h.lse[t], delta_[r], n, b.k_len);
+    // Summed over the row itself where it is all here: rounding errors of the output stay out.
+    const C* delta = s.k_len <= kKeyBlock ? nullptr : &delta_[r];
+    rows::softmax_visible_backward(p, dp, h.lse[t], delta, n, b.k_len);
     if (!drop_.active()) return;
     C* dropped = dropped_.get() + r * key_stride_;
     std::copy_n(p, b.k_len, dropped);

@@ -109,26 +109,56 @@ PENTATRON_INLINE SoftmaxRow<C> softmax_visible_body(C* x, std::int64_t n, std::i
   return {maximum, add_lanes<C>(sum)};
 }
 
+// exp(p - lse) where visible, 0 behind it in the last vector; each vector goes through `use(i,
+// it)`.
+template <typename C, typename F>
+PENTATRON_INLINE void over_probabilities(const C* p, C lse, std::int64_t n, F use) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) use(i, exp_of(load_lanes(p + i) - lse));
+  if (i < n) use(i, first_lanes<C>(n - i, exp_of(load_lanes(p + i) - lse), Lanes<C>{}));
+}
+
+// p (dp - delta); what is hidden may be anything, but not make a NaN of 0 times it.
 template <typename C>
-PENTATRON_INLINE void softmax_visible_backward_body(C* p, C* dp, C lse, C delta, std::int64_t n,
-                                                    std::int64_t width) {
+PENTATRON_INLINE void scores_gradient(const C* p, C* dp, C delta, std::int64_t n,
+                                      std::int64_t width) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const Lanes<C> v = exp_of(load_lanes(p + i) - lse);
-    store_lanes(p + i, v);
-    store_lanes(dp + i, v * (load_lanes(dp + i) - delta));
+    store_lanes(dp + i, load_lanes(p + i) * (load_lanes(dp + i) - delta));
   }
   if (i < n) {
-    const Lanes<C> none = {};
-    const Lanes<C> v = exp_of(load_lanes(p + i) - lse);
-    store_lanes(p + i, first_lanes<C>(n - i, v, none));
-    store_lanes(dp + i, first_lanes<C>(n - i, v * (load_lanes(dp + i) - delta), none));
+    const Lanes<C> ds = load_lanes(p + i) * (load_lanes(dp + i) - delta);
+    store_lanes(dp + i, first_lanes<C>(n - i, ds, Lanes<C>{}));
     i += kLanes;
   }
-  for (; i < width; i += kLanes) {
-    store_lanes(p + i, Lanes<C>{});
-    store_lanes(dp + i, Lanes<C>{});
+  for (; i < width; i += kLanes) store_lanes(dp + i, Lanes<C>{});
+}
+
+template <typename C>
+PENTATRON_INLINE void softmax_visible_backward_body(C* p, C* dp, C lse, const C* delta,
+                                                    std::int64_t n, std::int64_t width) {
+  Lanes<C> sum = {}, weighted = {};
+  if (delta != nullptr) {
+    over_probabilities(p, lse, n, [=](std::int64_t i, const Lanes<C>& v) PENTATRON_LAMBDA {
+      store_lanes(p + i, v);
+    });
+  } else {
+    over_probabilities(p, lse, n,
+                       [=, &sum, &weighted](std::int64_t i, const Lanes<C>& v) PENTATRON_LAMBDA {
+                         store_lanes(p + i, v);
+                         sum += v;
+                         weighted += v * first_lanes<C>(n - i, load_lanes(dp + i), Lanes<C>{});
+                       });
   }
+  for (std::int64_t i = (n + kLanes - 1) / kLanes * kLanes; i < width; i += kLanes) {
+    store_lanes(p + i, Lanes<C>{});
+  }
+  // Divided by the sum, which is 1 but for the rounding of lse, so that the gradients of a row add
+  // up to zero.
+  const C given = delta != nullptr ? *delta
+                  : n > 0          ? add_lanes<C>(weighted) / add_lanes<C>(sum)
+                                   : C(0);
+  scores_gradient(p, dp, given, n, width);
 }
 
 template <typename C>
@@ -312,12 +342,13 @@ PENTATRON_FUSED_CLONES SoftmaxRow<double> softmax_visible(double* x, std::int64_
   return softmax_visible_body(x, n, width, least);
 }
 
-PENTATRON_FUSED_CLONES void softmax_visible_backward(float* p, float* dp, float lse, float delta,
-                                                     std::int64_t n, std::int64_t width) {
+PENTATRON_FUSED_CLONES void softmax_visible_backward(float* p, float* dp, float lse,
+                                                     const float* delta, std::int64_t n,
+                                                     std::int64_t width) {
   softmax_visible_backward_body(p, dp, lse, delta, n, width);
 }
 PENTATRON_FUSED_CLONES void softmax_visible_backward(double* p, double* dp, double lse,
-                                                     double delta, std::int64_t n,
+                                                     const double* delta, std::int64_t n,
                                                      std::int64_t width) {
   softmax_visible_backward_body(p, dp, lse, delta, n, width);
 }

@@ -32,11 +32,12 @@ struct SoftmaxRow {
 SoftmaxRow<float> softmax_visible(float* x, std::int64_t n, std::int64_t width, float least);
 SoftmaxRow<double> softmax_visible(double* x, std::int64_t n, std::int64_t width, double least);
 // Scores p become probabilities exp(p - lse), their gradients dp become p (dp - delta); both 0
-// where hidden. The same memory.
-void softmax_visible_backward(float* p, float* dp, float lse, float delta, std::int64_t n,
+// where hidden. The same memory. delta: the sum of p dp over the whole row; null: this is the whole
+// row, and it is summed here.
+void softmax_visible_backward(float* p, float* dp, float lse, const float* delta, std::int64_t n,
                               std::int64_t width);
-void softmax_visible_backward(double* p, double* dp, double lse, double delta, std::int64_t n,
-                              std::int64_t width);
+void softmax_visible_backward(double* p, double* dp, double lse, const double* delta,
+                              std::int64_t n, std::int64_t width);
 // sum of exp(x - shift) without storing it.
 [[nodiscard]] float sum_exp_shifted(const float* x, float shift, std::int64_t n);
 [[nodiscard]] double sum_exp_shifted(const double* x, double shift, std::int64_t n);

@@ -91,7 +91,7 @@ TEST(Rows, SoftmaxOfTheVisibleScores) {
 }
 
 template <typename C>
-void check_softmax_backward(double tolerance) {
+void check_softmax_backward(bool whole_row, double tolerance) {
   for (const std::int64_t width : {1, 16, 17, 40}) {
     const std::int64_t room = (width + 15) / 16 * 16;
     for (std::int64_t n = 0; n <= width; ++n) {
@@ -99,10 +99,23 @@ void check_softmax_backward(double tolerance) {
       std::vector<C> p(room, static_cast<C>(std::nan(""))), dp = p;
       std::copy(scores.begin(), scores.end(), p.begin());
       std::copy(grads.begin(), grads.end(), dp.begin());
-      rows::softmax_visible_backward(p.data(), dp.data(), C(3.5), C(0.25), n, width);
+      const C given(0.25);
+      rows::softmax_visible_backward(p.data(), dp.data(), C(3.5), whole_row ? nullptr : &given, n,
+                                     width);
+      double delta = 0.25;
+      if (whole_row) {
+        double sum = 0;
+        delta = 0;
+        for (std::int64_t i = 0; i < n; ++i) {
+          const double e = std::exp(static_cast<double>(scores[i]) - 3.5);
+          sum += e;
+          delta += e * static_cast<double>(grads[i]);
+        }
+        if (n > 0) delta /= sum;
+      }
       for (std::int64_t i = 0; i < width; ++i) {
         const double e = i < n ? std::exp(static_cast<double>(scores[i]) - 3.5) : 0.0;
-        const double d = i < n ? e * (static_cast<double>(grads[i]) - 0.25) : 0.0;
+        const double d = i < n ? e * (static_cast<double>(grads[i]) - delta) : 0.0;
         ASSERT_NEAR(p[i], e, tolerance) << i << ", " << n << " of " << width;
         ASSERT_NEAR(dp[i], d, tolerance) << i << ", " << n << " of " << width;
       }
@@ -110,8 +123,10 @@ void check_softmax_backward(double tolerance) {
   }
 }
 TEST(Rows, SoftmaxGradientOfTheVisibleScores) {
-  check_softmax_backward<float>(1e-6);
-  check_softmax_backward<double>(1e-14);
+  for (const bool whole_row : {false, true}) {
+    check_softmax_backward<float>(whole_row, 1e-6);
+    check_softmax_backward<double>(whole_row, 1e-14);
+  }
 }
 
 // tanh form; whole vectors and remainders give the same.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <type_traits>
 
 #include "pentatron/base/error.h"
 #include "pentatron/tensor/parallel.h"
@@ -54,7 +55,7 @@ namespace avx512 {
 #define PENTATRON_TARGET_LAMBDA __attribute__((target("avx512f"), always_inline))
 using Vector = __m512;
 using Mask = __mmask16;
-constexpr int kWidth = 16, kRows = 8;
+constexpr int kWidth = 16, kVectors = 4, kSums = 24;
 constexpr bool kPackAlways = false;
 PENTATRON_TARGET PENTATRON_ALWAYS Vector zero() { return _mm512_setzero_ps(); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load(const float* x) { return _mm512_loadu_ps(x); }
@@ -84,7 +85,7 @@ namespace avx2 {
 #define PENTATRON_TARGET_LAMBDA __attribute__((target("avx2,fma"), always_inline))
 using Vector = __m256;
 using Mask = __m256i;
-constexpr int kWidth = 8, kRows = 6;
+constexpr int kWidth = 8, kVectors = 2, kSums = 12;
 constexpr bool kPackAlways = true;  // a panel is one cache line wide: rows far apart share few sets
 PENTATRON_TARGET PENTATRON_ALWAYS Vector zero() { return _mm256_setzero_ps(); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load(const float* x) { return _mm256_loadu_ps(x); }
@@ -137,7 +138,8 @@ VectorSet vector_set() {
 
 bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k) {
 #if PENTATRON_SMALL_PRODUCTS
-  static const bool here = is_amd() && vector_set() != VectorSet::kNone;
+  static const bool here =
+      vector_set() == VectorSet::kAvx512 || (vector_set() == VectorSet::kAvx2 && is_amd());
   if (!here || k > kMostDepth) return false;
   const std::int64_t most = runs_alone() ? kMostMultiplications : kAloneMultiplications;
   // Divisions, so that no size overflows.
