@@ -55,55 +55,58 @@ template <typename C>
 PENTATRON_INLINE void store_lanes(C* x, const Lanes<C>& lanes) {
   __builtin_memcpy(x, &lanes, sizeof(lanes));
 }
-// 0, 1, ... 15.
-template <typename C>
-PENTATRON_INLINE Lanes<C> lane_numbers() {
-  return Lanes<C>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+// f(x, lane) of each lane. For what is no arithmetic: GCC takes comparisons of vectors that are
+// wider than the registers apart into single numbers, loops it does not.
+template <typename C, typename F>
+PENTATRON_INLINE Lanes<C> each_lane(const Lanes<C>& x, F f) {
+  C values[kLanes];
+  __builtin_memcpy(values, &x, sizeof(values));
+  for (int lane = 0; lane < kLanes; ++lane) values[lane] = f(values[lane], lane);
+  return load_lanes(values);
 }
 
 // exp(x) to about 2 units in the last place: x = n ln 2 + r with |r| <= ln(2)/2, Taylor polynomial
 // of degree 7 for exp(r) (its remainder is below 6e-9), times 2^n through the exponent bits.
 // Saturates at exp(88) above; is 0 below -87.7, where n is -127 and the bits of 2^n are those of 0.
-// NaN stays NaN. V: float or a vector of floats, U: its unsigned integers. The comparisons stand as
-// they do because each is one instruction, which hands on a NaN of its second operand.
-template <typename V, typename U>
-PENTATRON_INLINE V exp_any(V x) {
+// NaN stays NaN.
+PENTATRON_INLINE float exp_of(float x) {
   constexpr float kLog2E = 1.44269504f;
   constexpr float kLn2High = 0.693359375f;  // 10 bits: n * kLn2High is exact
   constexpr float kLn2Low = -2.12194440e-4f;
   constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   constexpr float kHighest = 88.0f, kLowest = -88.02f;
   constexpr std::uint32_t kBias = 127u - __builtin_bit_cast(std::uint32_t, kRoundMagic);
-  const V lowest = V{} + kLowest, highest = V{} + kHighest;
-  V clamped = x < lowest ? lowest : x;
-  clamped = clamped > highest ? highest : clamped;
-  const V shifted = clamped * kLog2E + kRoundMagic;
-  const V n = shifted - kRoundMagic;
-  const V r = (clamped - n * kLn2High) - n * kLn2Low;
-  V p = r * (1.0f / 5040.0f) + 1.0f / 720.0f;
+  // One instruction each, which hands on a NaN of its second operand.
+  float clamped = x < kLowest ? kLowest : x;
+  clamped = clamped > kHighest ? kHighest : clamped;
+  const float shifted = clamped * kLog2E + kRoundMagic;
+  const float n = shifted - kRoundMagic;
+  const float r = (clamped - n * kLn2High) - n * kLn2Low;
+  float p = r * (1.0f / 5040.0f) + 1.0f / 720.0f;
   p = p * r + 1.0f / 120.0f;
   p = p * r + 1.0f / 24.0f;
   p = p * r + 1.0f / 6.0f;
   p = p * r + 0.5f;
   p = (p * r) * r + r + 1.0f;
-  const U power = (__builtin_bit_cast(U, shifted) + kBias) << 23;
-  return p * __builtin_bit_cast(V, power);
+  const std::uint32_t power = (__builtin_bit_cast(std::uint32_t, shifted) + kBias) << 23;
+  return p * __builtin_bit_cast(float, power);
 }
-PENTATRON_INLINE float exp_of(float x) { return exp_any<float, std::uint32_t>(x); }
 PENTATRON_INLINE double exp_of(double x) { return std::exp(x); }
-PENTATRON_INLINE Lanes<float> exp_of(Lanes<float> x) {
-  using Bits __attribute__((vector_size(kLanes * sizeof(std::uint32_t)))) = std::uint32_t;
-  return exp_any<Lanes<float>, Bits>(x);
+// Of a number or of each lane.
+template <typename C>
+PENTATRON_INLINE C exp_any(C x) {
+  return exp_of(x);
 }
-PENTATRON_INLINE Lanes<double> exp_of(Lanes<double> x) {
-  for (int lane = 0; lane < kLanes; ++lane) x[lane] = std::exp(x[lane]);
-  return x;
+template <typename C>
+PENTATRON_INLINE Lanes<C> exp_any(const Lanes<C>& x) {
+  return each_lane<C>(
+      x, [](C value, int) __attribute__((always_inline)) { return exp_of(value); });
 }
 
-// 1 / (1 + exp(-x)); V: a number or a vector.
-template <typename V>
-PENTATRON_INLINE V sigmoid_of(V x) {
-  return 1 / (1 + exp_of(-x));
+// 1 / (1 + exp(-x)).
+template <typename C>
+PENTATRON_INLINE C sigmoid_of(C x) {
+  return C(1) / (C(1) + exp_of(-x));
 }
 
 // One value of all lanes, halves onto each other: a chain of 16 steps would take longer than a

@@ -20,6 +20,24 @@ PENTATRON_INLINE void fill_lanes(const C* x, int n, C filler, C* lanes) {
   for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lane < n ? x[lane] : filler;
 }
 
+// The lanes of x that are among the first n of the row, `other` in the rest.
+template <typename C>
+PENTATRON_INLINE Lanes<C> first_lanes(std::int64_t n, const Lanes<C>& x, C other) {
+  const int count = static_cast<int>(n < kLanes ? n : kLanes);
+  return each_lane<C>(
+      x, [=](C value, int lane) PENTATRON_LAMBDA { return lane < count ? value : other; });
+}
+
+// The larger ones; a NaN of y counts for nothing.
+template <typename C>
+PENTATRON_INLINE Lanes<C> max_lanes(const Lanes<C>& x, const Lanes<C>& y) {
+  C others[kLanes];
+  store_lanes(others, y);
+  return each_lane<C>(x, [&](C value, int lane) PENTATRON_LAMBDA {
+    return others[lane] > value ? others[lane] : value;
+  });
+}
+
 template <typename C>
 PENTATRON_INLINE C sum_body(const C* x, std::int64_t n) {
   return lane_sum<C>(n, [=](std::int64_t i) PENTATRON_LAMBDA { return x[i]; });
@@ -44,13 +62,11 @@ PENTATRON_INLINE C max_body(const C* x, std::int64_t n) {
   Lanes<C> lanes = Lanes<C>{} + kLowest;
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const Lanes<C> v = load_lanes(x + i);
-    lanes = v > lanes ? v : lanes;
+    lanes = max_lanes<C>(lanes, load_lanes(x + i));
   }
   C values[kLanes];
   fill_lanes(x + i, static_cast<int>(n - i), kLowest, values);
-  const Lanes<C> last = load_lanes(values);
-  lanes = last > lanes ? last : lanes;
+  lanes = max_lanes<C>(lanes, load_lanes(values));
   return fold_lanes<C>(lanes, [](C a, C b) PENTATRON_LAMBDA { return b > a ? b : a; });
 }
 
@@ -59,7 +75,7 @@ PENTATRON_INLINE C exp_shifted_body(const C* x, C shift, C* y, std::int64_t n) {
   Lanes<C> sum = {};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const Lanes<C> v = exp_of(load_lanes(x + i) - shift);
+    const Lanes<C> v = exp_any<C>(load_lanes(x + i) - shift);
     store_lanes(y + i, v);
     sum += v;
   }
@@ -67,7 +83,7 @@ PENTATRON_INLINE C exp_shifted_body(const C* x, C shift, C* y, std::int64_t n) {
     const int rest = static_cast<int>(n - i);
     C values[kLanes];
     fill_lanes(x + i, rest, shift, values);
-    store_lanes(values, exp_of(load_lanes(values) - shift));
+    store_lanes(values, exp_any<C>(load_lanes(values) - shift));
     for (int lane = 0; lane < kLanes; ++lane) {
       if (lane < rest) y[i + lane] = values[lane];
     }
@@ -77,31 +93,24 @@ PENTATRON_INLINE C exp_shifted_body(const C* x, C shift, C* y, std::int64_t n) {
   return add_lanes<C>(sum);
 }
 
-// The lanes of x that are among the first n of the row, `other` in the rest.
-template <typename C>
-PENTATRON_INLINE Lanes<C> first_lanes(std::int64_t n, const Lanes<C>& x, const Lanes<C>& other) {
-  return lane_numbers<C>() < static_cast<C>(n) ? x : other;
-}
-
 template <typename C>
 PENTATRON_INLINE SoftmaxRow<C> softmax_visible_body(C* x, std::int64_t n, std::int64_t width,
                                                     C least) {
-  const Lanes<C> hidden = Lanes<C>{} - std::numeric_limits<C>::infinity();
+  constexpr C kHidden = -std::numeric_limits<C>::infinity();
   Lanes<C> largest = Lanes<C>{} + least;
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const Lanes<C> v = load_lanes(x + i);
-    largest = largest < v ? v : largest;
+    largest = max_lanes<C>(largest, load_lanes(x + i));
   }
   if (i < n) {
-    const Lanes<C> v = first_lanes<C>(n - i, load_lanes(x + i), hidden);
+    const Lanes<C> v = first_lanes<C>(n - i, load_lanes(x + i), kHidden);
     store_lanes(x + i, v);
-    largest = largest < v ? v : largest;
+    largest = max_lanes<C>(largest, v);
   }
   const C maximum = fold_lanes<C>(largest, [](C a, C b) PENTATRON_LAMBDA { return b > a ? b : a; });
   Lanes<C> sum = {};
   for (i = 0; i < n; i += kLanes) {
-    const Lanes<C> v = exp_of(load_lanes(x + i) - maximum);
+    const Lanes<C> v = exp_any<C>(load_lanes(x + i) - maximum);
     store_lanes(x + i, v);
     sum += v;
   }
@@ -109,56 +118,37 @@ PENTATRON_INLINE SoftmaxRow<C> softmax_visible_body(C* x, std::int64_t n, std::i
   return {maximum, add_lanes<C>(sum)};
 }
 
-// exp(p - lse) where visible, 0 behind it in the last vector; each vector goes through `use(i,
-// it)`.
-template <typename C, typename F>
-PENTATRON_INLINE void over_probabilities(const C* p, C lse, std::int64_t n, F use) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) use(i, exp_of(load_lanes(p + i) - lse));
-  if (i < n) use(i, first_lanes<C>(n - i, exp_of(load_lanes(p + i) - lse), Lanes<C>{}));
-}
-
-// p (dp - delta); what is hidden may be anything, but not make a NaN of 0 times it.
-template <typename C>
-PENTATRON_INLINE void scores_gradient(const C* p, C* dp, C delta, std::int64_t n,
-                                      std::int64_t width) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    store_lanes(dp + i, load_lanes(p + i) * (load_lanes(dp + i) - delta));
-  }
-  if (i < n) {
-    const Lanes<C> ds = load_lanes(p + i) * (load_lanes(dp + i) - delta);
-    store_lanes(dp + i, first_lanes<C>(n - i, ds, Lanes<C>{}));
-    i += kLanes;
-  }
-  for (; i < width; i += kLanes) store_lanes(dp + i, Lanes<C>{});
-}
-
 template <typename C>
 PENTATRON_INLINE void softmax_visible_backward_body(C* p, C* dp, C lse, const C* delta,
                                                     std::int64_t n, std::int64_t width) {
-  Lanes<C> sum = {}, weighted = {};
-  if (delta != nullptr) {
-    over_probabilities(p, lse, n, [=](std::int64_t i, const Lanes<C>& v) PENTATRON_LAMBDA {
-      store_lanes(p + i, v);
-    });
-  } else {
-    over_probabilities(p, lse, n,
-                       [=, &sum, &weighted](std::int64_t i, const Lanes<C>& v) PENTATRON_LAMBDA {
-                         store_lanes(p + i, v);
-                         sum += v;
-                         weighted += v * first_lanes<C>(n - i, load_lanes(dp + i), Lanes<C>{});
-                       });
+  const std::int64_t whole = n / kLanes * kLanes, end = (n + kLanes - 1) / kLanes * kLanes;
+  if (whole < n) {
+    constexpr C kHidden = -std::numeric_limits<C>::infinity();
+    store_lanes<C>(p + whole, first_lanes<C>(n - whole, load_lanes(p + whole), kHidden));
+    store_lanes<C>(dp + whole, first_lanes<C>(n - whole, load_lanes(dp + whole), C(0)));
   }
-  for (std::int64_t i = (n + kLanes - 1) / kLanes * kLanes; i < width; i += kLanes) {
-    store_lanes(p + i, Lanes<C>{});
+  Lanes<C> sum = {}, weighted = {};
+  for (std::int64_t i = 0; i < end; i += kLanes) {
+    const Lanes<C> v = exp_any<C>(load_lanes(p + i) - lse);
+    store_lanes<C>(p + i, v);
+    sum += v;
+    weighted += v * load_lanes(dp + i);
   }
   // Divided by the sum, which is 1 but for the rounding of lse, so that the gradients of a row add
   // up to zero.
-  const C given = delta != nullptr ? *delta
-                  : n > 0          ? add_lanes<C>(weighted) / add_lanes<C>(sum)
-                                   : C(0);
-  scores_gradient(p, dp, given, n, width);
+  C mean = C(0);
+  if (delta != nullptr) {
+    mean = *delta;
+  } else if (n > 0) {
+    mean = add_lanes<C>(weighted) / add_lanes<C>(sum);
+  }
+  for (std::int64_t i = 0; i < end; i += kLanes) {
+    store_lanes<C>(dp + i, load_lanes(p + i) * (load_lanes(dp + i) - mean));
+  }
+  for (std::int64_t i = end; i < width; i += kLanes) {
+    store_lanes(p + i, Lanes<C>{});
+    store_lanes(dp + i, Lanes<C>{});
+  }
 }
 
 template <typename C>
@@ -222,36 +212,37 @@ PENTATRON_INLINE void norm_weight_grad_body(const C* x, const C* dy, C mean, C r
   for (std::int64_t i = 0; i < n; ++i) dbias[i] += dy[i];
 }
 
-// 0.5 (1 + tanh(u)) = sigmoid(2 u), which has no cancellation for negative u. V: a number or a
-// vector of C.
-template <typename C, typename V>
-PENTATRON_INLINE V gelu_gate(V v) {
-  return sigmoid_of(v * (C(2 * kGeluScale) + C(2 * kGeluScale * kGeluCubic) * v * v));
+// 0.5 (1 + tanh(u)) = sigmoid(2 u), which has no cancellation for negative u; with its derivative.
+// V: a number or a vector of C, `exp` its exponential.
+template <typename C, typename V, typename E>
+PENTATRON_INLINE V gelu_gate(const V& v, E exp) {
+  return C(1) / (C(1) + exp(v * (C(-2 * kGeluScale) - C(2 * kGeluScale * kGeluCubic) * v * v)));
 }
-template <typename C, typename V>
-PENTATRON_INLINE V gelu_slope(V v) {
-  const V s = gelu_gate<C>(v);
-  const V slope = C(2 * kGeluScale) + C(6 * kGeluScale * kGeluCubic) * v * v;
-  return s + v * s * (1 - s) * slope;
+template <typename C, typename V, typename E>
+PENTATRON_INLINE V gelu_slope(const V& v, E exp) {
+  const V s = gelu_gate<C>(v, exp);
+  return s + v * s * (C(1) - s) * (C(2 * kGeluScale) + C(6 * kGeluScale * kGeluCubic) * v * v);
 }
 
 template <typename C>
 PENTATRON_INLINE void gelu_body(const C* x, C* y, std::int64_t n) {
+  const auto exp = [](const auto& v) PENTATRON_LAMBDA { return exp_any<C>(v); };
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const Lanes<C> v = load_lanes(x + i);
-    store_lanes(y + i, v * gelu_gate<C>(v));
+    store_lanes<C>(y + i, v * gelu_gate<C>(v, exp));
   }
-  for (; i < n; ++i) y[i] = x[i] * gelu_gate<C>(x[i]);
+  for (; i < n; ++i) y[i] = x[i] * gelu_gate<C>(x[i], exp);
 }
 
 template <typename C>
 PENTATRON_INLINE void gelu_backward_body(const C* x, const C* dy, C* dx, std::int64_t n) {
+  const auto exp = [](const auto& v) PENTATRON_LAMBDA { return exp_any<C>(v); };
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    store_lanes(dx + i, load_lanes(dy + i) * gelu_slope<C>(load_lanes(x + i)));
+    store_lanes<C>(dx + i, load_lanes(dy + i) * gelu_slope<C>(load_lanes(x + i), exp));
   }
-  for (; i < n; ++i) dx[i] = dy[i] * gelu_slope<C>(x[i]);
+  for (; i < n; ++i) dx[i] = dy[i] * gelu_slope<C>(x[i], exp);
 }
 
 template <typename C>
