@@ -59,7 +59,7 @@ def command(program, folder, w):
             *tokenizer(w), "--data-path", folder / "corpus_text_document", "--split", "100,0,0",
             "--micro-batch-size", w["batch"], "--global-batch-size", w["batch"], "--eval-iters", "0",
             "--lr-decay-style", "constant", "--hidden-dropout", "0", "--attention-dropout", "0", "--clip-grad", "0",
-            "--cpu-threads-per-rank", w["threads"], "--log-interval", "1", "--device", "cpu"]
+            "--cpu-threads-per-rank", w["threads"], "--device", "cpu"]
 
 
 def run(words, **environment):
@@ -74,7 +74,8 @@ def ours(a, folder, w):
     metrics = folder / "metrics.jsonl"
     metrics.unlink(missing_ok=True)
     begin = time.monotonic()
-    words = [*command(a.pentatron, folder, w), "--train-iters", a.steps, "--lr", "1e-4", "--weight-decay", "0.1",
+    # Like the others it says nothing between the first and the last step; every step is in the metrics file.
+    words = [*command(a.pentatron, folder, w), "--train-iters", a.steps, "--log-interval", a.steps, "--lr", "1e-4", "--weight-decay", "0.1",
              "--adam-eps", "1e-8", "--metrics-file", metrics]
     process = subprocess.Popen([str(x) for x in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                env={**os.environ, "OMP_NUM_THREADS": str(w["threads"])})

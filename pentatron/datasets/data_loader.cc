@@ -88,11 +88,11 @@ class DataLoader::Impl final {
       ++next_out_;
     } else {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return done_.contains(next_out_); });
+      ready_.wait(lock, [&] { return done_.contains(next_out_); });
       result = std::move(done_.extract(next_out_).mapped());
       ++next_out_;
       lock.unlock();
-      changed_.notify_all();
+      room_.notify_one();
     }
     if (result.exception) {
       failure_ = result.exception;
@@ -134,17 +134,19 @@ class DataLoader::Impl final {
       std::int64_t number = 0;
       {
         std::unique_lock lock(mutex_);
-        changed_.wait(
-            lock, [&] { return stopped_ || next_in_ == end_ || next_in_ - next_out_ < ahead_; });
+        room_.wait(lock,
+                   [&] { return stopped_ || next_in_ == end_ || next_in_ - next_out_ < ahead_; });
         if (stopped_ || next_in_ == end_) return;
         number = next_in_++;
       }
       Result result = read(number);
+      bool awaited = false;
       {
         const std::lock_guard lock(mutex_);
         done_.emplace(number, std::move(result));
+        awaited = number == next_out_;
       }
-      changed_.notify_all();
+      if (awaited) ready_.notify_one();
     }
   }
 
@@ -153,7 +155,7 @@ class DataLoader::Impl final {
       const std::lock_guard lock(mutex_);
       stopped_ = true;
     }
-    changed_.notify_all();
+    room_.notify_all();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
@@ -165,7 +167,8 @@ class DataLoader::Impl final {
   std::int64_t ahead_ = 0;      // how far next_in_ may run before next_out_
   std::exception_ptr failure_;  // of the consumer's thread
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable room_;   // there may be something to read, for the threads
+  std::condition_variable ready_;  // the next batch is there, for the one consumer
   std::map<std::int64_t, Result> done_;
   std::int64_t next_in_ = 0;
   std::int64_t next_out_ = 0;

@@ -245,11 +245,13 @@ void Reporter::write_line(const TrainState& state) {
   if (!speaks_) return;
   log::print_line(format_iteration_line(line));
   const std::int64_t left = training.train_iters - state.iteration;
-  log::info("{:.0f} tokens/s, {} of {} iterations, about {} left",
-            window_.samples * static_cast<double>(config_.model.seq_length) /
-                std::max(kShortest, window_.seconds()),
-            state.iteration, training.train_iters,
-            format_duration(seconds * static_cast<double>(left)));
+  if (progress_due(state.iteration)) {
+    log::info("{:.0f} tokens/s, {} of {} iterations, about {} left",
+              window_.samples * static_cast<double>(config_.model.seq_length) /
+                  std::max(kShortest, window_.seconds()),
+              state.iteration, training.train_iters,
+              format_duration(seconds * static_cast<double>(left)));
+  }
   if (!events_) return;
   if (energy) {
     events_->scalar("iter-energy/gpu", energy->joules_per_iteration, state.iteration);
@@ -258,6 +260,15 @@ void Reporter::write_line(const TrainState& state) {
   if (!config_.logging.log_timers_to_tensorboard) return;
   events_->scalar("iteration-time", seconds, state.iteration);
   if (training.log_throughput) events_->scalar("throughput", tflops, state.iteration);
+}
+
+// Iterations may be shorter than anyone can read.
+bool Reporter::progress_due(std::int64_t iteration) {
+  constexpr double kShortestPause = 1.0;  // seconds
+  const bool due = iteration == first_iteration_ || iteration == config_.training.train_iters ||
+                   since_progress_.seconds() >= kShortestPause;
+  if (due) since_progress_ = Timer();
+  return due;
 }
 
 void Reporter::report_memory(std::int64_t iteration) {

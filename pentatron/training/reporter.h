@@ -130,6 +130,7 @@ class Reporter final {
   };
 
   [[nodiscard]] bool line_due(std::int64_t iteration) const;
+  [[nodiscard]] bool progress_due(std::int64_t iteration);
   [[nodiscard]] bool events_due(std::int64_t iteration) const;
   [[nodiscard]] MemoryStatistics memory() const;
   void restart_window();
@@ -163,6 +164,7 @@ class Reporter final {
   std::int64_t first_iteration_ = 0;
   std::int64_t steps_since_timers_ = 0;
   bool memory_reported_ = false;
+  Timer since_progress_;
 };
 
 }  // namespace pentatron::training
