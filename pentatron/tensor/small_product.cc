@@ -25,8 +25,8 @@ namespace {
 // More than this many multiplications and MKL, which packs for the caches, is as fast.
 constexpr std::int64_t kMostMultiplications = std::int64_t{1} << 24;
 constexpr std::int64_t kMostDepth = 1024;  // a packed panel of b stays in the second-level cache
-// Less than this is done before a second thread has woken up.
-constexpr std::int64_t kAloneMultiplications = std::int64_t{1} << 17;
+// What a thread gets at least: less is done before it has woken up.
+constexpr std::int64_t kGrain = std::int64_t{1} << 18;
 
 #if PENTATRON_SMALL_PRODUCTS
 
@@ -140,11 +140,10 @@ bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k) {
 #if PENTATRON_SMALL_PRODUCTS
   static const bool here =
       vector_set() == VectorSet::kAvx512 || (vector_set() == VectorSet::kAvx2 && is_amd());
-  if (!here || k > kMostDepth) return false;
-  const std::int64_t most = runs_alone() ? kMostMultiplications : kAloneMultiplications;
   // Divisions, so that no size overflows.
-  return m <= most && n <= most / std::max<std::int64_t>(m, 1) &&
-         k <= most / std::max<std::int64_t>(m * n, 1);
+  return here && k <= kMostDepth && m <= kMostMultiplications &&
+         n <= kMostMultiplications / std::max<std::int64_t>(m, 1) &&
+         k <= kMostMultiplications / std::max<std::int64_t>(m * n, 1);
 #else
   return false;
 #endif
@@ -154,7 +153,30 @@ void small_product(const SmallProduct& p, VectorSet set) {
   PENTATRON_CHECK(set != VectorSet::kNone && set <= vector_set(), kInternal,
                   "small_product: this processor lacks the vector instructions");
 #if PENTATRON_SMALL_PRODUCTS
-  set == VectorSet::kAvx512 ? avx512::run(p) : avx2::run(p);
+  const auto run = set == VectorSet::kAvx512 ? avx512::run : avx2::run;
+  if (runs_alone() || p.m == 0 || p.n == 0) return run(p);
+  // Parts of the longer side of c, in whole tiles of either set.
+  const bool by_rows = p.m >= p.n;
+  const std::int64_t tile = by_rows ? 12 : 64, length = by_rows ? p.m : p.n;
+  const std::int64_t tiles = (length + tile - 1) / tile;
+  const std::int64_t a_row = p.trans_a == Transpose::kYes ? 1 : p.lda;
+  const std::int64_t b_column = p.trans_b == Transpose::kYes ? p.ldb : 1;
+  const std::int64_t work_of_tile = std::max<std::int64_t>(p.m * p.n * p.k / tiles, 1);
+  parallel_for(0, tiles, kGrain / work_of_tile, [&](std::int64_t from, std::int64_t to) {
+    const std::int64_t begin = from * tile, size = std::min(length, to * tile) - begin;
+    SmallProduct part = p;
+    if (by_rows) {
+      part.m = size;
+      part.a += begin * a_row;
+      part.c += begin * p.ldc;
+    } else {
+      part.n = size;
+      part.b += begin * b_column;
+      part.c += begin;
+      if (part.bias != nullptr) part.bias += begin;
+    }
+    run(part);
+  });
 #endif
 }
 

@@ -151,17 +151,49 @@ INSTANTIATE_TEST_SUITE_P(Sets, SmallProducts,
                            return set.param == VectorSet::kAvx2 ? "Avx2" : "Avx512";
                          });
 
-TEST(SmallProduct, IsNotForLargeOnesNorForSeveralThreads) {
-  set_num_threads(1);
+TEST_P(SmallProducts, ThreadsGiveTheSameBits) {
+  struct Sizes {
+    std::int64_t m, n, k;
+  };
+  for (const Sizes& size : {Sizes{257, 65, 130}, Sizes{33, 400, 130}, Sizes{5, 7, 3}}) {
+    const auto [m, n, k] = size;
+    const std::vector<float> a = numbers(m * k, 1), b = numbers(k * n, 2), bias = numbers(n, 3);
+    for (const int way : {0, 1, 2, 3}) {
+      const bool trans_a = way % 2 == 1, trans_b = way / 2 == 1;
+      const auto with_threads = [&, m = m, n = n, k = k](int threads) {
+        set_num_threads(threads);
+        std::vector<float> c(m * n);
+        small_product({.trans_a = trans_a ? Transpose::kYes : Transpose::kNo,
+                       .trans_b = trans_b ? Transpose::kYes : Transpose::kNo,
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .a = a.data(),
+                       .lda = trans_a ? m : k,
+                       .b = b.data(),
+                       .ldb = trans_b ? k : n,
+                       .c = c.data(),
+                       .ldc = n,
+                       .bias = bias.data()},
+                      GetParam());
+        set_num_threads(1);
+        return c;
+      };
+      const std::vector<float> alone = with_threads(1);
+      EXPECT_EQ(with_threads(2), alone) << m << " x " << n << ", way " << way;
+      EXPECT_EQ(with_threads(5), alone) << m << " x " << n << ", way " << way;
+    }
+  }
+}
+
+TEST(SmallProduct, IsNotForLargeOnesAndNoMatterOfThreads) {
   EXPECT_FALSE(prefers_small_product(1 << 14, 1 << 14, 1 << 9));
   EXPECT_FALSE(prefers_small_product(std::int64_t{1} << 40, std::int64_t{1} << 40, 1));
   EXPECT_FALSE(prefers_small_product(64, 64, 1 << 20));
+  set_num_threads(1);
   const bool alone = prefers_small_product(256, 64, 64);
   set_num_threads(2);
-  EXPECT_FALSE(prefers_small_product(256, 64, 64));
-  bool inside = false;
-  parallel_tasks(1, [&](TaskSource&) { inside = prefers_small_product(256, 64, 64); });
-  EXPECT_TRUE(!inside || alone);
+  EXPECT_EQ(prefers_small_product(256, 64, 64), alone);
   set_num_threads(1);
 }
 
