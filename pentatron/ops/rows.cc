@@ -172,11 +172,6 @@ PENTATRON_INLINE void add_body(const C* x, C* y, std::int64_t n) {
 }
 
 template <typename C>
-PENTATRON_INLINE void softmax_backward_body(const C* p, C delta, C* dp, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) dp[i] = p[i] * (dp[i] - delta);
-}
-
-template <typename C>
 PENTATRON_INLINE void normalize_body(const C* x, C mean, C rstd, const C* weight, const C* bias,
                                      C* y, std::int64_t n) {
   if (bias == nullptr) {
@@ -367,15 +362,6 @@ PENTATRON_FUSED_CLONES void multiply(double* x, const double* factors, std::int6
 
 PENTATRON_FUSED_CLONES void add(const float* x, float* y, std::int64_t n) { add_body(x, y, n); }
 PENTATRON_FUSED_CLONES void add(const double* x, double* y, std::int64_t n) { add_body(x, y, n); }
-
-PENTATRON_FUSED_CLONES void softmax_backward(const float* p, float delta, float* dp,
-                                             std::int64_t n) {
-  softmax_backward_body(p, delta, dp, n);
-}
-PENTATRON_FUSED_CLONES void softmax_backward(const double* p, double delta, double* dp,
-                                             std::int64_t n) {
-  softmax_backward_body(p, delta, dp, n);
-}
 
 PENTATRON_FUSED_CLONES void normalize(const float* x, float mean, float rstd, const float* weight,
                                       const float* bias, float* y, std::int64_t n) {

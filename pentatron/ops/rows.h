@@ -50,10 +50,6 @@ void multiply(double* x, const double* factors, std::int64_t n);
 void add(const float* x, float* y, std::int64_t n);
 void add(const double* x, double* y, std::int64_t n);
 
-// Gradient of softmax: dp becomes p (dp - delta).
-void softmax_backward(const float* p, float delta, float* dp, std::int64_t n);
-void softmax_backward(const double* p, double delta, double* dp, std::int64_t n);
-
 // y = (x - mean) * rstd * weight (+ bias, may be null).
 void normalize(const float* x, float mean, float rstd, const float* weight, const float* bias,
                float* y, std::int64_t n);
