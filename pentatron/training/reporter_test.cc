@@ -135,6 +135,34 @@ TEST(Reporter, EnergyIsAveragedOverRanksAndIterations) {
   EXPECT_EQ(powers, 3U);
 }
 
+// The iteration's own line comes each time, what is left to do at most once a second, but for the
+// first and the last.
+TEST(Reporter, ProgressAtMostOnceASecond) {
+  const config::RunConfig config = tiny_config({.dp = 2}, [](config::RunConfig& c) {
+    c.training.log_interval = 1;
+    c.training.train_iters = 50;
+  });
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const Timer timer;
+  with_reporters(config, [&](Reporter& reporter, std::int64_t) {
+    reporter.begin_training(TrainState{});
+    for (std::int64_t iteration = 1; iteration <= 50; ++iteration) report_step(reporter, iteration);
+  });
+  const double seconds = timer.seconds();
+  const std::string errors = testing::internal::GetCapturedStderr();
+  const std::string output = testing::internal::GetCapturedStdout();
+  const auto count = [](const std::string& text, const char* pattern) {
+    const std::regex regex(pattern);
+    return std::distance(std::sregex_iterator(text.begin(), text.end(), regex),
+                         std::sregex_iterator());
+  };
+  EXPECT_EQ(count(output, "iteration +[0-9]+/ +50 "), 50);
+  EXPECT_EQ(count(errors, "tokens/s, 1 of 50 iterations"), 1) << errors;
+  EXPECT_EQ(count(errors, "tokens/s, 50 of 50 iterations"), 1) << errors;
+  EXPECT_LE(count(errors, "tokens/s, "), 2 + static_cast<std::int64_t>(seconds)) << errors;
+}
+
 TEST(Reporter, MemoryReportLine) {
   EXPECT_EQ(format_memory_report(3, 10,
                                  {.allocated = 1 << 20,
