@@ -46,8 +46,7 @@ Batch make_batch(const SampleSource& source, std::vector<std::int64_t> sample_id
 // put results into a map that next() empties in order; numbers run at most `prefetch` ahead.
 class DataLoader::Impl final {
  public:
-  Impl(const SampleSource& source, DataLoaderOptions options)
-      : source_(source), options_(std::move(options)) {
+  Impl(const SampleSource& source, DataLoaderOptions options) : source_(source), options_(options) {
     const std::int64_t total = options_.total_samples.value_or(source.num_samples());
     const GlobalBatchPlan& plan = options_.plan;
     PENTATRON_CHECK(total <= source.num_samples(), kConfig,
@@ -177,7 +176,7 @@ class DataLoader::Impl final {
 };
 
 DataLoader::DataLoader(const SampleSource& source, DataLoaderOptions options)
-    : impl_(std::make_unique<Impl>(source, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(source, options)) {}
 DataLoader::~DataLoader() = default;
 std::optional<Batch> DataLoader::next() { return impl_->next(); }
 std::int64_t DataLoader::num_steps() const { return impl_->num_steps(); }

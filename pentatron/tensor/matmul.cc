@@ -237,8 +237,8 @@ void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool acc
   if (direct_product(out_mn, a_mk, b_kn, accumulate ? 1.0 : 0.0)) return;
   const DType in = a_mk.scalar_type();
   const bool same = in == b_kn.scalar_type() && in == out_mn.scalar_type();
-  static const bool fast_bf16 = cpu_has_bf16_products();
-  if (!same || (is_low_precision(in) && !(fast_bf16 && in == DType::BFloat16))) {
+  static const bool kFastBf16 = cpu_has_bf16_products();
+  if (!same || (is_low_precision(in) && !(kFastBf16 && in == DType::BFloat16))) {
     const bool any_fp64 = in == DType::Double || b_kn.scalar_type() == DType::Double;
     widened_product(out_mn, a_mk, b_kn, any_fp64 ? DType::Double : DType::Float, accumulate);
   } else if (accumulate) {

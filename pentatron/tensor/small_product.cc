@@ -125,12 +125,12 @@ bool is_amd() {
 
 VectorSet vector_set() {
 #if PENTATRON_SMALL_PRODUCTS
-  static const VectorSet set =
+  static const VectorSet kWidest =
       __builtin_cpu_supports("avx512f") != 0 ? VectorSet::kAvx512
       : __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0
           ? VectorSet::kAvx2
           : VectorSet::kNone;
-  return set;
+  return kWidest;
 #else
   return VectorSet::kNone;
 #endif
@@ -138,10 +138,10 @@ VectorSet vector_set() {
 
 bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k) {
 #if PENTATRON_SMALL_PRODUCTS
-  static const bool here =
+  static const bool kFaster =
       vector_set() == VectorSet::kAvx512 || (vector_set() == VectorSet::kAvx2 && is_amd());
   // Divisions, so that no size overflows.
-  return here && k <= kMostDepth && m <= kMostMultiplications &&
+  return kFaster && k <= kMostDepth && m <= kMostMultiplications &&
          n <= kMostMultiplications / std::max<std::int64_t>(m, 1) &&
          k <= kMostMultiplications / std::max<std::int64_t>(m * n, 1);
 #else
