@@ -48,6 +48,10 @@ constexpr Shape kShapes[] = {
     {"scores times values", false, false, 32, 16, 64},
     {"768", false, true, 256, 768, 768},
     {"768, weight gradient", true, false, 768, 768, 256},
+    {"3072", false, true, 256, 3072, 768},
+    {"3072, back", false, true, 256, 768, 3072},
+    {"3072, input gradient", false, false, 256, 768, 3072},
+    {"3072, weight gradient", true, false, 3072, 768, 256},
 };
 
 void mkl(const SmallProduct& p) {

@@ -22,9 +22,13 @@
 namespace pentatron::tensor {
 namespace {
 
-// More than this many multiplications and MKL, which packs for the caches, is as fast.
+// Intel's processors: more than this many multiplications, or sums longer than this, and MKL is
+// faster. AMD's without AVX-512: not measured beyond.
 constexpr std::int64_t kMostMultiplications = std::int64_t{1} << 24;
-constexpr std::int64_t kMostDepth = 1024;  // a packed panel of b stays in the second-level cache
+constexpr std::int64_t kMostDepth = 1024;
+// Blocks of a of 252 rows and 384 columns are 378 KiB; rows of b this far apart lie in pages of
+// their own.
+constexpr std::int64_t kBlockRows = 252, kBlockDepth = 384, kFarApart = 512;
 // What a thread gets at least: less is done before it has woken up.
 constexpr std::int64_t kGrain = std::int64_t{1} << 18;
 
@@ -138,10 +142,11 @@ VectorSet vector_set() {
 
 bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k) {
 #if PENTATRON_SMALL_PRODUCTS
-  static const bool kFaster =
-      vector_set() == VectorSet::kAvx512 || (vector_set() == VectorSet::kAvx2 && is_amd());
+  static const bool kAmd = is_amd();
+  if (vector_set() == VectorSet::kNone || (vector_set() == VectorSet::kAvx2 && !kAmd)) return false;
+  if (kAmd && vector_set() == VectorSet::kAvx512) return true;
   // Divisions, so that no size overflows.
-  return kFaster && k <= kMostDepth && m <= kMostMultiplications &&
+  return k <= kMostDepth && m <= kMostMultiplications &&
          n <= kMostMultiplications / std::max<std::int64_t>(m, 1) &&
          k <= kMostMultiplications / std::max<std::int64_t>(m * n, 1);
 #else
@@ -161,7 +166,7 @@ void small_product(const SmallProduct& p, VectorSet set) {
   const std::int64_t tiles = (length + tile - 1) / tile;
   const std::int64_t a_row = p.trans_a == Transpose::kYes ? 1 : p.lda;
   const std::int64_t b_column = p.trans_b == Transpose::kYes ? p.ldb : 1;
-  const std::int64_t work_of_tile = std::max<std::int64_t>(p.m * p.n * p.k / tiles, 1);
+  const std::int64_t work_of_tile = std::max<std::int64_t>(tile * std::min(p.m, p.n) * p.k, 1);
   parallel_for(0, tiles, kGrain / work_of_tile, [&](std::int64_t from, std::int64_t to) {
     const std::int64_t begin = from * tile, size = std::min(length, to * tile) - begin;
     SmallProduct part = p;

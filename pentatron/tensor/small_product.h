@@ -5,10 +5,11 @@
 
 #include "pentatron/tensor/blas.h"
 
-// Products of small fp32 matrices without packing whole operands, on the calling thread. The BLAS
-// in libtorch (MKL) keeps its best kernels for Intel's processors; on AMD's these are 10 to 20 %
-// faster up to some hundred rows and columns, where packing weighs (bench/ops/products.cc measures
-// both).
+// Products of fp32 matrices with kernels of our own, where these are faster than the BLAS in
+// libtorch (MKL): with AVX-512 on AMD's processors, for which MKL has AVX2 kernels only (Zen 4: 5
+// to 20 %, any size), and for small matrices, where packing and calling weigh, on Intel's too
+// (Sapphire Rapids: 6 to 10 % over the products of a small model's step). bench/ops/products.cc
+// measures both.
 namespace pentatron::tensor {
 
 // c_mn = alpha op(a) op(b) + beta c + bias_n, as gemm() in blas.h has it; `bias` of n numbers may

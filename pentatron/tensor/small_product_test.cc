@@ -109,6 +109,7 @@ TEST_P(SmallProducts, AlphaBetaAndBias) {
     for (const bool bias : {false, true}) {
       for (const int way : {0, 1, 2, 3}) {
         check({13, 45, 21, way % 2 == 1, way / 2 == 1, 0.3f, beta, bias}, GetParam());
+        check({24, 600, 1000, way % 2 == 1, way / 2 == 1, 0.5f, beta, bias}, GetParam());
         check({24, 64, 300, way % 2 == 1, way / 2 == 1, 1.0f, beta, bias}, GetParam());
         if (HasFatalFailure()) return;
       }
@@ -155,7 +156,8 @@ TEST_P(SmallProducts, ThreadsGiveTheSameBits) {
   struct Sizes {
     std::int64_t m, n, k;
   };
-  for (const Sizes& size : {Sizes{257, 65, 130}, Sizes{33, 400, 130}, Sizes{5, 7, 3}}) {
+  for (const Sizes& size :
+       {Sizes{257, 65, 130}, Sizes{33, 400, 1000}, Sizes{800, 530, 20}, Sizes{5, 7, 3}}) {
     const auto [m, n, k] = size;
     const std::vector<float> a = numbers(m * k, 1), b = numbers(k * n, 2), bias = numbers(n, 3);
     for (const int way : {0, 1, 2, 3}) {
@@ -186,14 +188,15 @@ TEST_P(SmallProducts, ThreadsGiveTheSameBits) {
   }
 }
 
-TEST(SmallProduct, IsNotForLargeOnesAndNoMatterOfThreads) {
-  EXPECT_FALSE(prefers_small_product(1 << 14, 1 << 14, 1 << 9));
-  EXPECT_FALSE(prefers_small_product(std::int64_t{1} << 40, std::int64_t{1} << 40, 1));
-  EXPECT_FALSE(prefers_small_product(64, 64, 1 << 20));
-  set_num_threads(1);
-  const bool alone = prefers_small_product(256, 64, 64);
-  set_num_threads(2);
-  EXPECT_EQ(prefers_small_product(256, 64, 64), alone);
+// Sizes whose products overflow are asked about too.
+TEST(SmallProduct, ThreadsDoNotDecideWhoMultiplies) {
+  for (const std::int64_t size :
+       {std::int64_t{1}, std::int64_t{256}, std::int64_t{1} << 14, std::int64_t{1} << 40}) {
+    set_num_threads(1);
+    const bool alone = prefers_small_product(size, size, 64);
+    set_num_threads(2);
+    EXPECT_EQ(prefers_small_product(size, size, 64), alone) << size;
+  }
   set_num_threads(1);
 }
 
