@@ -30,7 +30,7 @@ struct SmallProduct {
 
 enum class VectorSet { kNone, kAvx2, kAvx512 };
 
-// The widest set that this processor and this build have; kNone: no small products here.
+// The widest set that this processor and this build have; kNone: none of these kernels.
 [[nodiscard]] VectorSet vector_set();
 
 // Whether small_product() is the faster way for these sizes on this machine. The number of threads
@@ -38,8 +38,9 @@ enum class VectorSet { kNone, kAvx2, kAvx512 };
 [[nodiscard]] bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k);
 
 // Any sizes; k == 0 leaves beta c + bias. The sum over k runs in order, one fused multiply-add
-// each: an element does not depend on the sizes of the matrices around it, nor on threads, which
-// share the rows or columns of c. `set`: at most vector_set(), else kInternal.
+// each, in blocks of a fixed length that are added to c: an element does not depend on the sizes of
+// the matrices around it, nor on threads, which share the rows or columns of c. `set`: at most
+// vector_set(), else kInternal.
 void small_product(const SmallProduct& p, VectorSet set = vector_set());
 
 }  // namespace pentatron::tensor
