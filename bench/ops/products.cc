@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of fp32 matrices on one thread: ours (tensor/small_product) beside MKL's sgemm,
+// Products of fp32 matrices on one thread: ours (tensor/sgemm) beside MKL's sgemm,
 // interleaved, best of many.
 //   bench_products [--rounds N]
 // Shapes: the products of one training step of a model of width 64 (256 tokens) and of its
@@ -16,7 +16,7 @@
 #include "pentatron/base/timer.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/parallel.h"
-#include "pentatron/tensor/small_product.h"
+#include "pentatron/tensor/sgemm.h"
 
 extern "C" void sgemm_(const char* transa, const char* transb, const int* m, const int* n,
                        const int* k, const float* alpha, const float* a, const int* lda,
@@ -25,7 +25,7 @@ extern "C" void sgemm_(const char* transa, const char* transb, const int* m, con
 namespace {
 
 using pentatron::Tensor;
-using pentatron::tensor::SmallProduct;
+using pentatron::tensor::Sgemm;
 using pentatron::tensor::Transpose;
 using pentatron::tensor::VectorSet;
 
@@ -54,7 +54,7 @@ constexpr Shape kShapes[] = {
     {"3072, weight gradient", true, false, 3072, 768, 256},
 };
 
-void mkl(const SmallProduct& p) {
+void mkl(const Sgemm& p) {
   // Row-major c = a b is column-major c^T = b^T a^T.
   const char ta = p.trans_a == Transpose::kYes ? 'T' : 'N',
              tb = p.trans_b == Transpose::kYes ? 'T' : 'N';
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
     const Tensor a = numbers(s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k);
     const Tensor b = numbers(s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n);
     const Tensor c = pentatron::tensor::zeros({s.m, s.n}, pentatron::DType::Float);
-    const SmallProduct p{.trans_a = s.trans_a ? Transpose::kYes : Transpose::kNo,
+    const Sgemm p{.trans_a = s.trans_a ? Transpose::kYes : Transpose::kNo,
                          .trans_b = s.trans_b ? Transpose::kYes : Transpose::kNo,
                          .m = s.m,
                          .n = s.n,
@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t way = 0; way < best.size(); ++way) {
         const auto once = [&] {
-          way == 0 ? mkl(p) : pentatron::tensor::small_product(p, ours[way - 1].second);
+          way == 0 ? mkl(p) : pentatron::tensor::own_sgemm(p, ours[way - 1].second);
         };
         once();
         const pentatron::Timer timer;
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
     fmt::print("{:24s}{:5d}{:5d}{:5d}", s.name, s.m, s.n, s.k);
     for (const double seconds : best) fmt::print("{:10.1f}", flops / seconds * 1e-9);
     fmt::print("{:>12s}\n",
-               pentatron::tensor::prefers_small_product(s.m, s.n, s.k) ? "ours" : "MKL");
+               pentatron::tensor::prefers_own_sgemm(s.m, s.n, s.k) ? "ours" : "MKL");
   }
   return 0;
 }

@@ -11,7 +11,7 @@ enum class Transpose { kNo, kYes };
 
 // c_mn = alpha * op(a) @ op(b) + beta * c. Leading dimensions are row strides of the stored
 // matrices: op(a) is [m, k], op(b) [k, n]. With beta == 0, c is not read. Sizes past 2^31 - 1
-// that go to BLAS (small_product.h says which do not): kInternal.
+// that go to BLAS (sgemm.h says which do not): kInternal.
 void gemm(Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n, std::int64_t k,
           float alpha, const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
           float beta, float* c, std::int64_t ldc);

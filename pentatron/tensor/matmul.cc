@@ -10,7 +10,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/tensor/blas.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/tensor/small_product.h"
+#include "pentatron/tensor/sgemm.h"
 
 extern "C" {
 // The Fortran BLAS interface of the library that libtorch_cpu carries.
@@ -127,16 +127,16 @@ bool direct_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn
 }
 
 // out = a b + bias where that is one small product.
-bool small_product_bias(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn,
+bool own_sgemm_bias(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn,
                         const Tensor& bias_n) {
   const std::int64_t m = a_mk.size(0), n = b_kn.size(1), k = a_mk.size(1);
   if (a_mk.scalar_type() != DType::Float || b_kn.scalar_type() != DType::Float ||
-      !bias_n.is_contiguous() || !prefers_small_product(m, n, k)) {
+      !bias_n.is_contiguous() || !prefers_own_sgemm(m, n, k)) {
     return false;
   }
   const std::optional<BlasOperand> a = blas_operand(a_mk), b = blas_operand(b_kn);
   if (!a || !b) return false;
-  small_product({a->transpose, b->transpose, m, n, k, 1.0f, a_mk.const_data_ptr<float>(), a->stride,
+  own_sgemm({a->transpose, b->transpose, m, n, k, 1.0f, a_mk.const_data_ptr<float>(), a->stride,
                  b_kn.const_data_ptr<float>(), b->stride, 0.0f, out_mn.data_ptr<float>(), n,
                  bias_n.const_data_ptr<float>()});
   return true;
@@ -175,8 +175,8 @@ void device_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn
 void gemm(Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n, std::int64_t k,
           float alpha, const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
           float beta, float* c, std::int64_t ldc) {
-  if (prefers_small_product(m, n, k)) {
-    small_product({trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, nullptr});
+  if (prefers_own_sgemm(m, n, k)) {
+    own_sgemm({trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, nullptr});
     return;
   }
   row_major_gemm(sgemm_, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
@@ -211,7 +211,7 @@ Tensor matmul_bias(const Tensor& a_mk, const Tensor& b_kn, const Tensor& bias_n)
   }
   if (a_mk.is_cpu() && bias_n.scalar_type() == a_mk.scalar_type() && a_mk.size(1) > 0) {
     Tensor out = empty({a_mk.size(0), b_kn.size(1)}, a_mk.scalar_type());
-    if (small_product_bias(out, a_mk, b_kn, bias_n)) return out;
+    if (own_sgemm_bias(out, a_mk, b_kn, bias_n)) return out;
     out.copy_(bias_n);
     if (direct_product(out, a_mk, b_kn, 1.0)) return out;
   }

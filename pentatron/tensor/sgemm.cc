@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pentatron/tensor/small_product.h"
+#include "pentatron/tensor/sgemm.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,29 +12,34 @@
 
 // Function targets and their pragmas are GCC's.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define PENTATRON_SMALL_PRODUCTS 1
+#define PENTATRON_OWN_SGEMM 1
 #include <cpuid.h>
 #include <immintrin.h>
 #else
-#define PENTATRON_SMALL_PRODUCTS 0
+#define PENTATRON_OWN_SGEMM 0
 #endif
 
 namespace pentatron::tensor {
 namespace {
 
 // Intel's processors: more than this many multiplications, or sums longer than this, and MKL is
-// faster. AMD's without AVX-512: not measured beyond.
+// faster.
 constexpr std::int64_t kMostMultiplications = std::int64_t{1} << 24;
 constexpr std::int64_t kMostDepth = 1024;
-// Blocks of a of 252 rows and 384 columns are 378 KiB; rows of b this far apart lie in pages of
-// their own.
-constexpr std::int64_t kBlockRows = 252, kBlockDepth = 384, kFarApart = 512;
+// Blocks of a of 264 rows and kBlockDepth columns are 264 or 396 KiB, and c stays in the
+// third-level cache while it is added to. Rows of b kFarApart numbers apart lie in pages of their
+// own.
+constexpr std::int64_t kBlockRows = 264, kBlockColumns = 2048, kFarApart = 512;
+// From so many rows and columns on packing b and a earns what it costs.
+constexpr std::int64_t kPackFromRows = 24, kPackFromColumns = 96;
 // What a thread gets at least: less is done before it has woken up.
 constexpr std::int64_t kGrain = std::int64_t{1} << 18;
 
-#if PENTATRON_SMALL_PRODUCTS
+#if PENTATRON_OWN_SGEMM
 
-// A packed panel; kept by the thread, since products of a step follow each other.
+#define PENTATRON_ALWAYS __attribute__((always_inline)) inline
+
+// Packed operands; kept by the thread, since products of a step follow each other.
 float* scratch_of(std::int64_t count) {
   constexpr std::align_val_t kAlign{64};
   struct Free {
@@ -52,7 +57,38 @@ float* scratch_of(std::int64_t count) {
   return memory.get();
 }
 
-#define PENTATRON_ALWAYS __attribute__((always_inline)) inline
+// How a tile reads a: as [m, k], as [k, m], or as panels [k, rows of a tile].
+enum class Reading { kRows, kColumns, kPacked };
+
+// The lines of the next panel of b, asked for a few at a time while this one is multiplied: its
+// rows lie too far apart for the processor to foresee them.
+class Ahead final {
+ public:
+  Ahead() = default;
+  // `rows` rows of `columns` numbers, `stride` apart; `tile_rows` rows of c are still to come.
+  Ahead(const float* first, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+        std::int64_t tile_rows)
+      : row_(first), stride_(stride), rows_(columns > 0 ? rows : 0), columns_(columns) {
+    const std::int64_t lines = rows_ * ((columns + kLine - 1) / kLine);
+    lines_per_row_ = (lines + tile_rows - 1) / std::max<std::int64_t>(tile_rows, 1);
+  }
+  PENTATRON_ALWAYS void fetch(std::int64_t tile_rows) {
+    for (std::int64_t i = 0; i < tile_rows * lines_per_row_ && rows_ > 0; ++i) {
+      __builtin_prefetch(row_ + column_, 0, 2);
+      column_ += kLine;
+      if (column_ >= columns_) {
+        column_ = 0;
+        row_ += stride_;
+        --rows_;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 16;  // numbers in a cache line
+  const float* row_ = nullptr;
+  std::int64_t stride_ = 0, rows_ = 0, columns_ = 0, column_ = 0, lines_per_row_ = 0;
+};
 
 namespace avx512 {
 #define PENTATRON_TARGET __attribute__((target("avx512f")))
@@ -61,6 +97,7 @@ using Vector = __m512;
 using Mask = __mmask16;
 constexpr int kWidth = 16, kVectors = 4, kSums = 24;
 constexpr bool kPackAlways = false;
+constexpr std::int64_t kBlockDepth = 384;
 PENTATRON_TARGET PENTATRON_ALWAYS Vector zero() { return _mm512_setzero_ps(); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load(const float* x) { return _mm512_loadu_ps(x); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load_masked(const float* x, Mask mask) {
@@ -79,7 +116,7 @@ PENTATRON_TARGET PENTATRON_ALWAYS Vector add(Vector a, Vector b) { return _mm512
 PENTATRON_TARGET PENTATRON_ALWAYS Mask mask_of(std::int64_t count) {
   return static_cast<Mask>((1u << count) - 1u);
 }
-#include "pentatron/tensor/small_product_kernel.inc"
+#include "pentatron/tensor/sgemm_kernel.inc"
 #undef PENTATRON_TARGET
 #undef PENTATRON_TARGET_LAMBDA
 }  // namespace avx512
@@ -91,6 +128,7 @@ using Vector = __m256;
 using Mask = __m256i;
 constexpr int kWidth = 8, kVectors = 2, kSums = 12;
 constexpr bool kPackAlways = true;  // a panel is one cache line wide: rows far apart share few sets
+constexpr std::int64_t kBlockDepth = 256;  // a panel of b and one of a fill 22 KiB
 PENTATRON_TARGET PENTATRON_ALWAYS Vector zero() { return _mm256_setzero_ps(); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load(const float* x) { return _mm256_loadu_ps(x); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load_masked(const float* x, Mask mask) {
@@ -112,7 +150,7 @@ PENTATRON_TARGET PENTATRON_ALWAYS Mask mask_of(std::int64_t count) {
   const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lanes);
 }
-#include "pentatron/tensor/small_product_kernel.inc"
+#include "pentatron/tensor/sgemm_kernel.inc"
 #undef PENTATRON_TARGET
 #undef PENTATRON_TARGET_LAMBDA
 }  // namespace avx2
@@ -123,12 +161,12 @@ bool is_amd() {
          ecx == signature_AMD_ecx && edx == signature_AMD_edx;
 }
 
-#endif  // PENTATRON_SMALL_PRODUCTS
+#endif  // PENTATRON_OWN_SGEMM
 
 }  // namespace
 
 VectorSet vector_set() {
-#if PENTATRON_SMALL_PRODUCTS
+#if PENTATRON_OWN_SGEMM
   static const VectorSet kWidest =
       __builtin_cpu_supports("avx512f") != 0 ? VectorSet::kAvx512
       : __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0
@@ -140,11 +178,11 @@ VectorSet vector_set() {
 #endif
 }
 
-bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k) {
-#if PENTATRON_SMALL_PRODUCTS
+bool prefers_own_sgemm(std::int64_t m, std::int64_t n, std::int64_t k) {
+#if PENTATRON_OWN_SGEMM
   static const bool kAmd = is_amd();
   if (vector_set() == VectorSet::kNone || (vector_set() == VectorSet::kAvx2 && !kAmd)) return false;
-  if (kAmd && vector_set() == VectorSet::kAvx512) return true;
+  if (kAmd) return true;
   // Divisions, so that no size overflows.
   return k <= kMostDepth && m <= kMostMultiplications &&
          n <= kMostMultiplications / std::max<std::int64_t>(m, 1) &&
@@ -154,10 +192,10 @@ bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k) {
 #endif
 }
 
-void small_product(const SmallProduct& p, VectorSet set) {
+void own_sgemm(const Sgemm& p, VectorSet set) {
   PENTATRON_CHECK(set != VectorSet::kNone && set <= vector_set(), kInternal,
-                  "small_product: this processor lacks the vector instructions");
-#if PENTATRON_SMALL_PRODUCTS
+                  "own_sgemm: this processor lacks the vector instructions");
+#if PENTATRON_OWN_SGEMM
   const auto run = set == VectorSet::kAvx512 ? avx512::run : avx2::run;
   if (runs_alone() || p.m == 0 || p.n == 0) return run(p);
   // Parts of the longer side of c, in whole tiles of either set.
@@ -169,7 +207,7 @@ void small_product(const SmallProduct& p, VectorSet set) {
   const std::int64_t work_of_tile = std::max<std::int64_t>(tile * std::min(p.m, p.n) * p.k, 1);
   parallel_for(0, tiles, kGrain / work_of_tile, [&](std::int64_t from, std::int64_t to) {
     const std::int64_t begin = from * tile, size = std::min(length, to * tile) - begin;
-    SmallProduct part = p;
+    Sgemm part = p;
     if (by_rows) {
       part.m = size;
       part.a += begin * a_row;

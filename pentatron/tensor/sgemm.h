@@ -14,7 +14,7 @@ namespace pentatron::tensor {
 
 // c_mn = alpha op(a) op(b) + beta c + bias_n, as gemm() in blas.h has it; `bias` of n numbers may
 // be null, b and c must not overlap. With beta == 0, c is not read.
-struct SmallProduct {
+struct Sgemm {
   Transpose trans_a = Transpose::kNo, trans_b = Transpose::kNo;
   std::int64_t m = 0, n = 0, k = 0;
   float alpha = 1.0f;
@@ -33,14 +33,14 @@ enum class VectorSet { kNone, kAvx2, kAvx512 };
 // The widest set that this processor and this build have; kNone: none of these kernels.
 [[nodiscard]] VectorSet vector_set();
 
-// Whether small_product() is the faster way for these sizes on this machine. The number of threads
+// Whether own_sgemm() is the faster way for these sizes on this machine. The number of threads
 // plays no part: the same product gives the same bits with any.
-[[nodiscard]] bool prefers_small_product(std::int64_t m, std::int64_t n, std::int64_t k);
+[[nodiscard]] bool prefers_own_sgemm(std::int64_t m, std::int64_t n, std::int64_t k);
 
 // Any sizes; k == 0 leaves beta c + bias. The sum over k runs in order, one fused multiply-add
 // each, in blocks of a fixed length that are added to c: an element does not depend on the sizes of
 // the matrices around it, nor on threads, which share the rows or columns of c. `set`: at most
 // vector_set(), else kInternal.
-void small_product(const SmallProduct& p, VectorSet set = vector_set());
+void own_sgemm(const Sgemm& p, VectorSet set = vector_set());
 
 }  // namespace pentatron::tensor

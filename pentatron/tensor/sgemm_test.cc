@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pentatron/tensor/small_product.h"
+#include "pentatron/tensor/sgemm.h"
 
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ void check(const Case& x, VectorSet set) {
   if (x.beta == 0.0f) std::fill(c.begin(), c.end(), std::numeric_limits<float>::quiet_NaN());
   for (std::int64_t i = 0; i < x.m; ++i) c[i * ldc + x.n] = c[i * ldc + x.n + 1] = 77.0f;
   const std::vector<float> before = c;
-  small_product({.trans_a = x.trans_a ? Transpose::kYes : Transpose::kNo,
+  own_sgemm({.trans_a = x.trans_a ? Transpose::kYes : Transpose::kNo,
                  .trans_b = x.trans_b ? Transpose::kYes : Transpose::kNo,
                  .m = x.m,
                  .n = x.n,
@@ -83,7 +83,7 @@ void check(const Case& x, VectorSet set) {
   }
 }
 
-class SmallProducts : public ::testing::TestWithParam<VectorSet> {
+class OwnSgemm : public ::testing::TestWithParam<VectorSet> {
  protected:
   void SetUp() override {
     if (GetParam() > vector_set()) GTEST_SKIP() << "this processor or build lacks the instructions";
@@ -91,7 +91,7 @@ class SmallProducts : public ::testing::TestWithParam<VectorSet> {
 };
 
 // Every remainder of rows and columns against tiles of 8 x 32 and 6 x 16, both ways of reading.
-TEST_P(SmallProducts, EveryShapeAndTransposition) {
+TEST_P(OwnSgemm, EveryShapeAndTransposition) {
   for (const std::int64_t m : {1, 3, 4, 5, 6, 8, 11, 17, 40}) {
     for (const std::int64_t n : {1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 70}) {
       for (const std::int64_t k : {0, 1, 7, 8, 19, 33}) {
@@ -104,7 +104,7 @@ TEST_P(SmallProducts, EveryShapeAndTransposition) {
   }
 }
 
-TEST_P(SmallProducts, AlphaBetaAndBias) {
+TEST_P(OwnSgemm, AlphaBetaAndBias) {
   for (const float beta : {0.0f, 1.0f, -0.5f}) {
     for (const bool bias : {false, true}) {
       for (const int way : {0, 1, 2, 3}) {
@@ -117,11 +117,11 @@ TEST_P(SmallProducts, AlphaBetaAndBias) {
   }
 }
 
-TEST_P(SmallProducts, AnElementDoesNotDependOnTheMatrixAroundIt) {
+TEST_P(OwnSgemm, AnElementDoesNotDependOnTheMatrixAroundIt) {
   const std::int64_t k = 50, n = 70;
   const std::vector<float> a = numbers(40 * k, 1), b = numbers(k * n, 2);
   std::vector<float> whole(40 * n), row(n);
-  small_product({.m = 40,
+  own_sgemm({.m = 40,
                  .n = n,
                  .k = k,
                  .a = a.data(),
@@ -132,7 +132,7 @@ TEST_P(SmallProducts, AnElementDoesNotDependOnTheMatrixAroundIt) {
                  .ldc = n},
                 GetParam());
   for (std::int64_t i = 0; i < 40; ++i) {
-    small_product({.m = 1,
+    own_sgemm({.m = 1,
                    .n = n,
                    .k = k,
                    .a = a.data() + i * k,
@@ -146,13 +146,13 @@ TEST_P(SmallProducts, AnElementDoesNotDependOnTheMatrixAroundIt) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sets, SmallProducts,
+INSTANTIATE_TEST_SUITE_P(Sets, OwnSgemm,
                          ::testing::Values(VectorSet::kAvx2, VectorSet::kAvx512),
                          [](const auto& set) {
                            return set.param == VectorSet::kAvx2 ? "Avx2" : "Avx512";
                          });
 
-TEST_P(SmallProducts, ThreadsGiveTheSameBits) {
+TEST_P(OwnSgemm, ThreadsGiveTheSameBits) {
   struct Sizes {
     std::int64_t m, n, k;
   };
@@ -165,7 +165,7 @@ TEST_P(SmallProducts, ThreadsGiveTheSameBits) {
       const auto with_threads = [&, m = m, n = n, k = k](int threads) {
         set_num_threads(threads);
         std::vector<float> c(m * n);
-        small_product({.trans_a = trans_a ? Transpose::kYes : Transpose::kNo,
+        own_sgemm({.trans_a = trans_a ? Transpose::kYes : Transpose::kNo,
                        .trans_b = trans_b ? Transpose::kYes : Transpose::kNo,
                        .m = m,
                        .n = n,
@@ -189,19 +189,19 @@ TEST_P(SmallProducts, ThreadsGiveTheSameBits) {
 }
 
 // Sizes whose products overflow are asked about too.
-TEST(SmallProduct, ThreadsDoNotDecideWhoMultiplies) {
+TEST(Sgemm, ThreadsDoNotDecideWhoMultiplies) {
   for (const std::int64_t size :
        {std::int64_t{1}, std::int64_t{256}, std::int64_t{1} << 14, std::int64_t{1} << 40}) {
     set_num_threads(1);
-    const bool alone = prefers_small_product(size, size, 64);
+    const bool alone = prefers_own_sgemm(size, size, 64);
     set_num_threads(2);
-    EXPECT_EQ(prefers_small_product(size, size, 64), alone) << size;
+    EXPECT_EQ(prefers_own_sgemm(size, size, 64), alone) << size;
   }
   set_num_threads(1);
 }
 
-TEST(SmallProduct, RefusesInstructionsThatAreNotThere) {
-  EXPECT_THROW(small_product({}, VectorSet::kNone), Error);
+TEST(Sgemm, RefusesInstructionsThatAreNotThere) {
+  EXPECT_THROW(own_sgemm({}, VectorSet::kNone), Error);
 }
 
 }  // namespace
