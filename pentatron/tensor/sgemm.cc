@@ -26,10 +26,10 @@ namespace {
 // faster.
 constexpr std::int64_t kMostMultiplications = std::int64_t{1} << 24;
 constexpr std::int64_t kMostDepth = 1024;
-// Blocks of a of 264 rows and kBlockDepth columns are 264 or 396 KiB, and c stays in the
-// third-level cache while it is added to. Rows of b kFarApart numbers apart lie in pages of their
-// own.
-constexpr std::int64_t kBlockRows = 264, kBlockColumns = 2048, kFarApart = 512;
+// A block of a, 396 KiB, stays in the second-level cache and kBlockColumns of c and b in the third.
+constexpr std::int64_t kBlockRows = 264, kBlockDepth = 384, kBlockColumns = 2048;
+// Rows of b so many numbers apart lie in pages of their own.
+constexpr std::int64_t kFarApart = 512;
 // From so many rows and columns on packing b and a earns what it costs.
 constexpr std::int64_t kPackFromRows = 24, kPackFromColumns = 96;
 // What a thread gets at least: less is done before it has woken up.
@@ -38,6 +38,8 @@ constexpr std::int64_t kGrain = std::int64_t{1} << 18;
 #if PENTATRON_OWN_SGEMM
 
 #define PENTATRON_ALWAYS __attribute__((always_inline)) inline
+
+std::int64_t whole(std::int64_t count, std::int64_t of) { return (count + of - 1) / of * of; }
 
 // Packed operands; kept by the thread, since products of a step follow each other.
 float* scratch_of(std::int64_t count) {
@@ -97,7 +99,6 @@ using Vector = __m512;
 using Mask = __mmask16;
 constexpr int kWidth = 16, kVectors = 4, kSums = 24;
 constexpr bool kPackAlways = false;
-constexpr std::int64_t kBlockDepth = 384;
 PENTATRON_TARGET PENTATRON_ALWAYS Vector zero() { return _mm512_setzero_ps(); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load(const float* x) { return _mm512_loadu_ps(x); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load_masked(const float* x, Mask mask) {
@@ -128,7 +129,6 @@ using Vector = __m256;
 using Mask = __m256i;
 constexpr int kWidth = 8, kVectors = 2, kSums = 12;
 constexpr bool kPackAlways = true;  // a panel is one cache line wide: rows far apart share few sets
-constexpr std::int64_t kBlockDepth = 256;  // a panel of b and one of a fill 22 KiB
 PENTATRON_TARGET PENTATRON_ALWAYS Vector zero() { return _mm256_setzero_ps(); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load(const float* x) { return _mm256_loadu_ps(x); }
 PENTATRON_TARGET PENTATRON_ALWAYS Vector load_masked(const float* x, Mask mask) {
