@@ -3,7 +3,7 @@
 // interleaved, best of many.
 //   bench_products [--rounds N]
 // Shapes: the products of one training step of a model of width 64 (256 tokens) and of its
-// attention, and some of width 768.
+// attention, some of width 768, and the head of GPT-2.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,6 +52,7 @@ constexpr Shape kShapes[] = {
     {"3072, back", false, true, 256, 768, 3072},
     {"3072, input gradient", false, false, 256, 768, 3072},
     {"3072, weight gradient", true, false, 3072, 768, 256},
+    {"head of GPT-2", false, true, 256, 50257, 768},
 };
 
 void mkl(const Sgemm& p) {
@@ -93,16 +94,16 @@ int main(int argc, char** argv) {
     const Tensor b = numbers(s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n);
     const Tensor c = pentatron::tensor::zeros({s.m, s.n}, pentatron::DType::Float);
     const Sgemm p{.trans_a = s.trans_a ? Transpose::kYes : Transpose::kNo,
-                         .trans_b = s.trans_b ? Transpose::kYes : Transpose::kNo,
-                         .m = s.m,
-                         .n = s.n,
-                         .k = s.k,
-                         .a = a.data_ptr<float>(),
-                         .lda = a.stride(0),
-                         .b = b.data_ptr<float>(),
-                         .ldb = b.stride(0),
-                         .c = c.data_ptr<float>(),
-                         .ldc = s.n};
+                  .trans_b = s.trans_b ? Transpose::kYes : Transpose::kNo,
+                  .m = s.m,
+                  .n = s.n,
+                  .k = s.k,
+                  .a = a.data_ptr<float>(),
+                  .lda = a.stride(0),
+                  .b = b.data_ptr<float>(),
+                  .ldb = b.stride(0),
+                  .c = c.data_ptr<float>(),
+                  .ldc = s.n};
     const double flops = 2.0 * s.m * s.n * s.k;
     const int repeats = std::max(1, static_cast<int>(2e7 / flops));
     std::vector<double> best(ours.size() + 1, 1e9);
@@ -119,8 +120,7 @@ int main(int argc, char** argv) {
     }
     fmt::print("{:24s}{:5d}{:5d}{:5d}", s.name, s.m, s.n, s.k);
     for (const double seconds : best) fmt::print("{:10.1f}", flops / seconds * 1e-9);
-    fmt::print("{:>12s}\n",
-               pentatron::tensor::prefers_own_sgemm(s.m, s.n, s.k) ? "ours" : "MKL");
+    fmt::print("{:>12s}\n", pentatron::tensor::prefers_own_sgemm(s.m, s.n, s.k) ? "ours" : "MKL");
   }
   return 0;
 }

@@ -8,15 +8,18 @@
 // vectoriser understands.
 
 // PENTATRON_CLONES: one body, compiled for AVX-512, AVX2 and the baseline to the same bits (files
-// without contraction, CMakeLists.txt), chosen when the program starts.
+// without contraction, CMakeLists.txt), chosen when the program starts. Sanitisers and resolvers do
+// not mix.
 // PENTATRON_FACE: a function `result name parameters` that returns name_body<kBytes> arguments,
 // with kBytes the width of the vector registers; for the same three, with fused multiply-add where
 // there is one. (A clone for "arch=haswell" would run on Haswell alone, and one cannot be asked for
 // two features.) GCC inlines nothing but always_inline functions and builtins into these.
-// Sanitisers and resolvers do not mix.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__SANITIZE_ADDRESS__)
+#define PENTATRON_CLONES
+#else
 #define PENTATRON_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 #define PENTATRON_FACE(result, name, parameters, arguments)                      \
   namespace versions {                                                           \
   __attribute__((target("avx512f"))) static result name##_avx512 parameters {    \
@@ -28,8 +31,8 @@
   static result name##_baseline parameters { return name##_body<16> arguments; } \
   }                                                                              \
   result name parameters {                                                       \
-    if (kVectorBytes == 64) return versions::name##_avx512 arguments;            \
-    if (kVectorBytes == 32) return versions::name##_avx2 arguments;              \
+    if (chosen_vector_bytes == 64) return versions::name##_avx512 arguments;     \
+    if (chosen_vector_bytes == 32) return versions::name##_avx2 arguments;       \
     return versions::name##_baseline arguments;                                  \
   }
 #else
@@ -51,14 +54,8 @@ namespace pentatron::ops::rows {
 
 constexpr int kLanes = 16;
 
-// Of this processor.
-inline const int kVectorBytes =
-#if defined(__x86_64__) && defined(__GNUC__)
-    __builtin_cpu_supports("avx512f") != 0                                      ? 64
-    : __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 ? 32
-                                                                                :
-#endif
-                                                                                16;
+// Which version of the faces runs; rows.h.
+extern int chosen_vector_bytes;
 
 // Unsigned integers in the place of floats: one, or a vector of them.
 template <typename V>

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "pentatron/base/error.h"
 #include "pentatron/ops/lanes.h"
 #include "pentatron/ops/row_math.h"
 
@@ -11,6 +12,14 @@
 
 namespace pentatron::ops::rows {
 namespace {
+
+int widest() {
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+  if (__builtin_cpu_supports("avx512f") != 0) return 64;
+  if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0) return 32;
+#endif
+  return 16;
+}
 
 constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kGeluCubic = 0.044715;
@@ -264,6 +273,15 @@ PENTATRON_INLINE void narrow_body(const C* x, std::uint16_t* y, std::int64_t n) 
 }
 
 }  // namespace
+
+int chosen_vector_bytes = widest();
+int vector_bytes() { return chosen_vector_bytes; }
+void set_vector_bytes(int bytes) {
+  PENTATRON_CHECK((bytes == 16 || bytes == 32 || bytes == 64) && bytes <= widest(), kInternal,
+                  "rows: vector registers of {} bytes, this processor or build has {}", bytes,
+                  widest());
+  chosen_vector_bytes = bytes;
+}
 
 PENTATRON_FACE(float, sum, (const float* x, std::int64_t n), (x, n))
 PENTATRON_FACE(double, sum, (const double* x, std::int64_t n), (x, n))

@@ -8,6 +8,12 @@
 // threads. In-place use (y == x) is allowed everywhere.
 namespace pentatron::ops::rows {
 
+// Bytes of the vector registers that the kernels use: 64 (AVX-512), 32 (AVX2 and fused
+// multiply-add) or 16; at first what the processor has. Tests ask for less; for more: kInternal.
+// Not while a kernel runs.
+[[nodiscard]] int vector_bytes();
+void set_vector_bytes(int bytes);
+
 [[nodiscard]] float sum(const float* x, std::int64_t n);
 [[nodiscard]] double sum(const double* x, std::int64_t n);
 // sum of (x - center)^2

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "pentatron/base/error.h"
+
 namespace pentatron::ops {
 namespace {
 
@@ -22,7 +24,22 @@ std::vector<C> numbers(std::int64_t count, double scale, int seed) {
   return x;
 }
 
-TEST(Rows, ExponentialToThreeUnitsInTheLastPlace) {
+// Of every width of vector registers that this processor has.
+class Rows : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (GetParam() > widest_) GTEST_SKIP() << "this processor or build has narrower registers";
+    rows::set_vector_bytes(GetParam());
+  }
+  void TearDown() override { rows::set_vector_bytes(widest_); }
+
+ private:
+  const int widest_ = rows::vector_bytes();
+};
+INSTANTIATE_TEST_SUITE_P(VectorBytes, Rows, ::testing::Values(16, 32, 64),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(Rows, ExponentialToThreeUnitsInTheLastPlace) {
   std::vector<float> x, y;
   for (double at = -87.5; at <= 88.0; at += 0.00317) x.push_back(static_cast<float>(at));
   y.resize(x.size());
@@ -36,7 +53,7 @@ TEST(Rows, ExponentialToThreeUnitsInTheLastPlace) {
 }
 
 // Whole vectors and remainders alike.
-TEST(Rows, ExponentialAtTheEnds) {
+TEST_P(Rows, ExponentialAtTheEnds) {
   for (const std::int64_t n : {5, 16, 21}) {
     const auto all = [&](double value) {
       const std::vector<float> x(n, static_cast<float>(value));
@@ -85,7 +102,7 @@ void check_softmax(double tolerance) {
     }
   }
 }
-TEST(Rows, SoftmaxOfTheVisibleScores) {
+TEST_P(Rows, SoftmaxOfTheVisibleScores) {
   check_softmax<float>(1e-6);
   check_softmax<double>(1e-14);
 }
@@ -122,7 +139,7 @@ void check_softmax_backward(bool whole_row, double tolerance) {
     }
   }
 }
-TEST(Rows, SoftmaxGradientOfTheVisibleScores) {
+TEST_P(Rows, SoftmaxGradientOfTheVisibleScores) {
   for (const bool whole_row : {false, true}) {
     check_softmax_backward<float>(whole_row, 1e-6);
     check_softmax_backward<double>(whole_row, 1e-14);
@@ -130,7 +147,7 @@ TEST(Rows, SoftmaxGradientOfTheVisibleScores) {
 }
 
 // tanh form; whole vectors and remainders give the same.
-TEST(Rows, GeluAndItsGradient) {
+TEST_P(Rows, GeluAndItsGradient) {
   std::vector<float> x, dy;
   for (double at = -12.0; at <= 12.0; at += 0.0137) x.push_back(static_cast<float>(at));
   const auto n = static_cast<std::int64_t>(x.size());
@@ -147,6 +164,59 @@ TEST(Rows, GeluAndItsGradient) {
     rows::gelu(&x[i], one.data(), 1);
     ASSERT_NEAR(one[0], y[i], 1e-6 * (1 + std::abs(v))) << v;
   }
+}
+
+// Lane by lane, halves onto each other at the end: the order that rows.h promises.
+TEST_P(Rows, SumsRunOverSixteenLanes) {
+  for (const std::int64_t n : {0, 1, 15, 16, 17, 100}) {
+    const std::vector<float> x = numbers<float>(n, 2.0, 3);
+    std::vector<float> lanes(16, 0.0f);
+    for (std::int64_t i = 0; i < n; ++i) lanes[i % 16] += x[i];
+    for (std::int64_t half = 8; half > 0; half /= 2) {
+      for (std::int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    EXPECT_EQ(rows::sum(x.data(), n), lanes[0]) << n;
+  }
+}
+
+// What has fused multiply-add gives the same bits, however wide.
+TEST(RowsOfAnyWidth, SameBitsWithAvx2AndAvx512) {
+  const int widest = rows::vector_bytes();
+  if (widest < 64) GTEST_SKIP() << "this processor or build lacks AVX-512";
+  const auto all = [](int bytes) {
+    rows::set_vector_bytes(bytes);
+    std::vector<float> results;
+    for (const std::int64_t n : {1, 16, 21, 100}) {
+      const std::int64_t room = (n + 15) / 16 * 16;
+      const std::vector<float> x = numbers<float>(n, 3.0, 1), dy = numbers<float>(n, 1.0, 2);
+      std::vector<float> y(n), p(room, 0.0f), dp(room, 0.0f);
+      const auto keep = [&] { results.insert(results.end(), y.begin(), y.end()); };
+      results.push_back(rows::exp_shifted(x.data(), 0.5f, y.data(), n));
+      keep();
+      results.push_back(rows::sum_exp_shifted(x.data(), 0.5f, n));
+      results.push_back(rows::dot(x.data(), dy.data(), n));
+      rows::gelu(x.data(), y.data(), n);
+      keep();
+      rows::gelu_backward(x.data(), dy.data(), y.data(), n);
+      keep();
+      std::copy(x.begin(), x.end(), p.begin());
+      std::copy(dy.begin(), dy.end(), dp.begin());
+      results.push_back(rows::softmax_visible(p.data(), n, n, -10.0f).sum);
+      std::copy(x.begin(), x.end(), p.begin());
+      rows::softmax_visible_backward(p.data(), dp.data(), 3.5f, nullptr, n, n);
+      std::copy_n(dp.begin(), n, y.begin());
+      keep();
+    }
+    return results;
+  };
+  const std::vector<float> narrow = all(32), wide = all(64);
+  rows::set_vector_bytes(widest);
+  EXPECT_EQ(narrow, wide);
+}
+
+TEST(RowsOfAnyWidth, RefusesRegistersThatAreNotThere) {
+  EXPECT_THROW(rows::set_vector_bytes(24), Error);
+  EXPECT_THROW(rows::set_vector_bytes(128), Error);
 }
 
 }  // namespace
