@@ -31,7 +31,7 @@ constexpr std::int64_t kBlockRows = 264, kBlockDepth = 384, kBlockColumns = 2048
 // Rows of b so many numbers apart lie in pages of their own.
 constexpr std::int64_t kFarApart = 512;
 // From so many rows and columns on packing b and a earns what it costs.
-constexpr std::int64_t kPackFromRows = 24, kPackFromColumns = 96;
+constexpr std::int64_t kPackFromRows = 24, kPackFromColumns = 320;
 // What a thread gets at least: less is done before it has woken up.
 constexpr std::int64_t kGrain = std::int64_t{1} << 18;
 
