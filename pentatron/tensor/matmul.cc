@@ -126,7 +126,7 @@ bool direct_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn
   return true;
 }
 
-// out = a b + bias where that is one small product.
+// out = a b + bias where that is one product of our own.
 bool own_sgemm_bias(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn,
                         const Tensor& bias_n) {
   const std::int64_t m = a_mk.size(0), n = b_kn.size(1), k = a_mk.size(1);

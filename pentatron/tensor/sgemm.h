@@ -6,10 +6,9 @@
 #include "pentatron/tensor/blas.h"
 
 // Products of fp32 matrices with kernels of our own, where these are faster than the BLAS in
-// libtorch (MKL): with AVX-512 on AMD's processors, for which MKL has AVX2 kernels only (Zen 4: 5
-// to 20 %, any size), and for small matrices, where packing and calling weigh, on Intel's too
-// (Sapphire Rapids: 6 to 10 % over the products of a small model's step). bench/ops/products.cc
-// measures both.
+// libtorch (MKL): of any size on AMD's processors (MKL has no AVX-512 kernels for them, and is slow
+// on wide outputs with AVX2), and with AVX-512 on Intel's those of small matrices, where packing
+// and calling weigh. bench/ops/products.cc measures both.
 namespace pentatron::tensor {
 
 // c_mn = alpha op(a) op(b) + beta c + bias_n, as gemm() in blas.h has it; `bias` of n numbers may
@@ -38,8 +37,8 @@ enum class VectorSet { kNone, kAvx2, kAvx512 };
 [[nodiscard]] bool prefers_own_sgemm(std::int64_t m, std::int64_t n, std::int64_t k);
 
 // Any sizes; k == 0 leaves beta c + bias. The sum over k runs in order, one fused multiply-add
-// each, in blocks of a fixed length that are added to c: an element does not depend on the sizes of
-// the matrices around it, nor on threads, which share the rows or columns of c. `set`: at most
+// each, in blocks that follow from k alone and are added to c: an element does not depend on the
+// sizes of the matrices around it, nor on threads, which share the rows or columns of c. `set`: at most
 // vector_set(), else kInternal.
 void own_sgemm(const Sgemm& p, VectorSet set = vector_set());
 
