@@ -37,8 +37,10 @@
   }
 #else
 #define PENTATRON_CLONES
+// NOLINTBEGIN(bugprone-macro-parentheses): parts of a declaration, no values
 #define PENTATRON_FACE(result, name, parameters, arguments) \
   result name parameters { return name##_body<16> arguments; }
+// NOLINTEND(bugprone-macro-parentheses)
 #endif
 #define PENTATRON_INLINE inline __attribute__((always_inline))
 #define PENTATRON_LAMBDA __attribute__((always_inline))

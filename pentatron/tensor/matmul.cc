@@ -128,7 +128,7 @@ bool direct_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn
 
 // out = a b + bias where that is one product of our own.
 bool own_sgemm_bias(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn,
-                        const Tensor& bias_n) {
+                    const Tensor& bias_n) {
   const std::int64_t m = a_mk.size(0), n = b_kn.size(1), k = a_mk.size(1);
   if (a_mk.scalar_type() != DType::Float || b_kn.scalar_type() != DType::Float ||
       !bias_n.is_contiguous() || !prefers_own_sgemm(m, n, k)) {
@@ -137,8 +137,8 @@ bool own_sgemm_bias(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn
   const std::optional<BlasOperand> a = blas_operand(a_mk), b = blas_operand(b_kn);
   if (!a || !b) return false;
   own_sgemm({a->transpose, b->transpose, m, n, k, 1.0f, a_mk.const_data_ptr<float>(), a->stride,
-                 b_kn.const_data_ptr<float>(), b->stride, 0.0f, out_mn.data_ptr<float>(), n,
-                 bias_n.const_data_ptr<float>()});
+             b_kn.const_data_ptr<float>(), b->stride, 0.0f, out_mn.data_ptr<float>(), n,
+             bias_n.const_data_ptr<float>()});
   return true;
 }
 

@@ -114,10 +114,10 @@ class CountingAllocator final : public c10::Allocator {
   // without them says no.
   static void ask_for_huge_pages(void* block, std::size_t bytes) {
     if (bytes < kHugePagesFrom) return;
-    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto begin = (reinterpret_cast<std::uintptr_t>(block) + page - 1) / page * page;
-    const auto end = (reinterpret_cast<std::uintptr_t>(block) + bytes) / page * page;
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t before = reinterpret_cast<std::uintptr_t>(block) % page;
+    const std::size_t skipped = before == 0 ? 0 : page - before;
+    madvise(static_cast<char*>(block) + skipped, (bytes - skipped) / page * page, MADV_HUGEPAGE);
   }
   static void count(std::int64_t held) {
     Counters& c = counters();

@@ -38,8 +38,8 @@ enum class VectorSet { kNone, kAvx2, kAvx512 };
 
 // Any sizes; k == 0 leaves beta c + bias. The sum over k runs in order, one fused multiply-add
 // each, in blocks that follow from k alone and are added to c: an element does not depend on the
-// sizes of the matrices around it, nor on threads, which share the rows or columns of c. `set`: at most
-// vector_set(), else kInternal.
+// sizes of the matrices around it, nor on threads, which share the rows or columns of c. `set`: at
+// most vector_set(), else kInternal.
 void own_sgemm(const Sgemm& p, VectorSet set = vector_set());
 
 }  // namespace pentatron::tensor

@@ -50,20 +50,20 @@ void check(const Case& x, VectorSet set) {
   for (std::int64_t i = 0; i < x.m; ++i) c[i * ldc + x.n] = c[i * ldc + x.n + 1] = 77.0f;
   const std::vector<float> before = c;
   own_sgemm({.trans_a = x.trans_a ? Transpose::kYes : Transpose::kNo,
-                 .trans_b = x.trans_b ? Transpose::kYes : Transpose::kNo,
-                 .m = x.m,
-                 .n = x.n,
-                 .k = x.k,
-                 .alpha = x.alpha,
-                 .a = a.data(),
-                 .lda = lda,
-                 .b = b.data(),
-                 .ldb = ldb,
-                 .beta = x.beta,
-                 .c = c.data(),
-                 .ldc = ldc,
-                 .bias = x.bias ? bias.data() : nullptr},
-                set);
+             .trans_b = x.trans_b ? Transpose::kYes : Transpose::kNo,
+             .m = x.m,
+             .n = x.n,
+             .k = x.k,
+             .alpha = x.alpha,
+             .a = a.data(),
+             .lda = lda,
+             .b = b.data(),
+             .ldb = ldb,
+             .beta = x.beta,
+             .c = c.data(),
+             .ldc = ldc,
+             .bias = x.bias ? bias.data() : nullptr},
+            set);
   for (std::int64_t i = 0; i < x.m; ++i) {
     for (std::int64_t j = 0; j < x.n; ++j) {
       double sum = 0, size = 1;
@@ -122,32 +122,31 @@ TEST_P(OwnSgemm, AnElementDoesNotDependOnTheMatrixAroundIt) {
   const std::vector<float> a = numbers(40 * k, 1), b = numbers(k * n, 2);
   std::vector<float> whole(40 * n), row(n);
   own_sgemm({.m = 40,
-                 .n = n,
-                 .k = k,
-                 .a = a.data(),
-                 .lda = k,
-                 .b = b.data(),
-                 .ldb = n,
-                 .c = whole.data(),
-                 .ldc = n},
-                GetParam());
+             .n = n,
+             .k = k,
+             .a = a.data(),
+             .lda = k,
+             .b = b.data(),
+             .ldb = n,
+             .c = whole.data(),
+             .ldc = n},
+            GetParam());
   for (std::int64_t i = 0; i < 40; ++i) {
     own_sgemm({.m = 1,
-                   .n = n,
-                   .k = k,
-                   .a = a.data() + i * k,
-                   .lda = k,
-                   .b = b.data(),
-                   .ldb = n,
-                   .c = row.data(),
-                   .ldc = n},
-                  GetParam());
+               .n = n,
+               .k = k,
+               .a = a.data() + i * k,
+               .lda = k,
+               .b = b.data(),
+               .ldb = n,
+               .c = row.data(),
+               .ldc = n},
+              GetParam());
     for (std::int64_t j = 0; j < n; ++j) ASSERT_EQ(row[j], whole[i * n + j]) << i << ", " << j;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sets, OwnSgemm,
-                         ::testing::Values(VectorSet::kAvx2, VectorSet::kAvx512),
+INSTANTIATE_TEST_SUITE_P(Sets, OwnSgemm, ::testing::Values(VectorSet::kAvx2, VectorSet::kAvx512),
                          [](const auto& set) {
                            return set.param == VectorSet::kAvx2 ? "Avx2" : "Avx512";
                          });
@@ -166,18 +165,18 @@ TEST_P(OwnSgemm, ThreadsGiveTheSameBits) {
         set_num_threads(threads);
         std::vector<float> c(m * n);
         own_sgemm({.trans_a = trans_a ? Transpose::kYes : Transpose::kNo,
-                       .trans_b = trans_b ? Transpose::kYes : Transpose::kNo,
-                       .m = m,
-                       .n = n,
-                       .k = k,
-                       .a = a.data(),
-                       .lda = trans_a ? m : k,
-                       .b = b.data(),
-                       .ldb = trans_b ? k : n,
-                       .c = c.data(),
-                       .ldc = n,
-                       .bias = bias.data()},
-                      GetParam());
+                   .trans_b = trans_b ? Transpose::kYes : Transpose::kNo,
+                   .m = m,
+                   .n = n,
+                   .k = k,
+                   .a = a.data(),
+                   .lda = trans_a ? m : k,
+                   .b = b.data(),
+                   .ldb = trans_b ? k : n,
+                   .c = c.data(),
+                   .ldc = n,
+                   .bias = bias.data()},
+                  GetParam());
         set_num_threads(1);
         return c;
       };
