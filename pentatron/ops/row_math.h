@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 // What the row kernels share: versions for several vector sets and an exponential that the
@@ -77,9 +78,9 @@ struct BitsOf<float> {
 template <typename C, typename V>
 PENTATRON_INLINE V exp_part(V x) {
   if constexpr (sizeof(C) == sizeof(double)) {
-    if constexpr (sizeof(V) == sizeof(C))
+    if constexpr (sizeof(V) == sizeof(C)) {
       return std::exp(x);
-    else {
+    } else {
       for (std::size_t i = 0; i < sizeof(V) / sizeof(C); ++i) x[i] = std::exp(x[i]);
       return x;
     }
