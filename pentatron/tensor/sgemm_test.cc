@@ -117,6 +117,18 @@ TEST_P(OwnSgemm, AlphaBetaAndBias) {
   }
 }
 
+// Several blocks of rows over the same packed panels of b, several blocks of columns and of depth.
+TEST_P(OwnSgemm, ManyBlocks) {
+  for (const int way : {0, 1, 2, 3}) {
+    const bool trans_a = way % 2 == 1, trans_b = way / 2 == 1;
+    check({600, 345, 40, trans_a, trans_b, 0.5f, 0.25f, true}, GetParam());
+    check({600, 33, 400, trans_a, trans_b, 1.0f, 0.0f, true}, GetParam());
+    check({270, 2100, 20, trans_a, trans_b, 1.0f, 0.0f, true}, GetParam());
+    check({13, 2075, 390, trans_a, trans_b, 1.0f, 1.0f, false}, GetParam());
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(OwnSgemm, AnElementDoesNotDependOnTheMatrixAroundIt) {
   const std::int64_t k = 50, n = 70;
   const std::vector<float> a = numbers(40 * k, 1), b = numbers(k * n, 2);
