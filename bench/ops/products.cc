@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   std::vector<std::pair<std::string, VectorSet>> ours;
   if (widest >= VectorSet::kAvx2) ours.emplace_back("AVX2", VectorSet::kAvx2);
   if (widest >= VectorSet::kAvx512) ours.emplace_back("AVX-512", VectorSet::kAvx512);
-  fmt::print("{:24s}{:>5s}{:>5s}{:>5s}{:>10s}", "GFLOP/s", "m", "n", "k", "MKL");
+  fmt::print("{:24s}{:>6s}{:>6s}{:>6s}{:>10s}", "GFLOP/s", "m", "n", "k", "MKL");
   for (const auto& [name, set] : ours) fmt::print("{:>10s}", name);
   fmt::print("{:>12s}\n", "chosen");
   for (const Shape& s : kShapes) {
@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
         best[way] = std::min(best[way], timer.seconds() / repeats);
       }
     }
-    fmt::print("{:24s}{:5d}{:5d}{:5d}", s.name, s.m, s.n, s.k);
+    fmt::print("{:24s}{:6d}{:6d}{:6d}", s.name, s.m, s.n, s.k);
     for (const double seconds : best) fmt::print("{:10.1f}", flops / seconds * 1e-9);
     fmt::print("{:>12s}\n", pentatron::tensor::prefers_own_sgemm(s.m, s.n, s.k) ? "ours" : "MKL");
   }

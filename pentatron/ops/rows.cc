@@ -6,6 +6,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/ops/lanes.h"
 #include "pentatron/ops/row_math.h"
+#include "pentatron/tensor/vector_set.h"
 
 // Bodies first, as templates over the width of the vector registers, which plain loops leave to
 // the vectoriser; the two faces of each (fp32, fp64) below.
@@ -14,10 +15,14 @@ namespace pentatron::ops::rows {
 namespace {
 
 int widest() {
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-  if (__builtin_cpu_supports("avx512f") != 0) return 64;
-  if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0) return 32;
-#endif
+  switch (tensor::vector_set()) {
+    case tensor::VectorSet::kAvx512:
+      return 64;
+    case tensor::VectorSet::kAvx2:
+      return 32;
+    case tensor::VectorSet::kNone:
+      break;
+  }
   return 16;
 }
 

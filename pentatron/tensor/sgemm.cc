@@ -165,24 +165,11 @@ bool is_amd() {
 
 }  // namespace
 
-VectorSet vector_set() {
-#if PENTATRON_OWN_SGEMM
-  static const VectorSet kWidest =
-      __builtin_cpu_supports("avx512f") != 0 ? VectorSet::kAvx512
-      : __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0
-          ? VectorSet::kAvx2
-          : VectorSet::kNone;
-  return kWidest;
-#else
-  return VectorSet::kNone;
-#endif
-}
-
 bool prefers_own_sgemm(std::int64_t m, std::int64_t n, std::int64_t k) {
 #if PENTATRON_OWN_SGEMM
   static const bool kAmd = is_amd();
-  if (vector_set() == VectorSet::kNone || (vector_set() == VectorSet::kAvx2 && !kAmd)) return false;
-  if (kAmd) return true;
+  if (kAmd) return vector_set() != VectorSet::kNone;
+  if (vector_set() != VectorSet::kAvx512) return false;
   // Divisions, so that no size overflows.
   return k <= kMostDepth && m <= kMostMultiplications &&
          n <= kMostMultiplications / std::max<std::int64_t>(m, 1) &&

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "pentatron/tensor/blas.h"
+#include "pentatron/tensor/vector_set.h"
 
 // Products of fp32 matrices with kernels of our own, where these are faster than the BLAS in
 // libtorch (MKL): of any size on AMD's processors (MKL has no AVX-512 kernels for them, and is slow
@@ -26,11 +27,6 @@ struct Sgemm {
   std::int64_t ldc = 0;
   const float* bias = nullptr;
 };
-
-enum class VectorSet { kNone, kAvx2, kAvx512 };
-
-// The widest set that this processor and this build have; kNone: none of these kernels.
-[[nodiscard]] VectorSet vector_set();
 
 // Whether own_sgemm() is the faster way for these sizes on this machine. The number of threads
 // plays no part: the same product gives the same bits with any.

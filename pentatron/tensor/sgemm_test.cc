@@ -133,27 +133,21 @@ TEST_P(OwnSgemm, AnElementDoesNotDependOnTheMatrixAroundIt) {
   const std::int64_t k = 50, n = 70;
   const std::vector<float> a = numbers(40 * k, 1), b = numbers(k * n, 2);
   std::vector<float> whole(40 * n), row(n);
-  own_sgemm({.m = 40,
-             .n = n,
-             .k = k,
-             .a = a.data(),
-             .lda = k,
-             .b = b.data(),
-             .ldb = n,
-             .c = whole.data(),
-             .ldc = n},
-            GetParam());
-  for (std::int64_t i = 0; i < 40; ++i) {
-    own_sgemm({.m = 1,
+  const auto multiply = [&](std::int64_t m, const float* from, std::vector<float>& to) {
+    own_sgemm({.m = m,
                .n = n,
                .k = k,
-               .a = a.data() + i * k,
+               .a = from,
                .lda = k,
                .b = b.data(),
                .ldb = n,
-               .c = row.data(),
+               .c = to.data(),
                .ldc = n},
               GetParam());
+  };
+  multiply(40, a.data(), whole);
+  for (std::int64_t i = 0; i < 40; ++i) {
+    multiply(1, a.data() + i * k, row);
     for (std::int64_t j = 0; j < n; ++j) ASSERT_EQ(row[j], whole[i * n + j]) << i << ", " << j;
   }
 }

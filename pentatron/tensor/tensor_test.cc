@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <fstream>
 #include <limits>
+#include <string>
 #include <thread>
 
 #include "pentatron/base/error.h"
@@ -333,6 +336,35 @@ TEST(MemoryMeter, LargeBlocksGoBackToTheSystem) {
   EXPECT_LT(tensor::resident_bytes(), before + (std::int64_t{32} << 20));
 }
 #endif
+
+// The flags (proc(5), VmFlags) of the mapping that holds this address; empty: the kernel tells
+// none.
+std::string mapping_flags(const void* address) {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream file("/proc/self/smaps");
+  bool here = false;
+  for (std::string line; std::getline(file, line);) {
+    unsigned long long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%llx-%llx ", &begin, &end) == 2) {
+      here = begin <= wanted && wanted < end;
+    } else if (here && line.starts_with("VmFlags:")) {
+      return line + " ";
+    }
+  }
+  return "";
+}
+
+TEST(MemoryMeter, LargeBlocksAskForLargePages) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) {
+    GTEST_SKIP() << "this kernel has no transparent huge pages";
+  }
+  const tensor::MemoryMeter meter;
+  constexpr std::int64_t kBytes = std::int64_t{16} << 20;
+  const Tensor large = tensor::empty({kBytes}, DType::Byte);
+  const std::string flags = mapping_flags(large.data_ptr<std::uint8_t>() + kBytes / 2);
+  if (flags.empty()) GTEST_SKIP() << "this kernel tells no flags of mappings";
+  EXPECT_NE(flags.find(" hg "), std::string::npos) << flags;
+}
 
 }  // namespace
 }  // namespace pentatron
