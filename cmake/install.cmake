@@ -1,21 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: bin/pentatron, lib/libpentatron.so (and the CUDA half), the public headers, and a package that
-# find_package(Pentatron) reads. The installed files find libtorch where the build found it, or where -DPENTATRON_TORCH_ROOT
-# of the user's own build says.
+# cmake --install: bin/pentatron, lib/libpentatron.so, libpentatron_monitor.so (and the CUDA half), the public headers, and a
+# package that find_package(Pentatron) reads. The installed files find libtorch where the build found it, or where
+# -DPENTATRON_TORCH_ROOT of the user's own build says.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Pentatron")
-set_target_properties(pentatron PROPERTIES INSTALL_RPATH "$ORIGIN;${PENTATRON_TORCH_ROOT}/lib")
-install(TARGETS pentatron LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+
+# What is installed carries one RUNPATH, in the build folder too. Where the two differ, CMake reserves room for the longer one by
+# padding the build's with ':', and each empty entry makes the loader search the current folder (tools/checks/runpaths.py).
+function(pentatron_install target destination)
+  get_target_property(kind ${target} TYPE)
+  set(entries "$ORIGIN")
+  if(kind STREQUAL "EXECUTABLE")
+    # The build folder keeps its libraries in lib/ whatever the installed folder is called.
+    set(entries "$ORIGIN/../lib" "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+    list(REMOVE_DUPLICATES entries)
+  endif()
+  list(APPEND entries "${PENTATRON_TORCH_ROOT}/lib" ${ARGN})
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${entries}" BUILD_WITH_INSTALL_RPATH ON)
+  install(TARGETS ${target} RUNTIME DESTINATION "${destination}" LIBRARY DESTINATION "${destination}")
+endfunction()
+
+pentatron_install(pentatron "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET pentatron_monitor_library)
+  pentatron_install(pentatron_monitor_library "${CMAKE_INSTALL_LIBDIR}")
+endif()
 if(TARGET pentatron_cuda)
-  set_target_properties(pentatron_cuda PROPERTIES INSTALL_RPATH "$ORIGIN;${PENTATRON_TORCH_ROOT}/lib")
-  install(TARGETS pentatron_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  pentatron_install(pentatron_cuda "${CMAKE_INSTALL_LIBDIR}" "${PENTATRON_CUDA_ROOT}/lib")
 endif()
 if(TARGET pentatron_program)
-  set_target_properties(pentatron_program PROPERTIES
-    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${PENTATRON_TORCH_ROOT}/lib")
-  install(TARGETS pentatron_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  pentatron_install(pentatron_program "${CMAKE_INSTALL_BINDIR}")
 endif()
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/pentatron" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.h"

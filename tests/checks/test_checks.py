@@ -131,6 +131,49 @@ class Checks(unittest.TestCase):
         self.expect("promised-tests", "public_faults.md:1: Faults.Name62 is not named after its row")
 
 
+class RunPaths(unittest.TestCase):
+    """tools/checks/runpaths.py on small libraries linked for the purpose."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.name = os.path.join(self.folder.name, "lib", "libplain.so")
+        os.makedirs(os.path.dirname(self.name))
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def link(self, *flags):
+        subprocess.run(["cc", "-shared", "-nostdlib", "-x", "c", "-", "-o", self.name, *flags], input="int one;", text=True, check=True)
+
+    def run_script(self):
+        result = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "checks", "runpaths.py"), self.folder.name],
+                                capture_output=True, text=True)
+        return result.returncode, result.stdout + result.stderr
+
+    def test_a1_sound_paths(self):
+        for flags in ((), ("-Wl,-rpath,$ORIGIN:$ORIGIN/../lib:${ORIGIN}:/usr/lib",)):
+            self.link(*flags)
+            code, output = self.run_script()
+            self.assertEqual(code, 0, output)
+            self.assertIn("1 files", output)
+
+    def test_a1_empty_and_relative_entries(self):
+        for paths, what in (("$ORIGIN:", "an empty entry"), ("$ORIGIN::/usr/lib", "an empty entry"), (":/usr/lib", "an empty entry"),
+                            (".", "relative entry '.'"), ("/usr/lib:lib", "relative entry 'lib'"), ("$ORIGINAL/x", "relative entry"),
+                            ("$LIB/x", "relative entry")):
+            for kind in ("--enable-new-dtags", "--disable-new-dtags"):
+                self.link("-Wl,-rpath," + paths, "-Wl," + kind)
+                code, output = self.run_script()
+                self.assertEqual(code, 1, f"{paths}: {output}")
+                self.assertIn(what, output)
+                self.assertIn("RUNPATH" if kind.startswith("--en") else "RPATH", output)
+
+    def test_a1_nothing_built(self):
+        code, output = self.run_script()
+        self.assertEqual(code, 2, output)
+        self.assertIn("no ELF file", output)
+
+
 class RunScript(unittest.TestCase):
     """tools/checks/run.sh in a git tree of its own: a clean first commit, then a change."""
 

@@ -9,6 +9,15 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 LD_LIBRARY_PATH='' "$work/prefix/bin/pentatron" --version
+# A1: a library in the current folder is never loaded, neither by the installed files nor by those of the build.
+python3 "$root/tools/checks/runpaths.py" "$work/prefix" "$build/bin" "$build/lib"
+mkdir "$work/hostile"
+for library in libfmt.so.9 libc10.so libpentatron.so; do echo 'no library' >"$work/hostile/$library"; done
+(cd "$work/hostile" && LD_LIBRARY_PATH='' "$work/prefix/bin/pentatron" --version && LD_LIBRARY_PATH='' "$build/bin/pentatron" --version)
+# The monitor library is installed too.
+printf '%s\n' '{"kind":"train","iteration":1,"lm_loss":2.5}' '{"kind":"train","iteration":2,"lm_loss":2.0}' >"$work/metrics.jsonl"
+(cd "$work/hostile" && LD_LIBRARY_PATH='' "$work/prefix/bin/pentatron" plot "$work/metrics.jsonl" --output "$work/loss.svg")
+[ -s "$work/loss.svg" ] || { echo "error: the installed plot drew nothing" >&2; exit 1; }
 if find "$work/prefix/include" -name '*test*' | grep . || grep -rn "$root" "$work/prefix/include"; then
   echo "error: the installed headers hold tests or a path of this clone" >&2
   exit 1
