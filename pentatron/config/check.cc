@@ -22,7 +22,9 @@ CheckReport check_options(const ParseRequest& request, Purpose purpose) {
     return report;
   }
   report.text = "the options are fine\n" + layout_line(parsed.config) + "\n";
-  if (const std::string line = always_so_line(parsed); !line.empty()) report.text += line + "\n";
+  for (const std::string& line : {always_so_line(parsed), no_effect_line(parsed)}) {
+    if (!line.empty()) report.text += line + "\n";
+  }
   const OptionIndex index;
   for (const auto& [dest, origin] : parsed.origins) {
     const OptionSpec* spec = index.find_dest(dest);

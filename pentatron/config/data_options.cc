@@ -96,7 +96,7 @@ constexpr OptionSpec kRows[] = {
                 "MultimodalTokenizer|NullTokenizer|NullMultimodalTokenizer|SFTTokenizer",
      .supported = "GPT2BPETokenizer|NullTokenizer",
      .topic = Topic::kData,
-     .help = "how text becomes tokens",
+     .help = "how text becomes tokens; training takes GPT2BPETokenizer where none is given",
      .reason = "the other tokenizers are planned",
      .test = "functional_test Options.TokenizerType",
      .field = data<&DataConfig::tokenizer_type>()},

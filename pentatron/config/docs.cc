@@ -59,7 +59,7 @@ std::string names(const OptionSpec& spec) {
 
 std::string options_markdown() {
   const std::vector<const OptionSpec*> rows = all_options();
-  std::array<int, 4> counts{};
+  std::array<int, 6> counts{};
   int num_ours = 0;
   for (const OptionSpec* spec : rows) {
     ++counts[static_cast<std::size_t>(spec->option_class)];
@@ -72,16 +72,20 @@ std::string options_markdown() {
       "| class | options | meaning |\n| --- | --- | --- |\n"
       "| works | {} | has an effect, which the named test shows |\n"
       "| always so | {} | asks for what is always done; accepted, and one line at start says so |\n"
-      "| planned | {} | known, refused until it is built |\n"
+      "| synonym | {} | an old spelling of another option's value; accepted |\n"
+      "| no effect | {} | cannot change a result; accepted, and one line at start says so |\n"
+      "| planned | {} | known, refused until it is built, except with its default value |\n"
       "| never | {} | known, refused for good |\n",
-      rows.size() - static_cast<std::size_t>(num_ours), counts[0], counts[1], counts[2], counts[3]);
+      rows.size() - static_cast<std::size_t>(num_ours), counts[0], counts[1], counts[2], counts[3],
+      counts[4], counts[5]);
   for (int topic = 0; topic < kNumTopics; ++topic) {
     text += fmt::format(
         "\n## {}\n\n| option | class | default | what / why | test |\n"
         "| --- | --- | --- | --- | --- |\n",
         to_string(static_cast<Topic>(topic)));
-    for (const OptionClass option_class : {OptionClass::kWorks, OptionClass::kAlwaysSo,
-                                           OptionClass::kPlanned, OptionClass::kNever}) {
+    for (const OptionClass option_class :
+         {OptionClass::kWorks, OptionClass::kAlwaysSo, OptionClass::kSynonym,
+          OptionClass::kNoEffect, OptionClass::kPlanned, OptionClass::kNever}) {
       for (const OptionSpec* spec : rows) {
         if (spec->topic != static_cast<Topic>(topic) || spec->option_class != option_class) {
           continue;

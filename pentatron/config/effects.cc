@@ -8,7 +8,7 @@ struct EffectRule {
   std::string_view option;
   std::string_view dest;
   bool (*has_effect)(const RunConfig&);
-  std::string_view remedy;
+  std::string_view reason;  // why the value has no effect
 };
 
 bool rope(const RunConfig& c) { return c.model.position_embedding_type == "rope"; }
@@ -27,7 +27,10 @@ bool one_corpus(const RunConfig& c) {
 bool loads(const RunConfig& c) { return !c.checkpoint.load.empty(); }
 bool saves(const RunConfig& c) { return !c.checkpoint.save.empty(); }
 bool tensorboard(const RunConfig& c) { return !c.logging.tensorboard_dir.empty(); }
-bool gpt2_bpe(const RunConfig& c) { return c.data.tokenizer_type == "GPT2BPETokenizer"; }
+// Without --tokenizer-type that is the default.
+bool gpt2_bpe(const RunConfig& c) {
+  return c.data.tokenizer_type.empty() || c.data.tokenizer_type == "GPT2BPETokenizer";
+}
 bool null_tokenizer(const RunConfig& c) { return c.data.tokenizer_type == "NullTokenizer"; }
 bool real_data(const RunConfig& c) { return !c.data.mock_data; }
 bool warms_up(const RunConfig& c) {
@@ -39,49 +42,42 @@ bool decay_length_counts(const RunConfig& c) {
   return decays(c) || c.optimizer.lr_warmup_fraction.has_value();
 }
 
-constexpr std::string_view kLoads = "add --load or drop it";
-constexpr std::string_view kSaves = "add --save or drop it";
-constexpr std::string_view kTensorboard = "add --tensorboard-dir or drop it";
-constexpr std::string_view kAdam = "it belongs to --optimizer adam; drop it";
-constexpr std::string_view kRope =
-    "it belongs to --position-embedding-type rope; add that or drop it";
-constexpr std::string_view kDecay =
-    "the style constant does not decay; change --lr-decay-style or drop it";
-constexpr std::string_view kBpe = "it belongs to --tokenizer-type GPT2BPETokenizer; drop it";
-constexpr std::string_view kNull = "it belongs to --tokenizer-type NullTokenizer; drop it";
-constexpr std::string_view kWsd = "it belongs to --lr-decay-style WSD; drop it";
+constexpr std::string_view kLoads = "there is no --load";
+constexpr std::string_view kSaves = "there is no --save";
+constexpr std::string_view kTensorboard = "there is no --tensorboard-dir";
+constexpr std::string_view kAdam = "it belongs to --optimizer adam";
+constexpr std::string_view kRope = "it belongs to --position-embedding-type rope";
+constexpr std::string_view kDecay = "--lr-decay-style constant does not decay";
+constexpr std::string_view kBpe = "it belongs to --tokenizer-type GPT2BPETokenizer";
+constexpr std::string_view kNull = "it belongs to --tokenizer-type NullTokenizer";
+constexpr std::string_view kWsd = "it belongs to --lr-decay-style WSD";
 constexpr std::string_view kDynamic =
-    "it belongs to dynamic loss scaling: --fp16 without --loss-scale; drop it";
-constexpr std::string_view kEvaluates = "--eval-iters 0 evaluates nothing; drop it";
-constexpr std::string_view kMock = "--mock-data reads no files; drop one of the two";
+    "it belongs to dynamic loss scaling: --fp16 without --loss-scale";
+constexpr std::string_view kEvaluates = "--eval-iters 0 evaluates nothing";
+constexpr std::string_view kMock = "--mock-data reads no files";
 
 constexpr EffectRule kRules[] = {
     {"--num-query-groups", "num_query_groups",
      [](const RunConfig& c) { return c.model.group_query_attention; },
-     "add --group-query-attention or drop it"},
+     "there is no --group-query-attention"},
     {"--rotary-base", "rotary_base", rope, kRope},
     {"--rotary-percent", "rotary_percent", rope, kRope},
     {"--add-qkv-bias", "add_qkv_bias",
      [](const RunConfig& c) { return !c.model.add_qkv_bias || !c.model.add_bias_linear; },
-     "all linear layers have a bias already; add --disable-bias-linear or drop it"},
+     "all linear layers have a bias already"},
     {"--make-vocab-size-divisible-by", "make_vocab_size_divisible_by",
      [](const RunConfig& c) { return c.model.padded_vocab_size == 0; },
-     "--padded-vocab-size sets the size; drop one of the two"},
+     "--padded-vocab-size sets the size"},
     {"--sequence-parallel", "sequence_parallel",
      [](const RunConfig& c) {
        return !c.parallel.sequence_parallel || c.parallel.tensor_model_parallel_size > 1;
      },
-     "it splits rows between tensor-parallel ranks; set --tensor-model-parallel-size above 1 or "
-     "drop it"},
+     "it splits rows between tensor-parallel ranks, and there is one"},
     {"--rank", "rank",
      [](const RunConfig& c) { return c.parallel.distributed_backend != "threads"; },
-     "with the backend threads one process runs all ranks; drop it"},
-    {"--data-path", "data_path", real_data, kMock},
-    {"--train-data-path", "train_data_path", real_data, kMock},
-    {"--valid-data-path", "valid_data_path", real_data, kMock},
-    {"--test-data-path", "test_data_path", real_data, kMock},
+     "with the backend threads one process runs all ranks"},
     {"--split", "split", [](const RunConfig& c) { return one_corpus(c) || c.data.mock_data; },
-     "--train-data-path, --valid-data-path and --test-data-path name whole corpora; drop it"},
+     "--train-data-path, --valid-data-path and --test-data-path name whole corpora"},
     {"--data-cache-path", "data_cache_path", real_data, kMock},
     {"--no-mmap-bin-files", "mmap_bin_files",
      [](const RunConfig& c) { return c.data.mmap_bin_files || !c.data.mock_data; }, kMock},
@@ -92,35 +88,34 @@ constexpr EffectRule kRules[] = {
     {"--min-lr", "min_lr", decays, kDecay},
     {"--lr-decay-iters", "lr_decay_iters", decay_length_counts, kDecay},
     {"--lr-decay-samples", "lr_decay_samples", decay_length_counts, kDecay},
-    {"--lr-warmup-init", "lr_warmup_init", warms_up, "there is no warm-up; add one or drop it"},
+    {"--lr-warmup-init", "lr_warmup_init", warms_up, "there is no warm-up"},
     {"--lr-wsd-decay-style", "lr_wsd_decay_style", wsd, kWsd},
     {"--lr-wsd-decay-iters", "lr_wsd_decay_iters", wsd, kWsd},
     {"--lr-wsd-decay-samples", "lr_wsd_decay_samples", wsd, kWsd},
     {"--decoupled-min-lr", "decoupled_min_lr", decays, kDecay},
     {"--weight-decay", "weight_decay",
      [](const RunConfig& c) { return c.optimizer.weight_decay_incr_style == "constant"; },
-     "--start-weight-decay and --end-weight-decay say it; drop it"},
+     "--start-weight-decay and --end-weight-decay say it"},
     {"--initial-loss-scale", "initial_loss_scale", scales_dynamically, kDynamic},
     {"--min-loss-scale", "min_loss_scale", scales_dynamically, kDynamic},
     {"--loss-scale-window", "loss_scale_window", scales_dynamically, kDynamic},
     {"--hysteresis", "hysteresis", scales_dynamically, kDynamic},
     {"--start-eval-at-iter", "start_eval_at_iter", evaluates_while_training,
-     "nothing is evaluated during training; add --eval-interval or drop it"},
+     "nothing is evaluated during training"},
     {"--eval-global-batch-size", "eval_global_batch_size", evaluates, kEvaluates},
     {"--eval-micro-batch-size", "eval_micro_batch_size", evaluates, kEvaluates},
     {"--full-validation", "full_validation",
      [](const RunConfig& c) { return !c.training.full_validation || evaluates(c); }, kEvaluates},
     {"--iterations-to-skip", "iterations_to_skip",
-     [](const RunConfig& c) { return !c.training.skip_train; },
-     "--skip-train trains nothing; drop it"},
+     [](const RunConfig& c) { return !c.training.skip_train; }, "--skip-train trains nothing"},
     {"--adam-beta1", "adam_beta1", adam, kAdam},
     {"--adam-beta2", "adam_beta2", adam, kAdam},
     {"--adam-eps", "adam_eps", adam, kAdam},
     {"--sgd-momentum", "sgd_momentum", [](const RunConfig& c) { return !adam(c); },
-     "it belongs to --optimizer sgd; drop it"},
+     "it belongs to --optimizer sgd"},
     {"--exit-signal", "exit_signal",
      [](const RunConfig& c) { return c.training.exit_signal_handler; },
-     "add --exit-signal-handler or drop it"},
+     "there is no --exit-signal-handler"},
     {"--tensorboard-log-interval", "tensorboard_log_interval", tensorboard, kTensorboard},
     {"--tensorboard-queue-size", "tensorboard_queue_size", tensorboard, kTensorboard},
     {"--log-timers-to-tensorboard", "log_timers_to_tensorboard",
@@ -144,16 +139,15 @@ constexpr EffectRule kRules[] = {
      [](const RunConfig& c) {
        return c.logging.barrier_with_l1_time || c.logging.timing_log_level > 0;
      },
-     "there are no such timers; set --timing-log-level to 1 or 2 or drop it"},
+     "--timing-log-level 0 has no such timers"},
     {"--log-progress", "log_progress",
      [](const RunConfig& c) { return !c.logging.log_progress || saves(c); }, kSaves},
     {"--sample-prompt", "sample_prompt",
      [](const RunConfig& c) { return c.training.eval_iters > 0; },
-     "the model writes when it is evaluated, and --eval-iters 0 evaluates never; drop one of the "
-     "two"},
+     "the model writes when it is evaluated, and --eval-iters 0 never evaluates"},
     {"--sample-length", "sample_length",
      [](const RunConfig& c) { return !c.logging.sample_prompt.empty(); },
-     "add --sample-prompt or drop it"},
+     "there is no --sample-prompt"},
     {"--save-interval", "save_interval", saves, kSaves},
     {"--save-retain-interval", "save_retain_interval", saves, kSaves},
     {"--keep-checkpoints", "keep_checkpoints", saves, kSaves},
@@ -177,10 +171,28 @@ constexpr EffectRule kRules[] = {
 
 }  // namespace
 
-void add_effect_problems(const RunConfig& config, const Origins& origins, Problems& problems) {
+std::vector<OptionNote> values_without_effect(const RunConfig& config, const Origins& origins) {
+  std::vector<OptionNote> notes;
   for (const EffectRule& rule : kRules) {
     if (!set_by_user(origins, rule.dest) || rule.has_effect(config)) continue;
-    problems.add(fmt::format("{} has no effect here: {}", rule.option, rule.remedy), rule.dest);
+    notes.push_back({std::string(rule.option), std::string(rule.reason)});
+  }
+  return notes;
+}
+
+void check_data_sources(const RunConfig& config, const Origins& origins, Problems& problems) {
+  if (!config.data.mock_data) return;
+  constexpr std::pair<std::string_view, std::string_view> kSources[] = {
+      {"--data-path", "data_path"},
+      {"--train-data-path", "train_data_path"},
+      {"--valid-data-path", "valid_data_path"},
+      {"--test-data-path", "test_data_path"}};
+  for (const auto& [option, dest] : kSources) {
+    if (!set_by_user(origins, dest)) continue;
+    problems.add(
+        fmt::format("{} and --mock-data exclude each other: mock data reads no files; give one",
+                    option),
+        dest);
   }
 }
 

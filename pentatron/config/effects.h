@@ -5,8 +5,12 @@
 
 namespace pentatron::config {
 
-// Adds a line for each value that a user set (file, command line, --set) and that has no effect
-// beside the other values, with what to change. Reads unresolved values.
-void add_effect_problems(const RunConfig& config, const Origins& origins, Problems& problems);
+// The values that a user set (file, command line, --set) and that have no effect beside the other
+// values, with the reason. Reads unresolved values.
+[[nodiscard]] std::vector<OptionNote> values_without_effect(const RunConfig& config,
+                                                            const Origins& origins);
+
+// Refuses two sources of data at once: one of them would be left out, and not by the user's choice.
+void check_data_sources(const RunConfig& config, const Origins& origins, Problems& problems);
 
 }  // namespace pentatron::config

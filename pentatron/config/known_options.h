@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written by tools/gen_known_options.py.
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "pentatron/config/option_table.h"
 
 namespace pentatron::config {
 
-[[nodiscard]] std::span<const OptionSpec> known_options_1();
-[[nodiscard]] std::span<const OptionSpec> known_options_2();
-[[nodiscard]] std::span<const OptionSpec> known_options_3();
-[[nodiscard]] std::span<const OptionSpec> known_options_4();
-[[nodiscard]] std::span<const OptionSpec> known_options_5();
-[[nodiscard]] std::span<const OptionSpec> known_options_6();
-[[nodiscard]] std::span<const OptionSpec> known_options_7();
-[[nodiscard]] std::span<const OptionSpec> known_options_8();
-[[nodiscard]] std::span<const OptionSpec> known_options_9();
+// Rows of every option of Megatron-LM: spellings, destination, kind, default and choices from
+// megatron_options.json, class, topic and reason from known_options.json (both embedded at build
+// time). An option that known_options.json does not classify has a row in a hand-written table and
+// is not among these. Read on first use; a fault in the files is a kInternal error.
+[[nodiscard]] std::span<const OptionSpec> known_options();
 
-inline constexpr std::span<const OptionSpec> (*kKnownOptionTables[])() = {
-    known_options_1, known_options_2, known_options_3, known_options_4, known_options_5,
-    known_options_6, known_options_7, known_options_8, known_options_9};
+// The embedded files.
+[[nodiscard]] std::string_view megatron_options_json();
+[[nodiscard]] std::string_view known_options_json();
 
 }  // namespace pentatron::config

@@ -23,7 +23,7 @@ std::vector<const OptionSpec*> all_options() {
   append(logging_options());
   append(checkpoint_options());
   append(always_so_options());
-  for (const auto table : kKnownOptionTables) append(table());
+  append(known_options());
   return rows;
 }
 
@@ -44,6 +44,10 @@ std::string_view to_string(OptionClass option_class) {
       return "works";
     case OptionClass::kAlwaysSo:
       return "always so";
+    case OptionClass::kSynonym:
+      return "synonym";
+    case OptionClass::kNoEffect:
+      return "no effect";
     case OptionClass::kPlanned:
       return "planned";
     case OptionClass::kNever:
@@ -57,6 +61,10 @@ std::string_view to_string(Topic topic) {
       "run",        "model",   "parallel", "precision", "data", "optimizer", "training",
       "checkpoint", "logging", "moe",      "inference", "rl",   "legacy"};
   return kNames[static_cast<int>(topic)];
+}
+
+bool is_accepted(OptionClass option_class) {
+  return option_class != OptionClass::kPlanned && option_class != OptionClass::kNever;
 }
 
 bool is_switch(OptionKind kind) {

@@ -11,8 +11,9 @@
 
 #include "pentatron/config/config.h"
 
-// The option tables: one constexpr row an option, one table file a room. Everything else of the
-// mechanism (parser, help, argument dump, documentation) reads these rows.
+// The option tables: one row an option. Options that work have a constexpr row in the table file of
+// their topic, the rest of Megatron-LM's come from embedded data (known_options.h). Everything else
+// of the mechanism (parser, help, argument dump, documentation) reads these rows.
 namespace pentatron::config {
 
 // How a value is written; nargs makes a list of any of them.
@@ -29,7 +30,9 @@ enum class OptionKind {
 enum class OptionClass {
   kWorks,     // has an effect, shown by a named test
   kAlwaysSo,  // asks for what is always done: accepted, named in one line at start
-  kPlanned,   // known, refused until it is built
+  kSynonym,   // an old spelling of another option's value (OptionSpec::stands_for): accepted
+  kNoEffect,  // cannot change a result: accepted, named in one line at start
+  kPlanned,   // known, refused until it is built, except with the value that is its default
   kNever,     // known, refused for good
 };
 
@@ -79,8 +82,11 @@ struct OptionSpec {
   Topic topic = Topic::kModel;
   OptionClass option_class = OptionClass::kWorks;
   std::string_view help = {};
-  std::string_view reason = {};  // why refused (also for unsupported choices), or what is always so
-  std::string_view test = {};    // works: the test that fails when the option is ignored
+  std::string_view reason = {};  // why refused (also for unsupported choices), what is always so,
+                                 // or why it has no effect
+  // Synonym: destination and value that it sets where nothing else does, "dest=value".
+  std::string_view stands_for = {};
+  std::string_view test = {};          // works: the test that fails when the option is ignored
   std::string_view default_note = {};  // why the default or the choices differ from Megatron's
   Binding field = {};
   bool ours = false;  // no option of Megatron
@@ -105,6 +111,8 @@ struct OptionSpec {
 [[nodiscard]] std::string_view to_string(OptionClass option_class);
 [[nodiscard]] std::string_view to_string(Topic topic);
 [[nodiscard]] bool is_switch(OptionKind kind);
+// Whether an option of this class may stand on a command line with any of its values.
+[[nodiscard]] bool is_accepted(OptionClass option_class);
 
 // The value that the dump shows and the tests compare: the field's, or not set when Megatron's
 // default is None and the field still holds the value it was born with.

@@ -25,7 +25,7 @@ std::filesystem::path source_folder() {
 }
 
 nlohmann::json megatron_rows() {
-  const auto path = source_folder() / "pentatron" / "config" / "testdata" / "megatron_options.json";
+  const auto path = source_folder() / "pentatron" / "config" / "megatron_options.json";
   return parse_json(read_text_file(path), path.string());
 }
 
@@ -100,7 +100,8 @@ TEST(OptionTable, NoSpellingTwice) {
   std::set<std::string_view> names;
   for (const OptionSpec* spec : all_options()) {
     for (const std::string_view name : split_words(spec->names, ' ')) {
-      EXPECT_TRUE(names.insert(name).second) << name;
+      EXPECT_TRUE(names.insert(name).second)
+          << name << " has two rows: drop it from known_options.json when it gets one by hand";
       EXPECT_TRUE(name.starts_with("--") || name == "-h") << name;
     }
   }
@@ -119,7 +120,11 @@ TEST(OptionTable, EveryClassHasWhatItNeeds) {
         EXPECT_TRUE(spec->supported.empty() || !spec->reason.empty())
             << "says not why other values are refused";
         break;
+      case OptionClass::kSynonym:
+        EXPECT_FALSE(spec->stands_for.empty());
+        [[fallthrough]];
       case OptionClass::kAlwaysSo:
+      case OptionClass::kNoEffect:
       case OptionClass::kPlanned:
       case OptionClass::kNever:
         EXPECT_GE(spec->reason.size(), 10U);

@@ -44,9 +44,13 @@ class Parser final {
     for (const Assignment& assignment : from_files_) apply(assignment);
     for (const Assignment& assignment : from_words_) apply(assignment);
     for (const Assignment& assignment : from_set_) apply(assignment);
+    apply_synonyms();
     check_precision();
     apply_launch_env(read_launch_env(request_.environment, problems_), parsed_, problems_);
-    add_effect_problems(parsed_.config, parsed_.origins, problems_);
+    check_data_sources(parsed_.config, parsed_.origins, problems_);
+    for (OptionNote& note : values_without_effect(parsed_.config, parsed_.origins)) {
+      add_note(parsed_.no_effect, std::move(note));
+    }
     return std::move(parsed_);
   }
 
@@ -65,7 +69,12 @@ class Parser final {
   // Applying.
   void apply_layers();
   void apply(const Assignment& assignment);
-  void apply_always_so(const Assignment& assignment);
+  void accept(const Assignment& assignment, std::vector<OptionNote>& notes,
+              std::string_view reason);
+  static void add_note(std::vector<OptionNote>& notes, OptionNote note);
+  void apply_synonyms();
+  void refuse(const Assignment& assignment);
+  [[nodiscard]] bool asks_for_default(const Assignment& assignment) const;
   std::optional<OptionValue> convert(const Assignment& assignment);
   std::optional<OptionValue> convert_switch(const Assignment& assignment);
   void check_precision();
@@ -77,6 +86,7 @@ class Parser final {
   std::vector<Assignment> from_files_;
   std::vector<Assignment> from_words_;
   std::vector<Assignment> from_set_;
+  std::vector<const Assignment*> synonyms_;
 };
 
 void Parser::read_command_line() {
@@ -309,16 +319,17 @@ void Parser::apply(const Assignment& assignment) {
     if (!value || python_text(*value, true) == spec.default_repr) return;
   }
   if (spec.option_class == OptionClass::kAlwaysSo) {
-    apply_always_so(assignment);
+    accept(assignment, parsed_.always_so, spec.reason);
+  } else if (spec.option_class == OptionClass::kSynonym) {
+    if (convert(assignment)) synonyms_.push_back(&assignment);
+  } else if (spec.option_class == OptionClass::kNoEffect) {
+    accept(assignment, parsed_.no_effect, spec.reason);
   } else if (spec.option_class != OptionClass::kWorks) {
-    problems_.add(
-        fmt::format(
-            "{}{}: {}: {}",
-            assignment.origin == Origin::kFile ? assignment.where + ": " : std::string(),
-            assignment.spelled,
-            spec.option_class == OptionClass::kPlanned ? "not supported yet" : "not supported",
-            spec.reason),
-        spec.dest);
+    if (asks_for_default(assignment)) {
+      add_note(parsed_.always_so, {assignment.spelled, "the default"});
+    } else {
+      refuse(assignment);
+    }
   } else if (std::optional<OptionValue> value = convert(assignment)) {
     const auto before = parsed_.origins.find(std::string(spec.dest));
     if (spec.repeats && before != parsed_.origins.end() &&
@@ -335,7 +346,8 @@ void Parser::apply(const Assignment& assignment) {
   }
 }
 
-void Parser::apply_always_so(const Assignment& assignment) {
+void Parser::accept(const Assignment& assignment, std::vector<OptionNote>& notes,
+                    std::string_view reason) {
   const std::optional<OptionValue> value = convert(assignment);
   if (!value) return;
   if (assignment.spec->field.set != nullptr) {
@@ -343,10 +355,61 @@ void Parser::apply_always_so(const Assignment& assignment) {
     parsed_.origins.insert_or_assign(std::string(assignment.spec->dest),
                                      ValueOrigin{assignment.origin, assignment.where});
   }
-  std::vector<std::string>& used = parsed_.always_so;
-  if (std::find(used.begin(), used.end(), assignment.spelled) == used.end()) {
-    used.push_back(assignment.spelled);
+  add_note(notes, {assignment.spelled, std::string(reason)});
+}
+
+// In the order of the rows, not of the words: --use-rotary-position-embeddings beside
+// --no-position-embedding means rotary ones, as scripts of Megatron-LM have it.
+void Parser::apply_synonyms() {
+  std::stable_sort(synonyms_.begin(), synonyms_.end(),
+                   [](const Assignment* a, const Assignment* b) { return a->spec < b->spec; });
+  for (const Assignment* synonym : synonyms_) {
+    const std::string_view text = synonym->spec->stands_for;
+    const std::size_t equals = text.find('=');
+    const OptionSpec* target = index_.find_dest(text.substr(0, equals));
+    PENTATRON_CHECK(equals != std::string_view::npos && target != nullptr, kInternal,
+                    "{} stands for {}, which is no option", synonym->spelled, text);
+    const std::string_view name = split_words(target->names, ' ').front();
+    if (set_by_user(parsed_.origins, target->dest)) {
+      add_note(
+          parsed_.no_effect,
+          {synonym->spelled, fmt::format("{} {} says it", name,
+                                         python_text(target->field.get(parsed_.config), false))});
+      continue;
+    }
+    Assignment assignment = *synonym;
+    assignment.spec = target;
+    assignment.words = {std::string(text.substr(equals + 1))};
+    apply(assignment);
+    add_note(parsed_.always_so,
+             {synonym->spelled, fmt::format("stands for {} {}", name, assignment.words.front())});
   }
+}
+
+void Parser::add_note(std::vector<OptionNote>& notes, OptionNote note) {
+  const bool is_new = std::none_of(notes.begin(), notes.end(), [&](const OptionNote& other) {
+    return other.spelled == note.spelled;
+  });
+  if (is_new) notes.push_back(std::move(note));
+}
+
+void Parser::refuse(const Assignment& assignment) {
+  const bool planned = assignment.spec->option_class == OptionClass::kPlanned;
+  problems_.add(
+      fmt::format("{}{}: {}: {}",
+                  assignment.origin == Origin::kFile ? assignment.where + ": " : std::string(),
+                  assignment.spelled, planned ? "not supported yet" : "not supported",
+                  assignment.spec->reason),
+      assignment.spec->dest);
+}
+
+// What is not built yet is not asked for by its default value. A value that cannot be read is no
+// default: the refusal says all that is to be said of the option.
+bool Parser::asks_for_default(const Assignment& assignment) const {
+  const OptionSpec& spec = *assignment.spec;
+  if (spec.option_class != OptionClass::kPlanned || is_switch(spec.kind)) return false;
+  const Converted converted = convert_words(spec, assignment.words);
+  return converted.value && python_text(*converted.value, true) == spec.default_repr;
 }
 
 std::optional<OptionValue> Parser::convert(const Assignment& assignment) {

@@ -59,10 +59,20 @@ struct ParseRequest {
 
 enum class Action { kRun, kHelp, kCheck };
 
+// An option that is accepted without doing anything, and why.
+struct OptionNote {
+  std::string spelled;
+  std::string reason;
+  bool operator==(const OptionNote&) const = default;
+};
+
 struct ParsedOptions {
   RunConfig config;
   Origins origins;
-  std::vector<std::string> always_so;  // spellings used, in table order of first use
+  // Options that ask for what is always done, and options or values that change nothing here; each
+  // spelling once, in the order of first use.
+  std::vector<OptionNote> always_so;
+  std::vector<OptionNote> no_effect;
   std::map<std::string, std::vector<std::string>, std::less<>> program_values;
   std::vector<std::string> leftover;
   Action action = Action::kRun;
@@ -72,8 +82,8 @@ struct ParsedOptions {
 // Splits, converts and checks; the order of origins is default < preset < checkpoint < file <
 // command line < --set, and on the command line the last one wins. Spellings are never abbreviated.
 // Everything that is wrong is thrown at once as one error of kind config: unknown names with the
-// nearest ones, missing and bad values, refused options with the reason, values that have no
-// effect, launcher variables that contradict options. With --help nothing is thrown.
+// nearest ones, missing and bad values, refused options with the reason, launcher variables that
+// contradict options. What changes nothing is accepted and noted. With --help nothing is thrown.
 [[nodiscard]] ParsedOptions parse(const ParseRequest& request);
 
 // The same, adding to `problems` instead of throwing.

@@ -82,9 +82,7 @@ std::string topic_help(const std::vector<const OptionSpec*>& rows, std::string_v
   int num_refused = 0;
   for (const OptionSpec* spec : rows) {
     if (topic != "all" && to_string(spec->topic) != topic) continue;
-    const bool accepted =
-        spec->option_class == OptionClass::kWorks || spec->option_class == OptionClass::kAlwaysSo;
-    if (accepted || topic == "all") {
+    if (is_accepted(spec->option_class) || topic == "all") {
       text += short_help(*spec);
     } else {
       ++num_refused;
@@ -113,6 +111,15 @@ std::string topic_list(const std::vector<const OptionSpec*>& rows) {
   return text;
 }
 
+std::string note_line(std::string_view title, const std::vector<OptionNote>& notes) {
+  if (notes.empty()) return {};
+  std::string text(title);
+  for (const OptionNote& note : notes) {
+    text += fmt::format("{} {} ({})", &note == notes.data() ? "" : ",", note.spelled, note.reason);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> argument_list(const RunConfig& config) {
@@ -134,16 +141,11 @@ std::string argument_dump(const RunConfig& config) {
 }
 
 std::string always_so_line(const ParsedOptions& parsed) {
-  if (parsed.always_so.empty()) return {};
-  const OptionIndex index;
-  std::string text = "always so here:";
-  for (const std::string& spelled : parsed.always_so) {
-    const OptionSpec* spec = index.find_name(spelled);
-    if (spec == nullptr) spec = index.find_dest(spelled);
-    text += fmt::format("{} {}", text.ends_with(':') ? "" : ",", spelled);
-    if (spec != nullptr) text += fmt::format(" ({})", spec->reason);
-  }
-  return text;
+  return note_line("always so here:", parsed.always_so);
+}
+
+std::string no_effect_line(const ParsedOptions& parsed) {
+  return note_line("no effect here:", parsed.no_effect);
 }
 
 std::string layout_line(const RunConfig& config) {

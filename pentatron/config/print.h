@@ -25,6 +25,9 @@ namespace pentatron::config {
 // none was used.
 [[nodiscard]] std::string always_so_line(const ParsedOptions& parsed);
 
+// "no effect here: --no-rope-fusion (...), --rotary-base (...)"; empty when there is none.
+[[nodiscard]] std::string no_effect_line(const ParsedOptions& parsed);
+
 // One line: world size and what divides it.
 [[nodiscard]] std::string layout_line(const RunConfig& config);
 

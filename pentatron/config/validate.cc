@@ -126,7 +126,7 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   }
 }
 
-void resolve_model(ModelConfig& model, const ParallelConfig& parallel, Problems& problems) {
+void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& problems) {
   require(model.num_layers, "--num-layers", "num_layers", problems);
   require(model.hidden_size, "--hidden-size", "hidden_size", problems);
   require(model.num_attention_heads, "--num-attention-heads", "num_attention_heads", problems);
@@ -157,7 +157,9 @@ void resolve_model(ModelConfig& model, const ParallelConfig& parallel, Problems&
     problems.add(fmt::format("--seq-length {} is longer than --max-position-embeddings {}",
                              model.seq_length, model.max_position_embeddings));
   }
-  if (parallel.sequence_parallel && tp > 1 && model.seq_length % tp != 0) {
+  // One rank has all rows; scripts of Megatron-LM set it all the same.
+  if (tp == 1) parallel.sequence_parallel = false;
+  if (parallel.sequence_parallel && model.seq_length % tp != 0) {
     problems.add(
         fmt::format("--sequence-parallel: --seq-length {} does not divide by "
                     "--tensor-model-parallel-size {}",
@@ -167,8 +169,13 @@ void resolve_model(ModelConfig& model, const ParallelConfig& parallel, Problems&
   if (model.hidden_size > 0 && model.num_attention_heads > 0) resolve_widths(model, tp, problems);
 }
 
-void resolve_tokenizer(RunConfig& config, Problems& problems) {
+void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {
   DataConfig& data = config.data;
+  // Megatron's pretrain_gpt.py sets this default itself, not its parser.
+  if (data.tokenizer_type.empty() && purpose == Purpose::kTrain &&
+      !problems.about("tokenizer_type")) {
+    data.tokenizer_type = "GPT2BPETokenizer";
+  }
   if (data.tokenizer_type == "GPT2BPETokenizer") {
     if (data.vocab_file.empty() && !problems.about("vocab_file")) {
       problems.add("--tokenizer-type GPT2BPETokenizer needs --vocab-file (vocab.json)");
@@ -196,7 +203,7 @@ void resolve_tokenizer(RunConfig& config, Problems& problems) {
 void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Problems& problems) {
   const bool layout_fine = resolve_layout(config.parallel, problems);
   if (layout_fine) resolve_model(config.model, config.parallel, problems);
-  resolve_tokenizer(config, problems);
+  resolve_tokenizer(config, purpose, problems);
   if (purpose == Purpose::kTrain) resolve_training(config, origins, layout_fine, problems);
 }
 

@@ -307,7 +307,11 @@ TEST(Resolve, RefusesContradictions) {
        "--validation-set-names has 1 names for 0 corpora"},
       {[](RunConfig& c) { c.data.train_data_path = {"a"}; }, "--data-path excludes"},
       {[](RunConfig& c) { c.data.data_path.clear(); }, "--data-path is missing"},
-      {[](RunConfig& c) { c.data.tokenizer_type.clear(); }, "--tokenizer-type is missing"},
+      {[](RunConfig& c) {
+         c.data.tokenizer_type.clear();
+         c.data.vocab_file.clear();
+       },
+       "--tokenizer-type GPT2BPETokenizer needs --vocab-file"},
       {[](RunConfig& c) { c.data.merge_file.clear(); }, "needs --merge-file"},
       {[](RunConfig& c) { c.data.vocab_file.clear(); }, "needs --vocab-file"},
       {[](RunConfig& c) { c.checkpoint.save = "x"; }, "--save needs --save-interval"},

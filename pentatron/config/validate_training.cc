@@ -284,9 +284,6 @@ void resolve_data(RunConfig& config, const Origins& origins, Problems& problems)
     problems.add("--data-path is missing (or --mock-data)");
   }
   check_validation_sets(config, problems);
-  if (data.tokenizer_type.empty() && !problems.about("tokenizer_type")) {
-    problems.add("--tokenizer-type is missing");
-  }
 }
 
 void check_checkpoint(const CheckpointConfig& checkpoint, Problems& problems) {

@@ -45,7 +45,10 @@ void print_start(const config::ParsedOptions& options, const config::RunConfig& 
                  Device device) {
   if (config.parallel.rank != 0) return;
   log::print_line(config::argument_dump(config));
-  if (!options.always_so.empty()) log::print_line(config::always_so_line(options));
+  for (const std::string& line :
+       {config::always_so_line(options), config::no_effect_line(options)}) {
+    if (!line.empty()) log::print_line(line);
+  }
   log::info("{}", config::layout_line(config));
   if (device.is_cpu()) return;
   const tensor::CardInfo card = tensor::cards().at(static_cast<std::size_t>(device.index()));

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
 
 #include "tests/functional/tiny_run.h"
 
@@ -20,22 +21,28 @@ struct Checked {
   std::vector<std::string> problems;
 };
 
-// Runs a script with --check-options and `more`, as rank 0 of eight.
-Checked check_script(const std::string& name, const std::string& more = "") {
-  const fs::path script =
-      fs::path(std::getenv("PENTATRON_SOURCE_DIR")) / "tests/functional/testdata/launch" / name;
-  const std::string environment =
-      "WORLD_SIZE=8 RANK=0 LOCAL_RANK=0 MASTER_ADDR=localhost MASTER_PORT=29511 DATA=corpus "
-      "VOCAB=vocab.json MERGES=merges.txt CHECKPOINTS=checkpoints LOGS=logs TOKENIZER=tokenizer ";
-  const std::string command = environment + "'" + script.string() + "' '" +
-                              std::getenv("PENTATRON_BIN") + "' --check-options " + more + " 2>&1";
-  std::FILE* pipe = ::popen(command.c_str(), "r");
+fs::path source_folder() { return std::getenv("PENTATRON_SOURCE_DIR"); }
+
+// Exit code and standard output and error of a shell command.
+std::pair<int, std::string> run_shell(const std::string& command) {
+  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("popen");
   std::string text;
   char buffer[4096];
   while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) text += buffer;
-  Checked result;
-  result.exit_code = WEXITSTATUS(::pclose(pipe));
+  return {WEXITSTATUS(::pclose(pipe)), text};
+}
+
+// Runs a script with --check-options and `more`, as rank 0 of eight.
+Checked check_script(const std::string& name, const std::string& more = "") {
+  const fs::path script = source_folder() / "tests/functional/testdata/launch" / name;
+  const std::string environment =
+      "WORLD_SIZE=8 RANK=0 LOCAL_RANK=0 MASTER_ADDR=localhost MASTER_PORT=29511 DATA=corpus "
+      "VOCAB=vocab.json MERGES=merges.txt CHECKPOINTS=checkpoints LOGS=logs TOKENIZER=tokenizer ";
+  const std::string command = environment + "'" + script.string() + "' '" +
+                              std::getenv("PENTATRON_BIN") + "' --check-options " + more;
+  const auto [exit_code, text] = run_shell(command);
+  Checked result{.exit_code = exit_code};
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("  ")) result.problems.push_back(line.substr(2));
@@ -62,46 +69,43 @@ void expect_problems(const Checked& checked, const std::vector<std::string>& exp
 }  // namespace
 
 TEST(LaunchScripts, Gpt3_345M) {
+  // Two options of old versions; the tokenizer is the one that training takes by default.
   expect_problems(
       check_script("gpt3_345m.sh"),
       {"unknown option '--data-impl'",
        "--checkpoint-activations: not supported: removed spelling; activation recompute "
-       "is planned as --recompute-granularity",
-       "--vocab-file has no effect here: it belongs to --tokenizer-type",
-       "--merge-file has no effect here: it belongs to --tokenizer-type",
-       "--tokenizer-type is missing"});
-  // With the tokenizer named, only the two options of old versions are left.
-  expect_problems(check_script("gpt3_345m.sh", "--tokenizer-type GPT2BPETokenizer"),
-                  {"unknown option '--data-impl'", "--checkpoint-activations: not supported: "});
+       "is planned as --recompute-granularity"});
 }
 
 TEST(LaunchScripts, Llama3_8BInFp8) {
   std::vector<std::string> expected;
   for (const char* planned :
-       {"--apply-layernorm-1p", "--grad-reduce-in-bf16", "--empty-unused-memory-level",
-        "--overlap-param-gather", "--fp8-format", "--fp8-amax-history-len",
-        "--fp8-amax-compute-algo", "--fp8-param-gather", "--tiktoken-pattern", "--profile",
-        "--profile-step-start", "--profile-step-end", "--ckpt-format"}) {
+       {"--apply-layernorm-1p", "--grad-reduce-in-bf16", "--overlap-param-gather", "--fp8-format",
+        "--fp8-amax-history-len", "--fp8-amax-compute-algo", "--fp8-param-gather",
+        "--tiktoken-pattern", "--profile"}) {
     expected.push_back(std::string(planned) + ": not supported yet: ");
-  }
-  for (const char* idle : {"--sequence-parallel", "--data-cache-path", "--no-mmap-bin-files"}) {
-    expected.push_back(std::string(idle) + " has no effect here: ");
   }
   expect_problems(check_script("llama3_8b_fp8.sh"), expected);
 }
 
 TEST(LaunchScripts, AUsersLlama2_7B) {
-  expect_problems(
-      check_script("user_llama2_7b.sh"),
-      {"unknown option '--valid-path'", "--recompute-activations: not supported yet: ",
-       "--dataloader-type 'external': this value does not work here",
-       "--tokenizer-model: not "
-       "supported yet: ",
-       "--tokenizer-type 'HuggingFaceTokenizer': this value does not work here",
-       "--ckpt-format: not supported yet: ",
-       "--use-rotary-position-embeddings: not supported: deprecated; use --position-embedding-type",
-       "--no-rope-fusion: not supported: asks for an unfused kernel",
-       "--rotary-base has no effect here: it belongs to --position-embedding-type rope"});
+  expect_problems(check_script("user_llama2_7b.sh"),
+                  {"unknown option '--valid-path'", "--recompute-activations: not supported yet: ",
+                   "--dataloader-type 'external': this value does not work here",
+                   "--tokenizer-model: not "
+                   "supported yet: ",
+                   "--tokenizer-type 'HuggingFaceTokenizer': this value does not work here"});
+}
+
+// tools/check_option_lists.py counts lists and ranks what blocks them.
+TEST(LaunchScripts, ToolRanksWhatBlocksLists) {
+  const auto [exit_code, text] =
+      run_shell("python3 '" + (source_folder() / "tools/check_option_lists.py").string() +
+                "' --program '" + std::getenv("PENTATRON_BIN") + "' '" +
+                (source_folder() / "tests/functional/testdata/option_lists").string() + "'");
+  EXPECT_EQ(exit_code, 0) << text;
+  EXPECT_TRUE(text.starts_with("2 of 3 lists accepted\n")) << text;
+  EXPECT_NE(text.find("     1      1  --data-parallel-random-init\n"), std::string::npos) << text;
 }
 
 }  // namespace pentatron::functional

@@ -315,4 +315,13 @@ void expect_refusal(const ProgramResult& result, int exit_code,
   }
 }
 
+void expect_no_effect(const ProgramResult& result, const std::string& part) {
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  const std::size_t line = result.out.find("no effect here:");
+  ASSERT_NE(line, std::string::npos) << result.describe();
+  EXPECT_NE(result.out.substr(line, result.out.find('\n', line) - line).find(part),
+            std::string::npos)
+      << part << " in " << result.describe();
+}
+
 }  // namespace pentatron::functional

@@ -105,4 +105,7 @@ void expect_same_losses(const TinyRun& a, const TinyRun& b, double tolerance);
 void expect_refusal(const ProgramResult& result, int exit_code,
                     const std::vector<std::string>& parts);
 
+// The run succeeds, and its line of what has no effect names `part`.
+void expect_no_effect(const ProgramResult& result, const std::string& part);
+
 }  // namespace pentatron::functional
