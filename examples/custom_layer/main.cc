@@ -62,17 +62,23 @@ class AdaptedGpt final : public nn::Stage {
     const int layers = static_cast<int>(config_.num_layers);
     embedding_ = &add_child(std::make_unique<models::GptEmbedding>(context, plan_, config_));
     decoder_ = &add_child(std::make_unique<transformer::TransformerBlock>(context, plan_, "decoder",
-                                                                          config_, 0, layers));
+                                                                          config_, 0, layers,
+                                                                          /*first_unit=*/1));
     adapter_ = &add_child(std::make_unique<Adapter>(context, plan_));
     head_ = &add_child(std::make_unique<models::GptHead>(
         context, plan_, config_, "embedding.word_embeddings", &embedding_->word_weight()));
   }
+  // The embedding is the first unit, layers follow; the adapter goes with the head.
   nn::Bundle forward(const nn::Bundle&, nn::StepContext& step) override {
-    const int number = static_cast<int>(config_.num_layers);
-    const Tensor hidden_th =
-        transformer::begin_layer(decoder_->forward(embedding_->forward(step), step), number, step);
-    const Tensor loss = head_->loss(adapter_->forward(hidden_th), step);
-    return {{"loss", transformer::end_layer(loss, number, step), true}};
+    const Tensor embedded_th = nn::run_unit(
+        0, Tensor(), step,
+        [this](const Tensor&, nn::StepContext& inner) { return embedding_->forward(inner); });
+    const int head = static_cast<int>(config_.num_layers) + 1;
+    const Tensor loss = nn::run_unit(head, decoder_->forward(embedded_th, step), step,
+                                     [this](const Tensor& hidden_th, nn::StepContext& inner) {
+                                       return head_->loss(adapter_->forward(hidden_th), inner);
+                                     });
+    return {{"loss", loss, true}};
   }
   Tensor logits(const nn::Bundle&, nn::StepContext& step) override {
     return head_->logits(adapter_->forward(decoder_->forward(embedding_->forward(step), step)),
@@ -80,11 +86,14 @@ class AdaptedGpt final : public nn::Stage {
   }
   nn::BundleSpec input_spec(const BatchMeta&) const override { return {}; }
   nn::BundleSpec output_spec(const BatchMeta&) const override { return {}; }
-  std::pair<int, int> layer_range() const override {
-    return {0, static_cast<int>(config_.num_layers)};
-  }
-  std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer() override {
-    return nn::group_by_layer(plan_, parameters());
+  std::vector<nn::Unit> units() override {
+    std::vector<nn::Unit> units{{"embedding", embedding_->parameters()}};
+    for (nn::Unit& layer : decoder_->units()) units.push_back(std::move(layer));
+    units.push_back({"head", adapter_->parameters()});
+    for (nn::Parameter* parameter : head_->parameters()) {
+      units.back().parameters.push_back(parameter);
+    }
+    return units;
   }
 
  private:

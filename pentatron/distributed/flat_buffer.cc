@@ -47,13 +47,11 @@ const std::string& grid_of(const nn::Parameter& parameter) {
 }
 
 // Removes the parameters of other grids, and takes the frozen ones out.
-std::vector<nn::Parameter*> select(
-    std::vector<std::pair<int, std::vector<nn::Parameter*>>>& parameters_by_layer,
-    std::string grid) {
+std::vector<nn::Parameter*> select(std::vector<nn::Unit>& units, std::string grid) {
   std::vector<nn::Parameter*> frozen;
   const bool all = grid.empty();
-  for (auto& [layer, parameters] : parameters_by_layer) {
-    std::erase_if(parameters, [&](nn::Parameter* parameter) {
+  for (nn::Unit& unit : units) {
+    std::erase_if(unit.parameters, [&](nn::Parameter* parameter) {
       const std::string& its_grid = grid_of(*parameter);
       if (all && grid.empty()) grid = its_grid;
       PENTATRON_CHECK(!all || its_grid == grid, kInternal,
@@ -68,18 +66,17 @@ std::vector<nn::Parameter*> select(
 }
 
 // Trainable parameters in the order in which backward finishes them.
-std::vector<std::pair<int, nn::Parameter*>> in_order_of_backward(
-    std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer,
-    const PrecisionPolicy& policy) {
-  std::stable_sort(parameters_by_layer.begin(), parameters_by_layer.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+std::vector<std::pair<int, nn::Parameter*>> in_order_of_backward(const std::vector<nn::Unit>& units,
+                                                                 const PrecisionPolicy& policy) {
   std::vector<std::pair<int, nn::Parameter*>> order;
-  for (auto& [layer, parameters] : parameters_by_layer) {
+  for (int unit = static_cast<int>(units.size()); unit-- > 0;) {
+    const std::vector<nn::Parameter*>& parameters =
+        units[static_cast<std::size_t>(unit)].parameters;
     for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
       PENTATRON_CHECK((*it)->data().scalar_type() == policy.parameter, kInternal,
                       "weight {} is {}, the flat buffer holds {}", (*it)->local_name(),
                       tensor::describe((*it)->data()), tensor::dtype_name(policy.parameter));
-      order.emplace_back(layer, *it);
+      order.emplace_back(unit, *it);
     }
   }
   return order;
@@ -91,10 +88,9 @@ std::unique_ptr<BufferAllocator> make_default_allocator() {
   return std::make_unique<DefaultAllocator>();
 }
 
-FlatBuffer::FlatBuffer(std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer,
-                       const FlatBufferOptions& options, BufferAllocator& allocator,
-                       const PrecisionPolicy& policy, Device device)
-    : options_(options), frozen_(select(parameters_by_layer, options.grid)) {
+FlatBuffer::FlatBuffer(std::vector<nn::Unit> units, const FlatBufferOptions& options,
+                       BufferAllocator& allocator, const PrecisionPolicy& policy, Device device)
+    : options_(options), frozen_(select(units, options.grid)) {
   PENTATRON_CHECK(options.reduction_size >= 1 && options.bucket_bytes >= 1, kInternal,
                   "flat buffers need a reduction size and bucket bytes of at least 1");
   const std::int64_t alignment = alignment_elements(options, policy);
@@ -109,8 +105,7 @@ FlatBuffer::FlatBuffer(std::vector<std::pair<int, std::vector<nn::Parameter*>>> 
     cursor = bucket.end;
     open = false;
   };
-  for (const auto& [layer, parameter] :
-       in_order_of_backward(std::move(parameters_by_layer), policy)) {
+  for (const auto& [unit, parameter] : in_order_of_backward(units, policy)) {
     // A tied weight is final only after the other end's share has come: a bucket of its own keeps
     // the others from waiting.
     const bool alone = is_tied(*parameter);
@@ -123,8 +118,8 @@ FlatBuffer::FlatBuffer(std::vector<std::pair<int, std::vector<nn::Parameter*>>> 
     const std::int64_t begin = round_up(cursor, alignment);
     const std::int64_t end = begin + parameter->num_local_elements();
     bucket.slots.push_back(slots_.size());
-    if (bucket.layers.empty() || bucket.layers.back() != layer) bucket.layers.push_back(layer);
-    slots_.push_back({parameter, layer, begin, end});
+    if (bucket.units.empty() || bucket.units.back() != unit) bucket.units.push_back(unit);
+    slots_.push_back({parameter, unit, begin, end});
     cursor = end;
     if (alone || cursor - bucket.begin >= bucket_elements) close();
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pentatron/nn/parameter.h"
+#include "pentatron/nn/unit.h"
 
 namespace pentatron::distributed {
 
@@ -23,7 +24,7 @@ class BufferAllocator {
 // One parameter's place in a buffer, in elements.
 struct FlatSlot {
   nn::Parameter* parameter = nullptr;
-  int layer = 0;
+  int unit = 0;  // index in the units given
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
@@ -31,7 +32,7 @@ struct FlatBucket {
   std::int64_t begin = 0;  // in elements; padded to reduction size * 256 bytes
   std::int64_t end = 0;
   std::vector<std::size_t> slots;  // indices into slots(), in order of backward
-  std::vector<int> layers;         // layers whose weights_done complete it
+  std::vector<int> units;          // whose weights_done complete it
 };
 
 struct FlatBufferOptions {
@@ -48,15 +49,15 @@ struct FlatBufferOptions {
 };
 
 // The trainable parameters of one (parameter dtype, gradient dtype, reduction group), bucketed in
-// the order of backward (last layer first). Gradients (and storage) of the parameters become views
+// the order of backward (last unit first). Gradients (and storage) of the parameters become views
 // of it: gradients in policy.main_grad, storage in policy.parameter. Frozen parameters have no
 // place in it and are listed beside. Parameters of another dtype or of two grids, and options out
 // of range: kInternal.
 class FlatBuffer final {
  public:
-  FlatBuffer(std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer,
-             const FlatBufferOptions& options, BufferAllocator& allocator,
-             const PrecisionPolicy& policy, Device device);
+  // `units`: of this rank, by their index, in the order of forward.
+  FlatBuffer(std::vector<nn::Unit> units, const FlatBufferOptions& options,
+             BufferAllocator& allocator, const PrecisionPolicy& policy, Device device);
 
   [[nodiscard]] const std::vector<FlatSlot>& slots() const { return slots_; }
   [[nodiscard]] const std::vector<FlatBucket>& buckets() const { return buckets_; }

@@ -12,11 +12,9 @@
 namespace pentatron::distributed {
 namespace {
 
-using ByLayer = std::vector<std::pair<int, std::vector<nn::Parameter*>>>;
-
 struct Model {
   std::vector<std::unique_ptr<nn::Parameter>> parameters;
-  ByLayer by_layer;
+  std::vector<nn::Unit> units;
 };
 
 // Parts one below the other, each with some padding rows (possibly) and a box that may be empty.
@@ -53,22 +51,21 @@ nn::ShardSpec random_spec(std::mt19937& random, const std::string& name) {
 Model random_model(unsigned seed, const PrecisionPolicy& policy) {
   std::mt19937 random(seed);
   Model model;
-  for (int layer = -1; layer <= 4; ++layer) {
-    std::vector<nn::Parameter*> layer_parameters;
+  for (int unit = 0; unit < 6; ++unit) {
+    model.units.push_back({"unit" + std::to_string(unit), {}});
     const int count = 1 + static_cast<int>(random() % 4);
     for (int i = 0; i < count; ++i) {
-      const std::string name = "layer" + std::to_string(layer) + "." + std::to_string(i);
+      const std::string name = model.units.back().name + "." + std::to_string(i);
       model.parameters.push_back(
           std::make_unique<nn::Parameter>(name, random_spec(random, name), policy));
       nn::Parameter& parameter = *model.parameters.back();
       const std::int64_t n = parameter.num_local_elements();
       parameter.data().copy_(tensor::arange(n, DType::Double)
-                                 .add(layer * 100 + i)
+                                 .add(unit * 100 + i)
                                  .sin()
                                  .view(parameter.data().sizes()));
-      layer_parameters.push_back(&parameter);
+      model.units.back().parameters.push_back(&parameter);
     }
-    model.by_layer.push_back({layer, layer_parameters});
   }
   return model;
 }
@@ -77,7 +74,7 @@ void check_layout(const FlatBuffer& buffer, const FlatBufferOptions& options,
                   const PrecisionPolicy& policy) {
   std::int64_t cursor = 0;
   std::size_t next_slot = 0;
-  int previous_layer = 1 << 20;
+  int previous_unit = 1 << 20;
   for (std::size_t b = 0; b < buffer.buckets().size(); ++b) {
     const FlatBucket& bucket = buffer.buckets()[b];
     EXPECT_EQ(bucket.begin, cursor) << "buckets follow each other";
@@ -86,20 +83,20 @@ void check_layout(const FlatBuffer& buffer, const FlatBufferOptions& options,
       EXPECT_EQ(bytes % (options.reduction_size * 256), 0);
     }
     std::int64_t filled = bucket.begin;
-    std::vector<int> layers;
+    std::vector<int> units;
     for (const std::size_t s : bucket.slots) {
       const FlatSlot& slot = buffer.slots()[s];
       EXPECT_EQ(s, next_slot++) << "slots in order";
       EXPECT_GE(slot.begin, filled);
       EXPECT_EQ(slot.end - slot.begin, slot.parameter->num_local_elements());
-      EXPECT_LE(slot.layer, previous_layer) << "last layer first";
+      EXPECT_LE(slot.unit, previous_unit) << "last unit first";
       EXPECT_EQ(slot.begin * tensor::item_bytes(policy.parameter) % 256, 0);
       EXPECT_EQ(slot.begin * tensor::item_bytes(policy.main_grad) % 256, 0);
-      if (layers.empty() || layers.back() != slot.layer) layers.push_back(slot.layer);
-      previous_layer = slot.layer;
+      if (units.empty() || units.back() != slot.unit) units.push_back(slot.unit);
+      previous_unit = slot.unit;
       filled = slot.end;
     }
-    EXPECT_EQ(bucket.layers, layers);
+    EXPECT_EQ(bucket.units, units);
     EXPECT_GE(bucket.end, filled);
     cursor = bucket.end;
     std::int64_t shard_end = bucket.begin;
@@ -164,7 +161,7 @@ TEST(FlatBuffer, LayoutOfRandomModels) {
         std::vector<Tensor> before;
         for (const auto& p : model.parameters) before.push_back(p->data().clone());
         const FlatBufferOptions options{.reduction_size = reduction, .bucket_bytes = bucket_bytes};
-        FlatBuffer buffer(model.by_layer, options, *allocator, policy, Device("cpu"));
+        FlatBuffer buffer(model.units, options, *allocator, policy, Device("cpu"));
         EXPECT_EQ(buffer.slots().size(), model.parameters.size());
         check_layout(buffer, options, policy);
         for (std::size_t i = 0; i < before.size(); ++i) {
@@ -190,7 +187,7 @@ TEST(FlatBuffer, GradientsAndStorageAreViews) {
   const PrecisionPolicy policy = precision_policy("bf16");
   Model model = random_model(3, policy);
   const auto allocator = make_default_allocator();
-  FlatBuffer buffer(model.by_layer, {}, *allocator, policy, Device("cpu"));
+  FlatBuffer buffer(model.units, {}, *allocator, policy, Device("cpu"));
   EXPECT_EQ(buffer.grads().scalar_type(), policy.main_grad);
   EXPECT_EQ(buffer.parameters().scalar_type(), policy.parameter);
   EXPECT_EQ(buffer.grads().abs().max().item<double>(), 0.0);
@@ -214,7 +211,7 @@ TEST(FlatBuffer, WithoutParametersStorageStays) {
   Model model = random_model(4, policy);
   const void* before = model.parameters[0]->data().const_data_ptr();
   const auto allocator = make_default_allocator();
-  FlatBuffer buffer(model.by_layer, {.parameters_too = false}, *allocator, policy, Device("cpu"));
+  FlatBuffer buffer(model.units, {.parameters_too = false}, *allocator, policy, Device("cpu"));
   EXPECT_FALSE(buffer.parameters().defined());
   EXPECT_EQ(model.parameters[0]->data().const_data_ptr(), before);
   EXPECT_TRUE(model.parameters[0]->main_grad().defined());
@@ -237,7 +234,7 @@ TEST(FlatBuffer, AllMemoryComesFromTheAllocator) {
   for (const bool parameters_too : {true, false}) {
     Model model = random_model(6, policy);
     CountingAllocator allocator;
-    FlatBuffer buffer(model.by_layer, {.reduction_size = 2, .parameters_too = parameters_too},
+    FlatBuffer buffer(model.units, {.reduction_size = 2, .parameters_too = parameters_too},
                       allocator, policy, Device("cpu"));
     std::vector<std::pair<std::int64_t, DType>> expected = {
         {buffer.num_elements(), policy.main_grad}};
@@ -255,14 +252,14 @@ TEST(FlatBuffer, HoldsTheParametersOfOneGrid) {
   const PrecisionPolicy policy = precision_policy("fp32");
   Model model = random_model(7, policy);
   std::vector<std::unique_ptr<nn::Parameter>> experts;
-  ByLayer mixed;
-  for (auto& [layer, parameters] : model.by_layer) {
-    std::mt19937 random(static_cast<unsigned>(layer + 50));
-    nn::ShardSpec spec = random_spec(random, "expert" + std::to_string(layer));
+  std::vector<nn::Unit> mixed;
+  for (const nn::Unit& unit : model.units) {
+    std::mt19937 random(static_cast<unsigned>(mixed.size() + 49));
+    nn::ShardSpec spec = random_spec(random, "expert of " + unit.name);
     for (nn::ShardPart& part : spec.parts) part.grid = "expert";
     experts.push_back(std::make_unique<nn::Parameter>("expert", std::move(spec), policy));
-    mixed.push_back({layer, parameters});
-    mixed.back().second.insert(mixed.back().second.begin(), experts.back().get());
+    mixed.push_back(unit);
+    mixed.back().parameters.insert(mixed.back().parameters.begin(), experts.back().get());
   }
   experts[2]->set_trainable(false);
   const auto allocator = make_default_allocator();
@@ -285,7 +282,7 @@ TEST(FlatBuffer, HoldsTheParametersOfOneGrid) {
   both.local_shape[0] += both.parts.back().local_rows;
   both.parts.back().grid = "dense";
   nn::Parameter split("split", both, policy);
-  EXPECT_THROW(FlatBuffer({{0, {&split}}}, {}, *allocator, policy, Device("cpu")), Error);
+  EXPECT_THROW(FlatBuffer({{"split", {&split}}}, {}, *allocator, policy, Device("cpu")), Error);
 }
 
 TEST(FlatBuffer, FrozenWeightsHaveNoPlaceAndTiedOnesABucket) {
@@ -305,15 +302,16 @@ TEST(FlatBuffer, FrozenWeightsHaveNoPlaceAndTiedOnesABucket) {
   const auto weight = make("weight", false);
   frozen->set_trainable(false);
   const auto allocator = make_default_allocator();
-  const FlatBuffer buffer(
-      {{-1, {embedding.get()}}, {0, {frozen.get(), weight.get()}}, {1, {norm.get()}}}, {},
-      *allocator, policy, Device("cpu"));
+  const FlatBuffer buffer({{"embedding", {embedding.get()}},
+                           {"layer", {frozen.get(), weight.get()}},
+                           {"head", {norm.get()}}},
+                          {}, *allocator, policy, Device("cpu"));
   ASSERT_EQ(buffer.slots().size(), 3U);
   EXPECT_EQ(buffer.slots()[0].parameter, norm.get());
   EXPECT_EQ(buffer.slots()[1].parameter, weight.get());
   ASSERT_EQ(buffer.buckets().size(), 2U);
-  EXPECT_EQ(buffer.buckets()[0].layers, (std::vector<int>{1, 0}));
-  EXPECT_EQ(buffer.buckets()[1].layers, std::vector<int>{-1});
+  EXPECT_EQ(buffer.buckets()[0].units, (std::vector<int>{2, 1}));
+  EXPECT_EQ(buffer.buckets()[1].units, std::vector<int>{0});
   EXPECT_FALSE(frozen->main_grad().defined());
   EXPECT_EQ(buffer.frozen(), std::vector<nn::Parameter*>{frozen.get()});
 }
@@ -330,7 +328,7 @@ TEST(FlatBuffer, NothingToHold) {
 TEST(FlatBuffer, RefusesAnotherDtype) {
   const auto allocator = make_default_allocator();
   Model model = random_model(5, precision_policy("fp64"));
-  EXPECT_THROW(FlatBuffer(model.by_layer, {}, *allocator, precision_policy("fp32"), Device("cpu")),
+  EXPECT_THROW(FlatBuffer(model.units, {}, *allocator, precision_policy("fp32"), Device("cpu")),
                Error);
 }
 

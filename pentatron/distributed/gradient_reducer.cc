@@ -66,8 +66,6 @@ struct GradientReducer::State {
   comm::ParallelContext& context;
   bool sharded;
   PrecisionPolicy policy;
-  int first_layer;
-  int end_layer;
   comm::Group& dp;
   Faults faults{};
   std::vector<BucketState> buckets{};
@@ -76,7 +74,7 @@ struct GradientReducer::State {
   WeightGradQueue* queue = nullptr;
   std::shared_ptr<const WeightGradQueue::Listener> listening{};
   bool last_micro_batch = false;
-  std::set<int> done_layers{};
+  std::set<int> done_units{};
 
   // Views of gradients that need more than the data-parallel sum.
   void find_special_parts() {
@@ -100,11 +98,8 @@ struct GradientReducer::State {
     }
   }
 
-  // Work of the queue is put under the layer's number, or -1 outside the layers.
-  [[nodiscard]] bool postponed(int layer) const {
-    if (queue == nullptr) return false;
-    const bool outside = layer < first_layer || layer >= end_layer;
-    return queue->pending_of(layer) > 0 || (outside && queue->pending_of(-1) > 0);
+  [[nodiscard]] bool postponed(int unit) const {
+    return queue != nullptr && queue->pending_of(unit) > 0;
   }
 
   // Every rank of a group starts the same buckets in the same order: by index, those with tied
@@ -112,9 +107,9 @@ struct GradientReducer::State {
   void start_ready() {
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       if (buckets[b].started || buckets[b].deferred) continue;
-      const std::vector<int>& layers = buffer.buckets()[b].layers;
-      const bool ready = std::all_of(layers.begin(), layers.end(),
-                                     [&](int layer) { return done_layers.count(layer) > 0; });
+      const std::vector<int>& units = buffer.buckets()[b].units;
+      const bool ready = std::all_of(units.begin(), units.end(),
+                                     [&](int unit) { return done_units.count(unit) > 0; });
       if (!ready) return;
       make_local_sums(b);
       start(b);
@@ -183,13 +178,11 @@ struct GradientReducer::State {
 };
 
 GradientReducer::GradientReducer(FlatBuffer& buffer, comm::ParallelContext& context, bool sharded,
-                                 const PrecisionPolicy& policy, int first_layer, int end_layer)
+                                 const PrecisionPolicy& policy)
     : state_(new State{.buffer = buffer,
                        .context = context,
                        .sharded = sharded,
                        .policy = policy,
-                       .first_layer = first_layer,
-                       .end_layer = end_layer,
                        .dp = context.group(buffer.reduction_axes())}) {
   PENTATRON_CHECK(!sharded || buffer.reduction_size() == state_->dp.size(), kInternal,
                   "the flat buffer is cut for {} ranks, the group over its reduction axes has {}",
@@ -201,7 +194,7 @@ GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::listen_to(WeightGradQueue& queue) {
   state_->queue = &queue;
-  state_->listening = queue.on_layer_done([this](int layer) { weights_done(layer); });
+  state_->listening = queue.on_layer_done([this](int unit) { weights_done(unit); });
 }
 
 void GradientReducer::set_timers(Timers* timers) { state_->timers = timers; }
@@ -209,26 +202,20 @@ void GradientReducer::set_timers(Timers* timers) { state_->timers = timers; }
 void GradientReducer::begin_step() {
   for (const FlatSlot& slot : state_->buffer.slots()) slot.parameter->begin_step();
   for (BucketState& bucket : state_->buckets) bucket.started = false;
-  state_->done_layers.clear();
+  state_->done_units.clear();
   state_->last_micro_batch = false;
 }
 
 void GradientReducer::begin_last_micro_batch() { state_->last_micro_batch = true; }
 
-void GradientReducer::on_backward_begin(int layer) {
-  if (layer + 1 == state_->end_layer && !state_->postponed(state_->end_layer)) {
-    weights_done(state_->end_layer);
-  }
+void GradientReducer::on_backward_end(int unit) {
+  if (!state_->postponed(unit)) weights_done(unit);
 }
 
-void GradientReducer::on_backward_end(int layer) {
-  if (!state_->postponed(layer)) weights_done(layer);
-}
-
-void GradientReducer::weights_done(int layer) {
+void GradientReducer::weights_done(int unit) {
   if (!state_->last_micro_batch) return;
   const tensor::NoGrad no_grad;
-  state_->done_layers.insert(layer);
+  state_->done_units.insert(unit);
   state_->start_ready();
 }
 

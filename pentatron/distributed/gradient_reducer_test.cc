@@ -36,19 +36,24 @@ struct Stage {
   Stage(comm::ParallelContext& context, const PrecisionPolicy& policy) {
     const std::int64_t pp = context.size("pp");
     const std::int64_t stage = context.coordinate("pp");
-    first_layer = static_cast<int>(stage * kNumLayers / pp);
-    end_layer = static_cast<int>((stage + 1) * kNumLayers / pp);
-    if (context.is_first_stage()) add(-1, embedding_spec(context), policy);
+    const auto first_layer = static_cast<int>(stage * kNumLayers / pp);
+    const auto end_layer = static_cast<int>((stage + 1) * kNumLayers / pp);
+    if (context.is_first_stage()) {
+      units.push_back({"embedding", {}});
+      add(embedding_spec(context), policy);
+    }
     for (int layer = first_layer; layer < end_layer; ++layer) {
       const std::string name = "layers." + std::to_string(layer);
-      add(layer, make_spec(name + ".weight", {5, 3}), policy);
+      units.push_back({name, {}});
+      add(make_spec(name + ".weight", {5, 3}), policy);
       nn::ShardSpec norm = make_spec(name + ".norm", {4});
       norm.parts[0].partial_grad_axes = {"tp"};
-      add(layer, norm, policy);
+      add(norm, policy);
     }
     if (context.is_last_stage()) {
-      if (pp > 1) add(kNumLayers, embedding_spec(context), policy);
-      add(kNumLayers, make_spec("head.norm", {7}), policy);
+      units.push_back({"head", {}});
+      if (pp > 1) add(embedding_spec(context), policy);
+      add(make_spec("head.norm", {7}), policy);
     }
   }
 
@@ -58,17 +63,15 @@ struct Stage {
     return spec;
   }
 
-  void add(int layer, nn::ShardSpec spec, const PrecisionPolicy& policy) {
+  // To the last unit.
+  void add(nn::ShardSpec spec, const PrecisionPolicy& policy) {
     const std::string name = spec.parts[0].name;
     parameters.push_back(std::make_unique<nn::Parameter>(name, std::move(spec), policy));
-    if (by_layer.empty() || by_layer.back().first != layer) by_layer.push_back({layer, {}});
-    by_layer.back().second.push_back(parameters.back().get());
+    units.back().parameters.push_back(parameters.back().get());
   }
 
-  int first_layer = 0;
-  int end_layer = 0;
   std::vector<std::unique_ptr<nn::Parameter>> parameters;
-  std::vector<std::pair<int, std::vector<nn::Parameter*>>> by_layer;
+  std::vector<nn::Unit> units;
 };
 
 // What one rank's backward brings to a parameter: whole numbers, exact in every dtype used here.
@@ -119,10 +122,9 @@ double worst_deviation(const Layout& layout, const PrecisionPolicy& policy, bool
         comm::ParallelContext context(backend, make_grid(layout.tp, layout.dp, layout.pp));
         Stage stage(context, policy);
         const auto allocator = make_default_allocator();
-        FlatBuffer buffer(stage.by_layer, {.reduction_size = layout.dp, .bucket_bytes = 100},
+        FlatBuffer buffer(stage.units, {.reduction_size = layout.dp, .bucket_bytes = 100},
                           *allocator, policy, Device("cpu"));
-        GradientReducer reducer(buffer, context, layout.sharded, policy, stage.first_layer,
-                                stage.end_layer);
+        GradientReducer reducer(buffer, context, layout.sharded, policy);
         for (int step = 0; step < 2; ++step) {
           reducer.begin_step();
           for (const auto& parameter : stage.parameters) {
@@ -133,9 +135,8 @@ double worst_deviation(const Layout& layout, const PrecisionPolicy& policy, bool
           }
           if (with_events) {
             reducer.begin_last_micro_batch();
-            for (int layer = stage.end_layer - 1; layer >= stage.first_layer; --layer) {
-              reducer.on_backward_begin(layer);
-              reducer.on_backward_end(layer);
+            for (int unit = static_cast<int>(stage.units.size()); unit-- > 0;) {
+              reducer.on_backward_end(unit);
             }
           }
           reducer.finish_step();
@@ -197,8 +198,9 @@ TEST(GradientReducer, ReducesInTheReductionDtype) {
       policy.reduction = DType::BFloat16;
       nn::Parameter weight("w", make_spec("w", {128}), policy);
       const auto allocator = make_default_allocator();
-      FlatBuffer buffer({{0, {&weight}}}, {.reduction_size = 2}, *allocator, policy, Device("cpu"));
-      GradientReducer reducer(buffer, context, sharded, policy, 0, 1);
+      FlatBuffer buffer({{"w", {&weight}}}, {.reduction_size = 2}, *allocator, policy,
+                        Device("cpu"));
+      GradientReducer reducer(buffer, context, sharded, policy);
       reducer.begin_step();
       write_grad(weight, tensor::full({128}, backend.rank() == 0 ? 257.0 : 1.0, DType::Float));
       reducer.finish_step();
@@ -234,24 +236,24 @@ class Alone {
       : backend_(comm::make_fake_backend(0, 2)),
         context_(*backend_, make_grid(1, 2, 1)),
         policy_(precision_policy("fp64")) {
-    std::vector<std::pair<int, std::vector<nn::Parameter*>>> by_layer;
-    for (int layer = -1; layer <= 3; ++layer) {
-      const std::string name = "w" + std::to_string(layer);
+    std::vector<nn::Unit> units;
+    for (int unit = 0; unit < 5; ++unit) {
+      const std::string name = "w" + std::to_string(unit);
       weights_.push_back(std::make_unique<nn::Parameter>(name, make_spec(name, {32}), policy_));
-      by_layer.push_back({layer, {weights_.back().get()}});
+      units.push_back({name, {weights_.back().get()}});
     }
     const auto allocator = make_default_allocator();
     buffer_ = std::make_unique<FlatBuffer>(
-        by_layer, FlatBufferOptions{.reduction_size = 2, .bucket_bytes = 8}, *allocator, policy_,
+        units, FlatBufferOptions{.reduction_size = 2, .bucket_bytes = 8}, *allocator, policy_,
         Device("cpu"));
-    reducer_ = std::make_unique<GradientReducer>(*buffer_, context_, sharded, policy_, 0, 3);
+    reducer_ = std::make_unique<GradientReducer>(*buffer_, context_, sharded, policy_);
   }
 
   void backward() {
     for (auto& weight : weights_) write_grad(*weight, tensor::ones({32}, DType::Double));
   }
   GradientReducer& reducer() { return *reducer_; }
-  // First elements of layers -1 to 3 (head): 2 where the bucket was reduced.
+  // First elements of the units' weights: 2 where the bucket was reduced.
   std::vector<double> values() {
     std::vector<double> all;
     for (auto& weight : weights_) all.push_back(weight->main_grad().narrow(0, 0, 1).item<double>());
@@ -274,28 +276,27 @@ TEST(GradientReducer, BucketsStartInOrderInTheLastMicroBatchOnly) {
   GradientReducer& reducer = alone.reducer();
   reducer.begin_step();
   alone.backward();
-  for (int layer = 2; layer >= 0; --layer) {
-    reducer.on_backward_begin(layer);
-    reducer.on_backward_end(layer);
-  }
+  for (int unit = 5; unit-- > 0;) reducer.on_backward_end(unit);
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 1})) << "another micro-batch comes";
   alone.backward();
   reducer.begin_last_micro_batch();
-  // Layer 0 is done before the head: its bucket waits for its turn.
-  reducer.on_backward_end(0);
-  EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 2}));
-  reducer.on_backward_begin(2);
-  EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 4})) << "the head's backward lies before layer 2's";
-  reducer.on_backward_end(2);
-  EXPECT_EQ(alone.values(), (Values{2, 2, 2, 4, 4}));
+  // Unit 1 is done before the last: its bucket waits for its turn.
   reducer.on_backward_end(1);
-  EXPECT_EQ(alone.values(), (Values{2, 4, 4, 4, 4})) << "layer 1, and layer 0 that waited";
+  EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 2}));
+  reducer.on_backward_end(4);
+  EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 4}));
+  reducer.on_backward_end(3);
+  EXPECT_EQ(alone.values(), (Values{2, 2, 2, 4, 4}));
+  reducer.on_backward_end(2);
+  EXPECT_EQ(alone.values(), (Values{2, 4, 4, 4, 4})) << "unit 2, and unit 1 that waited";
+  reducer.on_backward_end(0);
+  EXPECT_EQ(alone.values(), (Values{4, 4, 4, 4, 4})) << "the first unit needs no end of the step";
   reducer.finish_step();
   EXPECT_EQ(alone.values(), (Values{4, 4, 4, 4, 4}));
   // A second step starts from nothing.
   reducer.begin_step();
   alone.backward();
-  reducer.on_backward_begin(2);
+  reducer.on_backward_end(4);
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 1}));
   reducer.finish_step();
   EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 2}));
@@ -308,25 +309,24 @@ TEST(GradientReducer, PostponedWeightGradientsHoldTheirBucket) {
   queue.set_postpone(true);
   // Others listen too, before and after: nobody pushes the reducer out or is pushed out by it.
   std::string heard;
-  const auto before = queue.on_layer_done([&](int layer) { heard += "a" + std::to_string(layer); });
+  const auto before = queue.on_layer_done([&](int unit) { heard += "a" + std::to_string(unit); });
   reducer.listen_to(queue);
-  const auto after = queue.on_layer_done([&](int layer) { heard += "b" + std::to_string(layer); });
+  const auto after = queue.on_layer_done([&](int unit) { heard += "b" + std::to_string(unit); });
   reducer.begin_step();
   alone.backward();
   reducer.begin_last_micro_batch();
-  queue.put(-1, [] {});  // the head's: outside the layers
-  queue.put(2, [] {});
-  queue.put(2, [] {});
-  reducer.on_backward_begin(2);
-  reducer.on_backward_end(2);
-  EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 1}));
-  reducer.weights_done(3);
+  queue.put(0, [] {});  // a tied head's: the embedding's
+  queue.put(3, [] {});
+  queue.put(3, [] {});
+  reducer.on_backward_end(4);
+  EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 2})) << "nothing of it was postponed";
+  reducer.on_backward_end(3);
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 2}));
   queue.drain(2);
-  EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 2})) << "half of layer 2 is done";
+  EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 2})) << "half of unit 3 is done";
   queue.drain();
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 2, 2}));
-  EXPECT_EQ(heard, "a-1b-1a2b2");
+  EXPECT_EQ(heard, "a0b0a3b3");
   reducer.finish_step();
   EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 2}));
 }
@@ -337,8 +337,8 @@ TEST(GradientReducer, RefusesABufferCutForAnotherGroup) {
   const PrecisionPolicy policy = precision_policy("fp32");
   nn::Parameter weight("w", make_spec("w", {8}), policy);
   const auto allocator = make_default_allocator();
-  FlatBuffer buffer({{0, {&weight}}}, {.reduction_size = 1}, *allocator, policy, Device("cpu"));
-  EXPECT_THROW(GradientReducer(buffer, context, true, policy, 0, 1), Error);
+  FlatBuffer buffer({{"w", {&weight}}}, {.reduction_size = 1}, *allocator, policy, Device("cpu"));
+  EXPECT_THROW(GradientReducer(buffer, context, true, policy), Error);
 }
 
 }  // namespace

@@ -74,28 +74,28 @@ TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
   }
 }
 
-class Recorder final : public ops::LayerEventSink {
+class Recorder final : public ops::UnitEventSink {
  public:
-  void on_forward_begin(int layer) override { note("fb", layer); }
-  void on_forward_end(int layer) override { note("fe", layer); }
-  void on_backward_begin(int layer) override { note("bb", layer); }
-  void on_backward_end(int layer) override { note("be", layer); }
+  void on_forward_begin(int unit) override { note("fb", unit); }
+  void on_forward_end(int unit) override { note("fe", unit); }
+  void on_backward_begin(int unit) override { note("bb", unit); }
+  void on_backward_end(int unit) override { note("be", unit); }
   std::string text;
 
  private:
-  void note(const char* what, int layer) { text += what + std::to_string(layer) + " "; }
+  void note(const char* what, int unit) { text += what + std::to_string(unit) + " "; }
 };
 
-TEST(GptStage, LayerEventsComeInOrderAroundLayersAndHead) {
+TEST(GptStage, EventsComeInOrderAroundEveryUnit) {
   with_model(gpt2_kind(), [](nn::Stage& stage, const PrecisionPolicy& policy) {
     const BatchMeta batch = make_batch({{12}}, 61);
     Recorder events;
-    nn::StepContext step{.batch = batch, .policy = policy, .layer_events = &events};
+    nn::StepContext step{.batch = batch, .policy = policy, .events = &events, .first_unit = 3};
     const Tensor loss = stage.forward({}, step).at(0).tensor;
-    EXPECT_EQ(events.text, "fb0 fe0 fb1 fe1 fb2 fe2 ");
+    EXPECT_EQ(events.text, "fb3 fe3 fb4 fe4 fb5 fe5 fb6 fe6 ");
     events.text.clear();
     ops::run_backward(loss, tensor::scalar(1.0, policy.loss));
-    EXPECT_EQ(events.text, "bb2 be2 bb1 be1 bb0 be0 ");
+    EXPECT_EQ(events.text, "bb6 be6 bb5 be5 bb4 be4 bb3 be3 ");
   });
 }
 
@@ -108,15 +108,15 @@ TEST(GptStage, PostponedWeightGradientsAreTheSame) {
         WeightGradQueue queue;
         queue.set_postpone(postpone);
         std::vector<int> done;
-        const auto listening = queue.on_layer_done([&](int layer) { done.push_back(layer); });
+        const auto listening = queue.on_layer_done([&](int unit) { done.push_back(unit); });
         nn::StepContext step{.batch = batch, .policy = policy, .weight_grads = &queue};
         ops::run_backward(stage.forward({}, step).at(0).tensor, tensor::scalar(1.0, policy.loss));
         EXPECT_EQ(queue.pending() > 0, postpone);
         queue.drain();
         if (postpone) {
-          // The tied head's work belongs to the embedding, an own head is layer num_layers.
-          const int head = config.untie_embeddings_and_output_weights ? 2 : -1;
-          EXPECT_EQ(done, (std::vector<int>{head, 1, 0}));
+          // A tied head's work belongs to the embedding, an own head is the last unit.
+          const int head = config.untie_embeddings_and_output_weights ? 3 : 0;
+          EXPECT_EQ(done, (std::vector<int>{head, 2, 1}));
         }
         Gathered gathered;
         gathered.gradients(stage);
@@ -128,19 +128,26 @@ TEST(GptStage, PostponedWeightGradientsAreTheSame) {
   }
 }
 
-TEST(GptStage, ParametersByLayerNameEveryParameterOnce) {
+TEST(GptStage, UnitsHoldEveryParameterOnce) {
   const PrecisionPolicy policy = precision_policy("fp32");
   run_layout({1, false, 4}, policy, [&](const parallel_layers::LeafContext& context) {
     const auto last = make_stage("gpt", gpt2_kind(), context, {1, 2});
-    EXPECT_EQ(last->layer_range(), (std::pair<int, int>{1, 2}));
-    const auto by_layer = last->parameters_by_layer();
-    ASSERT_EQ(by_layer.size(), 2U);
-    EXPECT_EQ(by_layer[0].first, 1);
-    EXPECT_EQ(by_layer[1].first, 2);
-    EXPECT_EQ(by_layer[0].second.size() + by_layer[1].second.size(), last->parameters().size());
-    EXPECT_EQ(by_layer[1].second.back()->local_name(), "embedding.word_embeddings.weight");
+    const auto units = last->units();
+    ASSERT_EQ(units.size(), 2U);
+    EXPECT_EQ(units[0].name, "decoder.layers.1");
+    EXPECT_EQ(units[1].name, "head");
+    EXPECT_EQ(units[0].parameters.size() + units[1].parameters.size(), last->parameters().size());
+    EXPECT_EQ(units[1].parameters.back()->local_name(), "embedding.word_embeddings.weight");
     const auto first = make_stage("gpt", gpt2_kind(), context, {0, 2});
-    EXPECT_EQ(first->parameters_by_layer().at(0).first, -1);
+    EXPECT_EQ(first->units().at(0).name, "embedding");
+    EXPECT_EQ(first->units().at(1).name, "decoder.layers.0");
+    // One weight for both ends of one stage: the embedding's, whose backward comes last.
+    const auto whole = make_stage("gpt", gpt2_kind(), context, {0, 1});
+    std::vector<nn::Parameter*> in_units;
+    for (const nn::Unit& unit : whole->units()) {
+      in_units.insert(in_units.end(), unit.parameters.begin(), unit.parameters.end());
+    }
+    EXPECT_EQ(in_units, whole->parameters());
     const BatchMeta batch = make_batch({{12}}, 61);
     EXPECT_TRUE(first->input_spec(batch).empty());
     EXPECT_TRUE(last->output_spec(batch).empty());

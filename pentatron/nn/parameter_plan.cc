@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/nn/parameter.h"
 
 namespace pentatron::nn {
 
@@ -33,18 +32,6 @@ std::int64_t ParameterPlan::num_local_elements() const {
     total += tensor::num_elements(parameter.spec.local_shape);
   }
   return total;
-}
-
-std::vector<std::pair<int, std::vector<Parameter*>>> group_by_layer(
-    const ParameterPlan& plan, const std::vector<Parameter*>& parameters) {
-  PENTATRON_CHECK(parameters.size() == plan.parameters().size(), kInternal,
-                  "{} parameters were planned, {} made", plan.parameters().size(),
-                  parameters.size());
-  std::map<int, std::vector<Parameter*>> by_layer;
-  for (Parameter* parameter : parameters) {
-    by_layer[plan.at(parameter->local_name()).layer].push_back(parameter);
-  }
-  return {by_layer.begin(), by_layer.end()};
 }
 
 }  // namespace pentatron::nn

@@ -4,14 +4,11 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "pentatron/nn/shard_spec.h"
 
 namespace pentatron::nn {
-
-class Parameter;
 
 // One parameter of a rank before it exists.
 struct PlannedParameter {
@@ -39,11 +36,5 @@ class ParameterPlan final {
   std::vector<PlannedParameter> parameters_;
   std::map<std::string, std::size_t, std::less<>> index_;
 };
-
-// What Stage::parameters_by_layer() wants: the parameters of a module built from `plan`, by the
-// plan's layer numbers in ascending order, each list in the order of the module. Internal error
-// when the module's parameters are not the planned ones, in whatever order.
-[[nodiscard]] std::vector<std::pair<int, std::vector<Parameter*>>> group_by_layer(
-    const ParameterPlan& plan, const std::vector<Parameter*>& parameters);
 
 }  // namespace pentatron::nn

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pentatron/nn/module.h"
+#include "pentatron/nn/unit.h"
 
 namespace pentatron::nn {
 
@@ -35,12 +36,9 @@ class Stage : public Module {
       const BatchMeta& batch) const = 0;  // empty on the first stage
   [[nodiscard]] virtual BundleSpec output_spec(
       const BatchMeta& batch) const = 0;  // empty on the last stage
-  // Global numbers of the layers of this stage.
-  [[nodiscard]] virtual std::pair<int, int> layer_range() const = 0;
-  // The layer whose weights_done completes a parameter (-1 embedding and what comes before the
-  // layers, num_layers: head).
-  [[nodiscard]] virtual std::vector<std::pair<int, std::vector<Parameter*>>>
-  parameters_by_layer() = 0;
+  // The stage's units in the order in which forward runs them, each with run_unit() under its
+  // position here. Every parameter is in exactly one.
+  [[nodiscard]] virtual std::vector<Unit> units() = 0;
   // Logits [tokens, local vocabulary] instead of the loss (last stage; generation and evaluation of
   // text).
   [[nodiscard]] virtual Tensor logits(const Bundle& input, StepContext& context) = 0;

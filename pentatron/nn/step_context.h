@@ -8,7 +8,7 @@
 #include "pentatron/tensor/weight_grad_queue.h"
 
 namespace pentatron::ops {
-class LayerEventSink;
+class UnitEventSink;
 }
 
 namespace pentatron::nn {
@@ -24,9 +24,11 @@ struct StepContext {
   const PrecisionPolicy& policy;
   std::uint64_t seed = 0;  // of the run; dropout sites mix it with their names
   Phase phase = Phase::kTrain;
-  WeightGradQueue* weight_grads = nullptr;      // null: weight gradients at once
-  ops::LayerEventSink* layer_events = nullptr;  // null: no events
-  KvCache* kv_cache = nullptr;                  // prefill and decode
+  WeightGradQueue* weight_grads = nullptr;  // null: weight gradients at once
+  ops::UnitEventSink* events = nullptr;     // null: no events
+  int first_unit = 0;               // index on this rank of the stage's first unit (nn/unit.h)
+  int unit = 0;                     // of the unit that runs; set by run_unit()
+  KvCache* kv_cache = nullptr;      // prefill and decode
   Tensor max_attention_logit = {};  // raised by attention where defined (ops/attention.h)
 
   [[nodiscard]] bool training() const {

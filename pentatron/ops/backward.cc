@@ -83,34 +83,6 @@ class WeightTensorBackward final : public Backward {
   WeightRef* weight_;
 };
 
-// Passes the gradient on and tells the sink.
-class LayerEventBackward final : public Backward {
- public:
-  LayerEventBackward(int layer, LayerEventSink& sink, bool is_begin)
-      : layer_(layer), sink_(&sink), is_begin_(is_begin) {}
-  std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
-    if (is_begin_) {
-      sink_->on_backward_end(layer_);
-    } else {
-      sink_->on_backward_begin(layer_);
-    }
-    return output_grads;
-  }
-  void release() override {}
-  std::string_view name() const override { return is_begin_ ? "LayerBegin" : "LayerEnd"; }
-
- private:
-  int layer_;
-  LayerEventSink* sink_;
-  bool is_begin_;
-};
-
-Tensor layer_event(const Tensor& x, int layer, LayerEventSink& sink, bool is_begin) {
-  if (!needs_backward({x}, /*force=*/true)) return x;
-  return attach(x.variable_data(), {x}, std::make_unique<LayerEventBackward>(layer, sink, is_begin),
-                /*force=*/true);
-}
-
 }  // namespace
 
 bool needs_backward(const std::vector<Tensor>& inputs, bool force) {
@@ -201,17 +173,6 @@ Tensor as_graph_tensor(WeightRef& weight) {
   const Tensor data = weight.forward_weight().variable_data();
   if (!weight.trainable()) return data;
   return attach(data, {}, std::make_unique<WeightTensorBackward>(weight), /*force=*/true);
-}
-
-Tensor layer_begin(const Tensor& x, int layer, LayerEventSink& sink) {
-  sink.on_forward_begin(layer);
-  return layer_event(x, layer, sink, /*is_begin=*/true);
-}
-
-Tensor layer_end(const Tensor& x, int layer, LayerEventSink& sink) {
-  Tensor y = layer_event(x, layer, sink, /*is_begin=*/false);
-  sink.on_forward_end(layer);
-  return y;
 }
 
 }  // namespace pentatron::ops

@@ -65,17 +65,4 @@ void run_backward(const Tensor& output, const Tensor& gradient);
 // gradient that backward brings to it is added into the weight's slot.
 [[nodiscard]] Tensor as_graph_tensor(WeightRef& weight);
 
-// Two identity nodes around a layer: before(x) fires on_forward_begin now and on_backward_end in
-// backward; after(x) fires on_forward_end now and on_backward_begin in backward.
-class LayerEventSink {
- public:
-  virtual ~LayerEventSink() = default;
-  virtual void on_forward_begin(int layer) {}
-  virtual void on_forward_end(int layer) {}
-  virtual void on_backward_begin(int layer) {}
-  virtual void on_backward_end(int layer) {}
-};
-[[nodiscard]] Tensor layer_begin(const Tensor& x, int layer, LayerEventSink& sink);
-[[nodiscard]] Tensor layer_end(const Tensor& x, int layer, LayerEventSink& sink);
-
 }  // namespace pentatron::ops

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The op seam: nodes, edges, events, postponed weight gradients.
+// The op seam: nodes, edges, postponed weight gradients.
 #include "pentatron/ops/backward.h"
 
 #include <thread>
@@ -296,38 +296,6 @@ TEST(Backward, PostponedWeightGradientsEqualImmediateOnes) {
   EXPECT_EQ(done, (std::vector<int>{1, 0}));
   for (std::size_t i = 0; i < grads[0].size(); ++i)
     EXPECT_TRUE(bit_equal(grads[0][i], grads[1][i]));
-}
-
-class EventLog final : public LayerEventSink {
- public:
-  void on_forward_begin(int layer) override { add("fb", layer); }
-  void on_forward_end(int layer) override { add("fe", layer); }
-  void on_backward_begin(int layer) override { add("bb", layer); }
-  void on_backward_end(int layer) override { add("be", layer); }
-  std::string text;
-
- private:
-  void add(const char* what, int layer) { text += std::string(what) + std::to_string(layer) + ' '; }
-};
-
-TEST(Backward, LayerEventsComeInExactOrder) {
-  EventLog log;
-  TestWeight weight(normal({4, 4}, 1));
-  for (const bool input_learns : {true, false}) {
-    log.text.clear();
-    Tensor x = normal({3, 4}, 2).set_requires_grad(input_learns);
-    for (int layer = 0; layer < 3; ++layer) {
-      x = layer_begin(x, layer, log);
-      x = x.add(gelu_tanh(linear(x, weight, nullptr, {})));
-      x = layer_end(x, layer, log);
-    }
-    run_backward(x, normal({3, 4}, 3));
-    EXPECT_EQ(log.text, "fb0 fe0 fb1 fe1 fb2 fe2 bb2 be2 bb1 be1 bb0 be0 ");
-  }
-  log.text.clear();
-  const tensor::NoGrad no_grad;
-  EXPECT_FALSE(layer_end(layer_begin(normal({2, 4}, 2), 5, log), 5, log).requires_grad());
-  EXPECT_EQ(log.text, "fb5 fe5 ");
 }
 
 // A small stack, forward and backward; returns the input gradient.

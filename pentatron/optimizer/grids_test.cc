@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "pentatron/distributed/gradient_reducer.h"
-#include "pentatron/ops/layer_event_fan_out.h"
+#include "pentatron/ops/unit_event_fan_out.h"
 #include "pentatron/optimizer/optimizer.h"
 #include "pentatron/tensor/ops.h"
 
@@ -78,8 +78,9 @@ struct Model {
         {grid, std::make_unique<nn::Parameter>(name, nn::ShardSpec{{part}, local}, policy)});
     nn::Parameter& parameter = *weights.back().parameter;
     nn::part_view(parameter.data(), part).copy_(values_of(name, shape, 0));
-    if (by_layer.empty() || by_layer.back().first != layer) by_layer.push_back({layer, {}});
-    by_layer.back().second.push_back(&parameter);
+    const std::string unit = "unit" + std::to_string(layer);
+    if (units.empty() || units.back().name != unit) units.push_back({unit, {}});
+    units.back().parameters.push_back(&parameter);
     return parameter;
   }
 
@@ -98,20 +99,20 @@ struct Model {
   }
 
   std::vector<Weight> weights;
-  std::vector<std::pair<int, std::vector<nn::Parameter*>>> by_layer;
+  std::vector<nn::Unit> units;
 };
 
 // Everything that acts on one grid's parameters.
 struct Grid {
   Grid(Model& model, comm::ParallelContext& context, const PrecisionPolicy& policy, bool sharded,
        const std::vector<std::string>& axes, std::string name)
-      : buffer(model.by_layer,
+      : buffer(model.units,
                {.reduction_size = context.group(axes).size(),
                 .bucket_bytes = 100,
                 .reduction_axes = axes,
                 .grid = std::move(name)},
                *allocator, policy, Device("cpu")),
-        reducer(buffer, context, sharded, policy, 0, kNumLayers),
+        reducer(buffer, context, sharded, policy),
         optimizer(buffer, context, adam_config(), policy, sharded) {}
 
   std::unique_ptr<distributed::BufferAllocator> allocator = distributed::make_default_allocator();
@@ -163,17 +164,14 @@ TEST(Grids, TwoBuffersOfOneModelReduceOverTheirOwnAxes) {
         Model model(context, policy);
         Grid dense(model, context, policy, sharded, {"dp", "cp", "ep"}, "dense");
         Grid expert(model, context, policy, sharded, {"dp", "cp"}, "expert");
-        ops::LayerEventFanOut events;
+        ops::UnitEventFanOut events;
         events.add(dense.reducer);
         events.add(expert.reducer);
         for (Grid* grid : {&dense, &expert}) grid->reducer.begin_step();
         model.backward(backend.rank(), 0);
         if (with_events) {
           for (Grid* grid : {&dense, &expert}) grid->reducer.begin_last_micro_batch();
-          for (int layer = kNumLayers; layer-- > 0;) {
-            events.on_backward_begin(layer);
-            events.on_backward_end(layer);
-          }
+          for (int unit = kNumLayers; unit-- > 0;) events.on_backward_end(unit);
         }
         for (Grid* grid : {&dense, &expert}) grid->reducer.finish_step();
         const double norm = dense.optimizer.gradient_squares()

@@ -117,15 +117,16 @@ struct Stage {
     for (const nn::ShardPart& part : parameter.spec().parts) {
       nn::part_view(parameter.data(), part).copy_(box_values(part, 0));
     }
-    if (by_layer.empty() || by_layer.back().first != layer) by_layer.push_back({layer, {}});
-    by_layer.back().second.push_back(&parameter);
+    const std::string unit = "unit" + std::to_string(layer);
+    if (units.empty() || units.back().name != unit) units.push_back({unit, {}});
+    units.back().parameters.push_back(&parameter);
   }
 
   PrecisionPolicy policy;
   std::int64_t tp = 1;
   std::int64_t tp_rank = 0;
   std::vector<std::unique_ptr<nn::Parameter>> parameters;
-  std::vector<std::pair<int, std::vector<nn::Parameter*>>> by_layer;
+  std::vector<nn::Unit> units;
 };
 
 // One rank's stage with its buffer and optimizer.
@@ -135,7 +136,7 @@ struct Rig {
       : context(backend, make_grid(layout)), stage(context, policy) {
     const auto allocator = distributed::make_default_allocator();
     buffer = std::make_unique<FlatBuffer>(
-        stage.by_layer,
+        stage.units,
         distributed::FlatBufferOptions{
             .reduction_size = reduction_size > 0 ? reduction_size : layout.dp, .bucket_bytes = 200},
         *allocator, policy, Device("cpu"));

@@ -32,7 +32,6 @@ class ColumnLinear final : public nn::Module {
   LeafContext context_;
   nn::Parameter* weight_;
   nn::Parameter* bias_;  // null: none
-  int layer_;
 };
 
 }  // namespace pentatron::parallel_layers

@@ -12,14 +12,13 @@ ColumnLinear::ColumnLinear(const LeafContext& context, const nn::ParameterPlan& 
                            const std::string& name)
     : context_(context),
       weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
-      bias_(nullptr),
-      layer_(plan.at(name + ".weight").layer) {
+      bias_(nullptr) {
   auto bias = make_parameter_if_planned(context, plan, name + ".bias");
   if (bias != nullptr) bias_ = &add_parameter(std::move(bias));
 }
 
 Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
-  return ops::linear(enter_split(context_, x_ti), *weight_, bias_, {step.weight_grads, layer_});
+  return ops::linear(enter_split(context_, x_ti), *weight_, bias_, {step.weight_grads, step.unit});
 }
 
 std::vector<Tensor> ColumnLinear::forward_heads(const Tensor& x_ti, std::int64_t head_dim,
@@ -41,8 +40,7 @@ RowLinear::RowLinear(const LeafContext& context, const nn::ParameterPlan& plan,
                      const std::string& name)
     : context_(context),
       weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
-      bias_(nullptr),
-      layer_(plan.at(name + ".weight").layer) {
+      bias_(nullptr) {
   auto bias = make_parameter_if_planned(context, plan, name + ".bias");
   if (bias != nullptr) bias_ = &add_parameter(std::move(bias));
 }
@@ -51,7 +49,7 @@ Tensor RowLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
   // One rank holds the whole sum; elsewhere the bias comes after it, once.
   const bool at_once = context_.layout().size == 1 || planted_fault("row_bias_before_reduce");
   const Tensor partial =
-      ops::linear(x_ti, *weight_, at_once ? bias_ : nullptr, {step.weight_grads, layer_});
+      ops::linear(x_ti, *weight_, at_once ? bias_ : nullptr, {step.weight_grads, step.unit});
   const Tensor y = leave_split(context_, partial);
   return bias_ == nullptr || at_once ? y : ops::add_bias(y, *bias_);
 }

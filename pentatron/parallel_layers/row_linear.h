@@ -21,7 +21,6 @@ class RowLinear final : public nn::Module {
   LeafContext context_;
   nn::Parameter* weight_;
   nn::Parameter* bias_;  // null: none
-  int layer_;
 };
 
 }  // namespace pentatron::parallel_layers

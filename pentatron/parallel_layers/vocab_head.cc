@@ -73,13 +73,13 @@ void write_weight_grad(WeightRef& weight, const Tensor& d_logits_tv, const Tenso
 class LossBackward final : public ops::Backward {
  public:
   LossBackward(const Tensor& x_th, Tensor logits_tv, LossState state, WeightRef& weight,
-               WeightGradQueue* queue, int layer)
+               WeightGradQueue* queue, int unit)
       : x_th_(x_th),
         logits_tv_(std::move(logits_tv)),
         state_(std::move(state)),
         weight_(weight),
         queue_(queue),
-        layer_(layer) {}
+        unit_(unit) {}
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     const Tensor x_th = x_th_.get();
@@ -104,7 +104,7 @@ class LossBackward final : public ops::Backward {
         write_weight_grad(weight, d_logits_tv, x_th);
       };
       if (queue_ != nullptr) {
-        queue_->put(layer_, std::move(work));
+        queue_->put(unit_, std::move(work));
       } else {
         work();
       }
@@ -124,7 +124,7 @@ class LossBackward final : public ops::Backward {
   LossState state_;
   WeightRef& weight_;
   WeightGradQueue* queue_;
-  int layer_;
+  int unit_;
 };
 
 // max, then sum of exponentials and target logit over all ranks. Gives lse and target logit [t].
@@ -146,12 +146,10 @@ std::pair<Tensor, Tensor> reduced_pieces(const LeafContext& context, const Tenso
 
 VocabHead::VocabHead(const LeafContext& context, const nn::ParameterPlan& plan,
                      const std::string& name)
-    : context_(context),
-      weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
-      layer_(plan.at(name + ".weight").layer) {}
+    : context_(context), weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))) {}
 
-VocabHead::VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int layer)
-    : context_(context), weight_(&tied_weight), layer_(layer) {}
+VocabHead::VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int owner)
+    : context_(context), weight_(&tied_weight), owner_(owner) {}
 
 Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {
   const nn::ShardPart& part = weight_->spec().parts.at(0);
@@ -179,7 +177,8 @@ Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {
   }
   if (!keep) return loss;
   auto backward = std::make_unique<LossBackward>(full_x_th, std::move(logits_tv), std::move(state),
-                                                 *weight_, step.weight_grads, layer_);
+                                                 *weight_, step.weight_grads,
+                                                 owner_ ? step.first_unit + *owner_ : step.unit);
   return ops::attach(std::move(loss), {full_x_th}, std::move(backward), weight_->trainable());
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "pentatron/nn/module.h"
@@ -16,9 +17,9 @@ class VocabHead final : public nn::Module {
  public:
   // With a weight of its own, name + ".weight" in the plan.
   VocabHead(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name);
-  // With the embedding's weight, which must outlive the head; `layer`: where its postponed weight
-  // gradients are queued.
-  VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int layer);
+  // With the embedding's weight, which must outlive the head; `owner`: position in the stage of the
+  // unit that holds it, where its postponed weight gradients are queued.
+  VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int owner);
 
   // Sum over tokens of loss_mask * cross entropy: a scalar in the loss dtype, equal on all
   // tensor-parallel ranks. The softmax's gradient replaces the logits in place: the loss needs
@@ -30,7 +31,7 @@ class VocabHead final : public nn::Module {
  private:
   LeafContext context_;
   nn::Parameter* weight_;
-  int layer_;
+  std::optional<int> owner_;  // of a tied weight
 };
 
 }  // namespace pentatron::parallel_layers

@@ -266,7 +266,7 @@ class Runner {
                             .seed = options_.seed,
                             .phase = options_.phase,
                             .weight_grads = queue_,
-                            .layer_events = options_.layer_events,
+                            .events = options_.events,
                             .max_attention_logit = options_.max_attention_logit};
     for (const nn::BundleItem& item : state.input) {
       PENTATRON_CHECK(item.tensor.defined(), kInternal, "stage {}: input {} was not received",

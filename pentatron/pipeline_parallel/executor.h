@@ -14,7 +14,7 @@ namespace pentatron {
 class Timers;
 }
 namespace pentatron::ops {
-class LayerEventSink;
+class UnitEventSink;
 }
 
 namespace pentatron::pipeline_parallel {
@@ -37,7 +37,7 @@ struct ExecutorOptions {
   Device device = kCpu;  // where activations and batches are
   std::uint64_t seed = 0;
   nn::Phase phase = nn::Phase::kTrain;
-  ops::LayerEventSink* layer_events = nullptr;
+  ops::UnitEventSink* events = nullptr;
   WeightGradQueue* weight_grads = nullptr;
   // Called when the last micro-batch's backward begins (gradient reduction may start with its
   // weights_done events).

@@ -80,10 +80,7 @@ class DiamondStage final : public nn::Stage {
         {"hidden", "extra"}, {"left"}, {"right", "bottom"}, {}};
     return specs(names[static_cast<std::size_t>(place_)], batch);
   }
-  std::pair<int, int> layer_range() const override { return {place_, place_ + 1}; }
-  std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer() override {
-    return {{place_, {weight_}}};
-  }
+  std::vector<nn::Unit> units() override { return {{"stage", {weight_}}}; }
   Tensor logits(const nn::Bundle&, nn::StepContext&) override { return Tensor(); }
   Tensor& grad() { return weight_->main_grad(); }
 

@@ -112,14 +112,16 @@ class ChainStage final : public nn::Stage {
   nn::BundleSpec output_spec(const BatchMeta& batch) const override {
     return end_ == num_layers_ ? nn::BundleSpec{} : edge(batch);
   }
-  std::pair<int, int> layer_range() const override { return {begin_, end_}; }
-  std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer() override {
-    std::vector<std::pair<int, std::vector<nn::Parameter*>>> layers;
+  std::vector<nn::Unit> units() override {
+    std::vector<nn::Unit> units;
     for (int layer = begin_; layer < end_; ++layer) {
-      layers.push_back({layer, {weights_[static_cast<std::size_t>(layer - begin_)]}});
+      units.push_back({"layers." + std::to_string(layer), {weight(layer)}});
     }
-    return layers;
+    return units;
   }
+  nn::Parameter* weight(int layer) { return weights_[static_cast<std::size_t>(layer - begin_)]; }
+  [[nodiscard]] int begin() const { return begin_; }
+  [[nodiscard]] int end() const { return end_; }
   Tensor logits(const nn::Bundle& input, nn::StepContext& context) override { return Tensor(); }
 
   // How many of the tensors sent or received so far still have their memory.
@@ -229,8 +231,8 @@ Outcome run_pipeline(int num_stages, const std::vector<BatchMeta>& batches, doub
     } else {
       EXPECT_FALSE(losses.loss_sum.defined());
     }
-    for (auto& [layer, parameters] : stage.parameters_by_layer()) {
-      outcome.grads[static_cast<std::size_t>(layer)] = parameters[0]->main_grad();
+    for (int layer = stage.begin(); layer < stage.end(); ++layer) {
+      outcome.grads[static_cast<std::size_t>(layer)] = stage.weight(layer)->main_grad();
     }
   });
   return outcome;
@@ -382,7 +384,7 @@ TEST(Executor, PostponedGradientsAreNotLost) {
                      {.policy = policy(), .weight_grads = &queue});
   EXPECT_EQ(queue.pending(), 0U);
   EXPECT_TRUE(queue.postpone());
-  const Tensor grad = stage.parameters_by_layer()[2].second[0]->main_grad();
+  const Tensor grad = stage.weight(2)->main_grad();
   EXPECT_LE(grad.sub(expected.grads[2]).abs().max().item<double>(), 1e-11);
 }
 

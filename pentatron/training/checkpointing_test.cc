@@ -435,10 +435,7 @@ class StageWithBuffers final : public nn::Stage {
   nn::BundleSpec output_spec(const BatchMeta& batch) const override {
     return gpt_.output_spec(batch);
   }
-  std::pair<int, int> layer_range() const override { return gpt_.layer_range(); }
-  std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer() override {
-    return gpt_.parameters_by_layer();
-  }
+  std::vector<nn::Unit> units() override { return gpt_.units(); }
   Tensor logits(const nn::Bundle& input, nn::StepContext& context) override {
     return gpt_.logits(input, context);
   }

@@ -102,13 +102,12 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   for (nn::Parameter* parameter : stage_->parameters()) parameter->initialise(config.model.seed);
   state_->allocator = distributed::make_default_allocator();
   state_->buffer = std::make_unique<distributed::FlatBuffer>(
-      stage_->parameters_by_layer(), buffer_options(replicas_of(context).size()),
-      *state_->allocator, policy_, device);
+      stage_->units(), buffer_options(replicas_of(context).size()), *state_->allocator, policy_,
+      device);
   state_->make_inputs(device);
-  const auto [first_layer, end_layer] = stage_->layer_range();
   const bool sharded = config.parallel.use_distributed_optimizer;
-  state_->reducer = std::make_unique<distributed::GradientReducer>(
-      *state_->buffer, context, sharded, policy_, first_layer, end_layer);
+  state_->reducer =
+      std::make_unique<distributed::GradientReducer>(*state_->buffer, context, sharded, policy_);
   state_->reducer->listen_to(state_->weight_grads);
   optimizer_ = std::make_unique<optimizer::Optimizer>(*state_->buffer, context, config.optimizer,
                                                       policy_, sharded);
@@ -185,7 +184,7 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
        .device = device_,
        .seed = config_.model.seed,
        .phase = nn::Phase::kTrain,
-       .layer_events = state_->reducer.get(),
+       .events = state_->reducer.get(),
        .weight_grads = &state_->weight_grads,
        .on_last_micro_batch = [this] { state_->reducer->begin_last_micro_batch(); },
        .timers = state_->timers,

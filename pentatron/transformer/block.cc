@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/transformer/block.h"
 
-#include "pentatron/ops/backward.h"
-
 namespace pentatron::transformer {
 
 using parallel_layers::Norm;
@@ -36,8 +34,8 @@ Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
 TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
                                    const nn::ParameterPlan& plan, const std::string& name,
                                    const config::ModelConfig& config, int first_layer,
-                                   int end_layer)
-    : first_layer_(first_layer) {
+                                   int end_layer, int first_unit)
+    : name_(name), first_layer_(first_layer), first_unit_(first_unit) {
   const RotaryTablePtr rotary = make_rotary(config, context.policy(), context.device());
   for (int layer = first_layer; layer < end_layer; ++layer) {
     layers_.push_back(&add_child(
@@ -48,22 +46,22 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
 
 Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
   Tensor hidden_th = x_th;
-  int number = first_layer_;
+  int unit = first_unit_;
   for (TransformerLayer* layer : layers_) {
-    hidden_th = begin_layer(hidden_th, number, step);
-    hidden_th = layer->forward(hidden_th, step);
-    hidden_th = end_layer(hidden_th, number, step);
-    ++number;
+    hidden_th = nn::run_unit(unit++, hidden_th, step, [layer](const Tensor& x, nn::StepContext& s) {
+      return layer->forward(x, s);
+    });
   }
   return hidden_th;
 }
 
-Tensor begin_layer(const Tensor& x, int layer, nn::StepContext& step) {
-  return step.layer_events == nullptr ? x : ops::layer_begin(x, layer, *step.layer_events);
-}
-
-Tensor end_layer(const Tensor& x, int layer, nn::StepContext& step) {
-  return step.layer_events == nullptr ? x : ops::layer_end(x, layer, *step.layer_events);
+std::vector<nn::Unit> TransformerBlock::units() {
+  std::vector<nn::Unit> units;
+  int number = first_layer_;
+  for (TransformerLayer* layer : layers_) {
+    units.push_back({name_ + ".layers." + std::to_string(number++), layer->parameters()});
+  }
+  return units;
 }
 
 }  // namespace pentatron::transformer

@@ -17,7 +17,7 @@ using parallel_layers::VocabHead;
 namespace {
 constexpr const char* kWordEmbeddings = "embedding.word_embeddings";
 constexpr const char* kOutputLayer = "output_layer";
-constexpr int kEmbeddingLayer = -1;
+constexpr int kEmbeddingUnit = 0;
 }  // namespace
 
 GptEmbedding::GptEmbedding(const LeafContext& context, const nn::ParameterPlan& plan,
@@ -43,10 +43,10 @@ GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
     : norm_(add_child(std::make_unique<Norm>(context, plan, "decoder.final_layernorm",
                                              config.normalization, config.layernorm_epsilon))) {
   // A weight that the embedding owns is complete after the embedding's gradient: its head work
-  // belongs to that layer.
+  // belongs to that unit.
   output_ = tied_weight == nullptr
                 ? &add_child(std::make_unique<VocabHead>(context, plan, weight_name))
-                : &add_child(std::make_unique<VocabHead>(context, *tied_weight, kEmbeddingLayer));
+                : &add_child(std::make_unique<VocabHead>(context, *tied_weight, kEmbeddingUnit));
 }
 
 Tensor GptHead::loss(const Tensor& hidden_th, nn::StepContext& step) {
@@ -66,33 +66,36 @@ GptStage::GptStage(const config::ModelConfig& config, const LeafContext& context
     embedding_ = &add_child(std::make_unique<GptEmbedding>(context_, plan_, config_));
   }
   decoder_ = &add_child(std::make_unique<transformer::TransformerBlock>(
-      context_, plan_, "decoder", config_, layers_.first, layers_.second));
+      context_, plan_, "decoder", config_, layers_.first, layers_.second,
+      /*first_unit=*/embedding_ != nullptr ? 1 : 0));
   if (place.is_last()) {
     const bool tied = !config_.untie_embeddings_and_output_weights;
     nn::Parameter* shared = tied && embedding_ != nullptr ? &embedding_->word_weight() : nullptr;
     head_ = &add_child(std::make_unique<GptHead>(context_, plan_, config_,
                                                  tied ? kWordEmbeddings : kOutputLayer, shared));
   }
-  check_against_plan();
 }
 
-void GptStage::check_against_plan() {
-  const std::vector<nn::Parameter*> made = parameters();
-  const auto& planned = plan_.parameters();
-  PENTATRON_CHECK(made.size() == planned.size(), kInternal, "{} parameters were planned, {} made",
-                  planned.size(), made.size());
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    PENTATRON_CHECK(made[i]->local_name() == planned[i].local_name, kInternal,
-                    "parameter {} was planned as {} and made as {}", i, planned[i].local_name,
-                    made[i]->local_name());
-  }
+int GptStage::head_position() const {
+  return (embedding_ != nullptr ? 1 : 0) + layers_.second - layers_.first;
+}
+
+std::vector<nn::Unit> GptStage::units() {
+  std::vector<nn::Unit> units;
+  if (embedding_ != nullptr) units.push_back({"embedding", embedding_->parameters()});
+  for (nn::Unit& layer : decoder_->units()) units.push_back(std::move(layer));
+  if (head_ != nullptr) units.push_back({"head", head_->parameters()});
+  return units;
 }
 
 Tensor GptStage::hidden_states(const nn::Bundle& input, nn::StepContext& step) {
   if (embedding_ != nullptr) {
     PENTATRON_CHECK(input.empty(), kInternal, "the first stage takes no input, {} items came",
                     input.size());
-    return decoder_->forward(embedding_->forward(step), step);
+    const Tensor embedded_th = nn::run_unit(
+        kEmbeddingUnit, Tensor(), step,
+        [this](const Tensor&, nn::StepContext& inner) { return embedding_->forward(inner); });
+    return decoder_->forward(embedded_th, step);
   }
   PENTATRON_CHECK(input.size() == 1, kInternal, "a stage takes the one item 'hidden', {} came",
                   input.size());
@@ -108,9 +111,10 @@ Tensor GptStage::hidden_states(const nn::Bundle& input, nn::StepContext& step) {
 nn::Bundle GptStage::forward(const nn::Bundle& input, nn::StepContext& step) {
   const Tensor hidden_th = hidden_states(input, step);
   if (head_ == nullptr) return {{"hidden", hidden_th, true}};
-  const int number = static_cast<int>(config_.num_layers);
-  const Tensor loss = head_->loss(transformer::begin_layer(hidden_th, number, step), step);
-  return {{"loss", transformer::end_layer(loss, number, step), true}};
+  const Tensor loss = nn::run_unit(
+      head_position(), hidden_th, step,
+      [this](const Tensor& x_th, nn::StepContext& inner) { return head_->loss(x_th, inner); });
+  return {{"loss", loss, true}};
 }
 
 Tensor GptStage::logits(const nn::Bundle& input, nn::StepContext& step) {
@@ -131,10 +135,6 @@ nn::BundleSpec GptStage::input_spec(const BatchMeta& batch) const {
 
 nn::BundleSpec GptStage::output_spec(const BatchMeta& batch) const {
   return head_ != nullptr ? nn::BundleSpec{} : hidden_spec(batch);
-}
-
-std::vector<std::pair<int, std::vector<nn::Parameter*>>> GptStage::parameters_by_layer() {
-  return nn::group_by_layer(plan_, parameters());
 }
 
 }  // namespace pentatron::models

@@ -33,7 +33,8 @@ class GptEmbedding final : public nn::Module {
 // Final norm and output layer.
 class GptHead final : public nn::Module {
  public:
-  // `tied_weight` null: the head's weight is in the plan, named `weight_name`.
+  // `tied_weight`: the embedding's, which is the stage's first unit; null: the head's weight is in
+  // the plan, named `weight_name`.
   GptHead(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
           const config::ModelConfig& config, const std::string& weight_name,
           nn::Parameter* tied_weight);
@@ -58,15 +59,14 @@ class GptStage final : public nn::Stage {
   [[nodiscard]] nn::Bundle forward(const nn::Bundle& input, nn::StepContext& step) override;
   [[nodiscard]] nn::BundleSpec input_spec(const BatchMeta& batch) const override;
   [[nodiscard]] nn::BundleSpec output_spec(const BatchMeta& batch) const override;
-  [[nodiscard]] std::pair<int, int> layer_range() const override { return layers_; }
-  [[nodiscard]] std::vector<std::pair<int, std::vector<nn::Parameter*>>> parameters_by_layer()
-      override;
+  // "embedding" (first stage), "decoder.layers.N", "head" (last stage).
+  [[nodiscard]] std::vector<nn::Unit> units() override;
   [[nodiscard]] Tensor logits(const nn::Bundle& input, nn::StepContext& step) override;
 
  private:
   [[nodiscard]] Tensor hidden_states(const nn::Bundle& input, nn::StepContext& step);
   [[nodiscard]] nn::BundleSpec hidden_spec(const BatchMeta& batch) const;
-  void check_against_plan();
+  [[nodiscard]] int head_position() const;
 
   config::ModelConfig config_;
   parallel_layers::LeafContext context_;
