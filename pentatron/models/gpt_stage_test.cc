@@ -5,6 +5,7 @@
 
 #include "pentatron/models/model_test_support.h"
 #include "pentatron/nn/kv_cache.h"
+#include "pentatron/ops/unit_events.h"
 
 namespace pentatron::models {
 namespace {
