@@ -102,6 +102,8 @@ int run(int argc, char** argv) {
   // A reader that goes away (| head) must not kill a training run; writes then fail and are noticed
   // below.
   (void)std::signal(SIGPIPE, SIG_IGN);
+  // Nor a limit on the size of files: a write beyond it fails and says so, as on a full disk.
+  (void)std::signal(SIGXFSZ, SIG_IGN);
   try {
     const StopCleanup stop_cleanup;
     const int code = apps::dispatch(apps::Words(argv + 1, argv + argc));

@@ -70,9 +70,7 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t queue_siz
     : queue_size_(queue_size) {
   create_folders(folder);
   path_ = new_event_file(folder);
-  out_.open(path_, std::ios::binary);
-  PENTATRON_CHECK(out_.good(), kIo, "--tensorboard-dir {}: {} cannot be opened for writing",
-                  folder.string(), path_.string());
+  out_.emplace(path_, "--tensorboard-dir: the file");
   tensorboard::Event version = event_at(0);
   version.set_file_version("brain.Event:2");
   add(version.SerializeAsString());
@@ -114,8 +112,7 @@ void EventFile::add(const std::string& payload) {
 }
 
 void EventFile::flush() {
-  out_ << buffer_ << std::flush;
-  PENTATRON_CHECK(out_.good(), kIo, "writing {} failed: is the disk full?", path_.string());
+  (void)out_->append(buffer_);
   buffer_.clear();
   waiting_ = 0;
   since_flush_.restart();

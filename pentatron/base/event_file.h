@@ -3,17 +3,19 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "pentatron/base/report_file.h"
 #include "pentatron/base/timer.h"
 
 namespace pentatron {
 
 // An event file for TensorBoard: framed and checksummed records of protocol buffers. Events wait in
 // memory until `queue_size` events have come or two minutes have passed, then they are written
-// together; the destructor writes the rest. Errors of the file: kIo.
+// together; the destructor writes the rest. A file that cannot be made: kIo; events
+// that cannot be written later are left out with a warning (ReportFile).
 class EventFile final {
  public:
   // Makes `folder` and a new file events.out.tfevents.<seconds>.<host>.<pid>.<number> in it. Says
@@ -34,7 +36,7 @@ class EventFile final {
   void add(const std::string& payload);
 
   std::filesystem::path path_;
-  std::ofstream out_;
+  std::optional<ReportFile> out_;
   std::int64_t queue_size_;
   std::int64_t waiting_ = 0;
   std::string buffer_;

@@ -8,6 +8,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/json.h"
+#include "pentatron/base/log.h"
 
 namespace pentatron::training {
 namespace {
@@ -15,25 +16,44 @@ namespace {
 using Json = nlohmann::json;
 
 // Calls visit(line, parsed) for each whole line; a torn last line (the process was killed while
-// writing) is left out.
+// writing) is left out. Returns how many lines were passed over because they are no objects of
+// metrics; a file in which none is one: kData.
 template <typename Visit>
-void for_each_line(const std::filesystem::path& path, Visit&& visit) {
+std::int64_t for_each_line(const std::filesystem::path& path, Visit&& visit) {
   const std::string text = read_text_file(path);
   std::size_t begin = 0;
-  std::int64_t number = 0;
+  std::int64_t good = 0;
+  std::int64_t damaged = 0;
+  std::int64_t first_damaged = 0;
   while (begin < text.size()) {
     const std::size_t end = text.find('\n', begin);
-    if (end == std::string::npos) return;
-    ++number;
+    if (end == std::string::npos) break;
     const std::string line = text.substr(begin, end - begin);
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    PENTATRON_CHECK(
-        json.is_object() && json.contains("iteration") && json["iteration"].is_number_integer(),
-        kData, "{}:{}: expected a JSON object with an iteration; is this a metrics file?",
-        path.string(), number);
-    visit(line, json);
     begin = end + 1;
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.contains("iteration") && json["iteration"].is_number_integer()) {
+      ++good;
+      visit(line, json);
+    } else if (damaged++ == 0) {
+      first_damaged = good + 1;
+    }
   }
+  PENTATRON_CHECK(
+      damaged == 0 || good > 0, kData,
+      "{}:{}: expected a JSON object with an iteration, on all {} lines; is this a metrics file?",
+      path.string(), first_damaged, damaged);
+  return damaged;
+}
+
+// A name beside `path` that nothing has.
+std::filesystem::path free_name(const std::filesystem::path& path, const char* what) {
+  std::filesystem::path other;
+  int number = 0;
+  do {
+    other = path;
+    other += fmt::format(".{}_{}", what, ++number);
+  } while (std::filesystem::exists(other));
+  return other;
 }
 
 }  // namespace
@@ -41,15 +61,25 @@ void for_each_line(const std::filesystem::path& path, Visit&& visit) {
 MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_iteration)
     : path_(path) {
   if (path_.empty()) return;
+  // A link stays a link: the file it leads to is renamed and written.
+  if (std::filesystem::is_symlink(path_)) path_ = std::filesystem::weakly_canonical(path_);
   if (path_.has_parent_path()) create_folders(path_.parent_path());
   if (std::filesystem::exists(path_)) {
     PENTATRON_CHECK(std::filesystem::is_regular_file(path_), kConfig,
                     "--metrics-file {} is no regular file", path_.string());
     std::string kept;
-    for_each_line(path_, [&](const std::string& line, const Json& json) {
-      const bool later = json["iteration"].get<std::int64_t>() > resume_iteration;
-      if (!later && !json.contains("final")) kept += line + "\n";
-    });
+    const std::int64_t damaged =
+        for_each_line(path_, [&](const std::string& line, const Json& json) {
+          const bool later = json["iteration"].get<std::int64_t>() > resume_iteration;
+          if (!later && !json.contains("final")) kept += line + "\n";
+        });
+    if (damaged > 0) {
+      const std::filesystem::path copy = free_name(path_, "damaged");
+      if (resume_iteration > 0) rename_durably(path_, copy);
+      log::warn("--metrics-file {}: {} lines are no metrics and were passed over{}", path_.string(),
+                damaged,
+                resume_iteration > 0 ? fmt::format("; the file as it was: {}", copy.string()) : "");
+    }
     // A run from scratch keeps what an earlier run wrote beside it rather than mixing the two.
     if (resume_iteration == 0 && !kept.empty()) kept.clear();
     if (resume_iteration == 0 && std::filesystem::file_size(path_) > 0) {
@@ -59,9 +89,7 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_
     }
     write_file_atomically(path_, kept);
   }
-  out_.open(path_, std::ios::app);
-  PENTATRON_CHECK(out_.good(), kIo, "--metrics-file {} cannot be opened for writing",
-                  path_.string());
+  out_.emplace(path_, "--metrics-file");
 }
 
 void MetricsFile::write(const std::string& kind, std::int64_t iteration, const Values& values,
@@ -78,15 +106,13 @@ void MetricsFile::write(const std::string& kind, std::int64_t iteration, const V
     }
   }
   for (const auto& [name, text] : texts) json[name] = text;
-  out_ << dump_json(json) << "\n" << std::flush;
-  PENTATRON_CHECK(out_.good(), kIo, "writing --metrics-file {} failed: is the disk full?",
-                  path_.string());
+  (void)out_->append(dump_json(json) + "\n");
 }
 
 std::vector<MetricsPoint> read_metrics(const std::filesystem::path& path, const std::string& kind,
                                        const std::string& name) {
   std::vector<MetricsPoint> points;
-  for_each_line(path, [&](const std::string&, const Json& json) {
+  (void)for_each_line(path, [&](const std::string&, const Json& json) {
     const auto is_text = [](const Json& value, std::string_view text) {
       return value.is_string() && value.get_ref<const std::string&>() == text;
     };

@@ -3,17 +3,21 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "pentatron/base/report_file.h"
 
 namespace pentatron::training {
 
 // --metrics-file: one JSON object a line, numbers in full precision, flushed a line. On resume,
 // lines of iterations after the loaded one are dropped first (rewritten under a temporary name), so
-// that the file reads like that of an uninterrupted run. A path that is no regular file: kConfig;
-// one with lines that are no such objects: kData; failed writes: kIo.
+// that the file reads like that of an uninterrupted run; damaged lines go too, said, and the file
+// as it was is kept beside it. A path that is no regular file: kConfig; one in which no line is
+// such an object: kData; one that cannot be opened: kIo. Lines that cannot be written later are
+// left out with a warning (ReportFile).
 class MetricsFile final {
  public:
   using Values = std::vector<std::pair<std::string, double>>;
@@ -27,11 +31,12 @@ class MetricsFile final {
 
  private:
   std::filesystem::path path_;
-  std::ofstream out_;
+  std::optional<ReportFile> out_;
 };
 
 // One series of a metrics file (of a kind and a value's name), in the file's order; values that
-// were not finite are so again. Errors: kIo, kData.
+// were not finite are so again; damaged lines are passed over. Errors: kIo, and kData for a file in
+// which no line is one of metrics.
 struct MetricsPoint {
   std::int64_t iteration = 0;
   double value = 0;

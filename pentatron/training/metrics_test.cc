@@ -120,12 +120,13 @@ TEST(Metrics, ValuesThatAreNotFiniteAreTexts) {
   EXPECT_EQ(points[2].value, -HUGE_VAL);
 }
 
-TEST(Metrics, OtherFilesAreRefusedWithTheLine) {
+TEST(Metrics, OtherFilesAreRefused) {
   const TempFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
-  for (const char* line : {"hello", "{}", "[1]", "{\"iteration\":\"x\"}", "{\"iteration\":1.5}"}) {
-    std::ofstream(path) << "{\"iteration\":1}\n" << line << "\n";
-    expect_error(ErrorKind::kData, "metrics.jsonl:2",
+  for (const char* line :
+       {"hello", "", "{}", "[1]", "{\"iteration\":\"x\"}", "{\"iteration\":1.5}"}) {
+    std::ofstream(path) << line << "\n" << line << "\n";
+    expect_error(ErrorKind::kData, "metrics.jsonl:1",
                  [&] { (void)read_metrics(path, "train", "lm_loss"); });
     // A file that is not ours is not thrown away on resume.
     const std::string before = read_text_file(path);
@@ -134,6 +135,37 @@ TEST(Metrics, OtherFilesAreRefusedWithTheLine) {
   }
   std::ofstream(path) << "{\"iteration\":1,\"kind\":7,\"lm_loss\":1}\n";
   EXPECT_TRUE(read_metrics(path, "train", "lm_loss").empty());
+}
+
+TEST(Metrics, F15_DamagedLinesArePassedOver) {
+  for (const char* line : {"hello", "", "{}", "[1]", "{\"iteration\":1.5}", "{\"itera\0\xff"}) {
+    const TempFolder folder;
+    const auto path = folder.path() / "metrics.jsonl";
+    const auto undisturbed = folder.path() / "undisturbed.jsonl";
+    write_iterations(path, 0, 3);
+    std::ofstream(path, std::ios::app) << line << "\n";
+    const std::string before = read_text_file(path);
+    EXPECT_EQ(iterations(path, "train"), (std::vector<std::int64_t>{1, 2, 3}));
+    write_iterations(path, 3, 4);
+    write_iterations(undisturbed, 0, 4);
+    EXPECT_EQ(read_text_file(path), read_text_file(undisturbed));
+    // Nothing is thrown away.
+    EXPECT_EQ(read_text_file(folder.path() / "metrics.jsonl.damaged_1"), before);
+  }
+}
+
+TEST(Metrics, F16_ALinkStaysALink) {
+  const TempFolder folder;
+  const auto link = folder.path() / "link.jsonl";
+  const auto file = folder.path() / "deep" / "metrics.jsonl";
+  std::filesystem::create_directory(file.parent_path());
+  std::filesystem::create_symlink(file, link);
+  write_iterations(link, 0, 3);
+  write_iterations(link, 2, 4);
+  EXPECT_EQ(iterations(file, "train"), (std::vector<std::int64_t>{1, 2, 3, 4}));
+  write_iterations(link, 0, 1);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(iterations(file, "train"), (std::vector<std::int64_t>{1}));
 }
 
 TEST(Metrics, WithoutAPathNothingHappens) {
