@@ -97,6 +97,18 @@ fs::path parent_of(const fs::path& path) {
 
 std::string link_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
+// Where a chain of links ends; whether something is there does not matter.
+fs::path end_of_links(fs::path path) {
+  constexpr int kMaxLinks = 40;
+  for (int i = 0; i < kMaxLinks; ++i) {
+    std::error_code code;
+    const fs::path target = fs::read_symlink(path, code);
+    if (code) return path;
+    path = target.is_absolute() ? target : parent_of(path) / target;
+  }
+  fail("follow the links of", path, ELOOP);
+}
+
 constexpr std::string_view kTemporaryInfix = ".tmp.";
 
 // "NAME.tmp.12.3" for "NAME".
@@ -137,7 +149,8 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const Descriptor file(open_retrying(path, O_RDONLY));
+  // O_NONBLOCK: a pipe without a writer would be waited for before it can be refused.
+  const Descriptor file(open_retrying(path, O_RDONLY | O_NONBLOCK));
   if (file.get() < 0) fail("open", path, errno);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) fail("read the size of", path, errno);
@@ -166,7 +179,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-AtomicFile::AtomicFile(fs::path final_path) : final_path_(std::move(final_path)) {
+AtomicFile::AtomicFile(fs::path final_path) : final_path_(end_of_links(std::move(final_path))) {
   if (!open_unnamed()) open_named();
 }
 

@@ -40,7 +40,7 @@ class MappedFile final {
 // can do that (O_TMPFILE), so that not even SIGKILL leaves something behind; else as
 // NAME.tmp.<pid>.<n> beside the final one, removed by the destructor, by StopCleanup, or by the
 // next commit() to the same name. Every write, sync, rename and unlink passes the fault points of
-// base/fault.h, so that tests can stop there.
+// base/fault.h, so that tests can stop there. A link stays a link: its target is replaced.
 class AtomicFile final {
  public:
   explicit AtomicFile(std::filesystem::path final_path);

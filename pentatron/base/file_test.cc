@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -158,6 +159,32 @@ TEST(BaseFile, NothingVisibleBeforeCommitAndNothingLeftWithout) {
   EXPECT_EQ(count_children(folder.path()), 1U);
   expect_error(ErrorKind::kInternal, "second commit", [&] { second.commit(); });
   expect_error(ErrorKind::kInternal, "after commit", [&] { second.write("more"); });
+}
+
+TEST(BaseFile, F16_LinksAreWrittenThrough) {
+  const TempFolder folder;
+  const fs::path target = folder.path() / "deep" / "value";
+  const fs::path link = folder.path() / "link";
+  create_folders(target.parent_path());
+  // Relative, over a second link, and at first to nothing.
+  fs::create_symlink("deep/second", link);
+  fs::create_symlink("value", folder.path() / "deep" / "second");
+  for (const char* text : {"new", "replaced"}) {
+    write_file_atomically(link, text);
+    EXPECT_EQ(read_text_file(target), text);
+    EXPECT_TRUE(fs::is_symlink(link));
+    EXPECT_FALSE(fs::is_symlink(target));
+  }
+  fs::create_symlink("round", folder.path() / "round");
+  expect_error(ErrorKind::kIo, "follow the links",
+               [&] { write_file_atomically(folder.path() / "round", "x"); });
+}
+
+TEST(BaseFile, A14_APipeIsNotWaitedFor) {
+  const TempFolder folder;
+  ASSERT_EQ(::mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
+  expect_error(ErrorKind::kIo, "not a regular file",
+               [&] { const MappedFile map(folder.path() / "pipe"); });
 }
 
 TEST(BaseFile, FoldersAreMadeRenamedAndRemoved) {

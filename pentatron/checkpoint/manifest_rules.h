@@ -33,6 +33,9 @@ void sort_manifest(Manifest& manifest);
 // error.
 void check_shard_file(const std::filesystem::path& folder, const ManifestFile& file);
 
+// The text of the manifest; kCheckpoint error when it is not there, no file, or cannot be read.
+[[nodiscard]] std::string read_manifest_text(const std::filesystem::path& folder);
+
 // The manifest of a folder that holds a whole checkpoint: it parses, and each file it names is a
 // regular file of the size it says. kCheckpoint error otherwise.
 [[nodiscard]] Manifest read_manifest(const std::filesystem::path& folder);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "pentatron/base/safetensors.h"
 #include "pentatron/checkpoint/manifest.h"
@@ -27,6 +28,9 @@ class CheckpointReader final {
   // of `out`: kInternal.
   void read(const std::string& tensor, const Shape& logical_shape, const nn::Box& box,
             std::int64_t begin, Tensor out);
+  // Verifies the contents of the files number first, first + stride, ... wholly, at once; a line
+  // each for what is damaged. Later reads from these are not verified again.
+  [[nodiscard]] std::vector<std::string> verify_shards(std::size_t first, std::size_t stride);
 
  private:
   const SafetensorsFile& open(const std::string& file);

@@ -33,13 +33,21 @@ void check_shard_file(const fs::path& folder, const ManifestFile& file) {
                   file.name, code ? 0 : bytes, file.bytes);
 }
 
-Manifest read_manifest(const fs::path& folder) {
+std::string read_manifest_text(const fs::path& folder) {
   const fs::path path = folder / kManifestName;
   PENTATRON_CHECK(is_there(path), kCheckpoint, "{} is no complete checkpoint: it has no {}",
                   folder.string(), kManifestName);
-  const std::string text =
-      as_checkpoint_error(path.string(), [&] { return read_text_file(path, kMaxManifestBytes); });
-  Manifest manifest = parse_manifest(text, path.string());
+  std::error_code code;
+  // A pipe would be waited for.
+  PENTATRON_CHECK(fs::is_regular_file(path, code), kCheckpoint, "{} is damaged: it is not a file",
+                  path.string());
+  return as_checkpoint_error(path.string(),
+                             [&] { return read_text_file(path, kMaxManifestBytes); });
+}
+
+Manifest read_manifest(const fs::path& folder) {
+  const std::string text = read_manifest_text(folder);
+  Manifest manifest = parse_manifest(text, (folder / kManifestName).string());
   for (const ManifestFile& file : manifest.files) check_shard_file(folder, file);
   return manifest;
 }

@@ -9,46 +9,14 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/format.h"
-#include "pentatron/base/log.h"
-#include "pentatron/base/stop_cleanup.h"
+#include "pentatron/checkpoint/folder_names.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kSavingPrefix = ".saving_";
-constexpr std::string_view kOldPrefix = ".old_";
 constexpr std::uint64_t kMaxTrackerBytes = 4096;
-
-// "iter_0000010" (after `prefix`) -> 10; other names: nothing.
-std::optional<std::int64_t> iteration_of(std::string_view name, std::string_view prefix = {}) {
-  constexpr std::string_view kIter = "iter_";
-  if (!name.starts_with(prefix)) return std::nullopt;
-  name.remove_prefix(prefix.size());
-  if (!name.starts_with(kIter)) return std::nullopt;
-  const std::string_view digits = name.substr(kIter.size());
-  std::int64_t iteration = 0;
-  const auto [stop, code] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), iteration);
-  if (code != std::errc() || stop != digits.data() + digits.size() || iteration < 0 ||
-      iteration_folder(iteration) != name) {
-    return std::nullopt;
-  }
-  return iteration;
-}
-
-// Names in a folder, sorted; kIo error when it cannot be listed.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code code;
-  for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
-    names.push_back(it->path().filename().string());
-  }
-  PENTATRON_CHECK(!code, kIo, "cannot list {}: {}", folder.string(), code.message());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 // What a folder of Megatron-LM is, by the names in it; nothing for all else.
 std::optional<std::string> megatron_format(const std::vector<std::string>& names) {
@@ -120,7 +88,14 @@ Listing list_root(const fs::path& root) {
 }
 
 // Why the folder does not hold this iteration as a whole; nothing when it does.
-std::optional<std::string> problem_of(const Candidate& candidate) {
+std::optional<std::string> problem_of(const Candidate& candidate,
+                                      const PassedOver& passed_over = {}) {
+  const auto known = passed_over.find(candidate.iteration);
+  if (known != passed_over.end()) return known->second;
+  std::error_code code;
+  if (!fs::is_directory(candidate.folder, code)) {
+    return fmt::format("{} is not a folder", candidate.folder.string());
+  }
   try {
     const Manifest manifest = read_manifest(candidate.folder);
     if (manifest.iteration == candidate.iteration) return std::nullopt;
@@ -140,6 +115,11 @@ Tracker read_tracker(const fs::path& root) {
   Tracker tracker;
   const fs::path path = root / kTrackerName;
   std::string text;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) {  // a pipe would be waited for
+    tracker.problem = fmt::format("{} is not a file", path.string());
+    return tracker;
+  }
   try {
     text = read_text_file(path, kMaxTrackerBytes);
   } catch (const Error& error) {
@@ -183,11 +163,12 @@ std::string set_aside_note(const Candidate& candidate) {
       candidate.iteration, candidate.folder.string());
 }
 
-Found find_step(const fs::path& root, const Listing& listing, std::int64_t step) {
+Found find_step(const fs::path& root, const Listing& listing, std::int64_t step,
+                const PassedOver& passed_over) {
   for (const Candidate& candidate : listing.candidates) {
     if (candidate.iteration != step) continue;
     refuse_if_megatron(candidate.folder);
-    const std::optional<std::string> problem = problem_of(candidate);
+    const std::optional<std::string> problem = problem_of(candidate, passed_over);
     PENTATRON_CHECK(!problem, kCheckpoint,
                     "--ckpt-step {} cannot be used: {}. Name another of the iterations in {}: {}",
                     step, *problem, root.string(), have(listing.candidates));
@@ -214,48 +195,22 @@ std::vector<Candidate> order_of_trial(std::vector<Candidate> candidates,
   return candidates;
 }
 
-// What AtomicFile leaves when it is stopped before its rename.
-bool tracker_leftover(std::string_view name) {
-  constexpr std::string_view kTemporary = ".tmp.";
-  return name.starts_with(kTrackerName) &&
-         name.substr(std::string_view(kTrackerName).size()).starts_with(kTemporary);
-}
-
-// A folder whose manifest was removed first, when a removal was stopped: nothing but shards.
-bool shards_without_manifest(const fs::path& folder) {
-  if (!fs::is_directory(fs::symlink_status(folder))) return false;
-  const std::vector<std::string> names = names_in(folder);
-  return std::all_of(names.begin(), names.end(), [](const std::string& name) {
-    return name.starts_with("rank_") && name.ends_with(".safetensors");
-  });
-}
-
-// Ctrl-C waits for the end: no folder is left without its manifest.
-void remove_checkpoint(const fs::path& folder) {
-  const HoldStop whole;
-  remove_tree(folder / kManifestName);
-  sync_folder(folder);
-  remove_tree(folder);
+Listing listing_of(const fs::path& root) {
+  if (!is_there(root)) return {};
+  PENTATRON_CHECK(fs::is_directory(root), kCheckpoint,
+                  "{} is not a folder: --load expects the folder given to --save", root.string());
+  PENTATRON_CHECK(!is_there(root / kManifestName), kCheckpoint,
+                  "{} is the folder of one iteration: give the folder above it, and the "
+                  "iteration with --ckpt-step",
+                  root.string());
+  return list_root(root);
 }
 
 }  // namespace
 
-std::string iteration_folder(std::int64_t iteration) {
-  return fmt::format("iter_{:07}", iteration);
-}
-
-Found find_checkpoint(const fs::path& root, std::int64_t step) {
-  Listing listing;
-  if (is_there(root)) {
-    PENTATRON_CHECK(fs::is_directory(root), kCheckpoint,
-                    "{} is not a folder: --load expects the folder given to --save", root.string());
-    PENTATRON_CHECK(!is_there(root / kManifestName), kCheckpoint,
-                    "{} is the folder of one iteration: give the folder above it, and the "
-                    "iteration with --ckpt-step",
-                    root.string());
-    listing = list_root(root);
-  }
-  if (step > 0) return find_step(root, listing, step);
+Found find_checkpoint(const fs::path& root, std::int64_t step, const PassedOver& passed_over) {
+  const Listing listing = listing_of(root);
+  if (step > 0) return find_step(root, listing, step, passed_over);
   if (listing.empty()) return {};
 
   Found found;
@@ -279,7 +234,7 @@ Found find_checkpoint(const fs::path& root, std::int64_t step) {
   }
   for (const Candidate& candidate : order_of_trial(listing.candidates, tracker.iteration)) {
     refuse_if_megatron(candidate.folder);
-    if (const std::optional<std::string> problem = problem_of(candidate)) {
+    if (const std::optional<std::string> problem = problem_of(candidate, passed_over)) {
       add_note(found.note,
                fmt::format("iteration {} does not verify: {}", candidate.iteration, *problem));
       continue;
@@ -309,48 +264,37 @@ std::vector<std::int64_t> list_iterations(const fs::path& root) {
   return iterations;
 }
 
-void remove_unfinished(const fs::path& root) {
-  if (!fs::is_directory(root)) return;
-  bool changed = false;
-  for (const std::string& name : names_in(root)) {
-    if (const auto iteration = iteration_of(name, kOldPrefix)) {
-      const fs::path in_place = root / iteration_folder(*iteration);
-      if (is_there(in_place)) {
-        remove_checkpoint(root / name);
-        changed = true;
-      } else {
-        rename_durably(root / name, in_place);
-      }
-    } else if (iteration_of(name, kSavingPrefix) || tracker_leftover(name)) {
-      remove_tree(root / name);
-      changed = true;
-    }
+std::vector<StoredCheckpoint> list_all(const fs::path& root) {
+  std::vector<StoredCheckpoint> stored;
+  if (!fs::is_directory(root)) return stored;
+  for (Candidate& candidate : list_root(root).candidates) {
+    stored.push_back({candidate.iteration, std::move(candidate.folder)});
   }
-  if (changed) sync_folder(root);
+  return stored;
 }
 
-void apply_retention(const fs::path& root, std::int64_t keep, std::int64_t retain_interval,
-                     std::int64_t protect) {
-  if (keep <= 0 || !fs::is_directory(root)) return;
-  std::vector<std::int64_t> whole = list_iterations(root);
-  std::optional<std::int64_t> tracked;
-  if (is_there(root / kTrackerName)) tracked = read_tracker(root).iteration;
-  bool changed = false;
-  for (const Candidate& candidate : list_root(root).candidates) {
-    const auto position = std::lower_bound(whole.begin(), whole.end(), candidate.iteration);
-    const bool is_whole = position != whole.end() && *position == candidate.iteration;
-    // Damaged folders are evidence and stay, but for the rest of a removal that was stopped.
-    if (!is_whole && !shards_without_manifest(candidate.folder)) continue;
-    const bool newest = is_whole && whole.end() - position <= keep;
-    const bool special = retain_interval > 0 && candidate.iteration % retain_interval == 0;
-    // The tracker's own stays too: it may be older than others when a run began anew from there.
-    const bool keeps =
-        newest || special || candidate.iteration == protect || candidate.iteration == tracked;
-    if (is_whole && keeps) continue;
-    remove_checkpoint(candidate.folder);
-    changed = true;
+std::optional<std::int64_t> tracked_iteration(const fs::path& root) {
+  if (!is_there(root / kTrackerName)) return std::nullopt;
+  return read_tracker(root).iteration;
+}
+
+StoredCheckpoint newest_checkpoint(const fs::path& root, std::int64_t step) {
+  const Listing listing = listing_of(root);
+  if (listing.candidates.empty() && listing.megatron) refuse_megatron(root, *listing.megatron);
+  PENTATRON_CHECK(!listing.candidates.empty(), kCheckpoint, "{}: no checkpoint there",
+                  root.string());
+  std::optional<std::int64_t> wanted = tracked_iteration(root);
+  if (step > 0) wanted = step;
+  if (!wanted) wanted = listing.candidates.back().iteration;
+  for (const Candidate& candidate : listing.candidates) {
+    if (candidate.iteration != *wanted) continue;
+    refuse_if_megatron(candidate.folder);
+    return {candidate.iteration, candidate.folder};
   }
-  if (changed) sync_folder(root);
+  PENTATRON_THROW(kCheckpoint, "{} is damaged: {} {}, which is not there (there: {})",
+                  root.string(),
+                  step > 0 ? "--ckpt-step asks for" : fmt::format("{} names", kTrackerName),
+                  *wanted, have(listing.candidates));
 }
 
 }  // namespace pentatron::checkpoint

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,22 +27,41 @@ struct Found {
   std::string note;  // "newest (12) does not verify: ...; using 10": to be logged loudly
 };
 
+// Iterations whose contents turned out to be damaged, with the reason.
+using PassedOver = std::map<std::int64_t, std::string>;
+
 // Looks for the step to load: `step` > 0 asks for that one, else the tracker's, else the newest
-// complete one. A folder that does not verify (manifest or file sizes; contents are verified while
-// reading) is passed over for the next older, loudly. Something like a checkpoint but none valid,
-// or an asked step that is missing or damaged: kCheckpoint error with the remedy. Megatron's own
-// formats are recognised and refused by name.
-[[nodiscard]] Found find_checkpoint(const std::filesystem::path& root, std::int64_t step);
+// complete one. A folder that does not verify (manifest or file sizes; contents: open_checkpoint,
+// which gives back what it found in `passed_over`) is passed over for the next older, loudly.
+// Something like a checkpoint but none valid, or an asked step that is missing or damaged:
+// kCheckpoint error with the remedy. Megatron's own formats are recognised and refused by name.
+[[nodiscard]] Found find_checkpoint(const std::filesystem::path& root, std::int64_t step,
+                                    const PassedOver& passed_over = {});
+
+// A folder that carries the name of an iteration, in whatever state.
+struct StoredCheckpoint {
+  std::int64_t iteration = 0;
+  std::filesystem::path folder;
+};
+// All of them, ascending.
+[[nodiscard]] std::vector<StoredCheckpoint> list_all(const std::filesystem::path& root);
+// What the tracker names; nothing when there is none or it says something else.
+[[nodiscard]] std::optional<std::int64_t> tracked_iteration(const std::filesystem::path& root);
+// The one that a run would load if all were whole: `step` > 0, else the tracker's, else the newest.
+// Its state is not looked at. kCheckpoint error when it is not there.
+[[nodiscard]] StoredCheckpoint newest_checkpoint(const std::filesystem::path& root,
+                                                 std::int64_t step);
 
 // Every complete iteration in the root, ascending.
 [[nodiscard]] std::vector<std::int64_t> list_iterations(const std::filesystem::path& root);
 
-// Removes left-over .saving_* folders of an earlier life.
+// Removes what a save that was stopped left behind. Only under the folder's lock (FolderLock).
 void remove_unfinished(const std::filesystem::path& root);
 
 // Retention after a durable save: keeps the newest `keep` (0: all), every multiple of
-// retain_interval (0: none special), and `protect`. Removes the commit mark (manifest) first,
-// syncs, then the rest.
+// retain_interval (0: none special), and `protect`; damaged folders, those of other programs and
+// links stay too. Removes the commit mark (manifest) first, syncs, then the rest. Only under the
+// folder's lock.
 void apply_retention(const std::filesystem::path& root, std::int64_t keep,
                      std::int64_t retain_interval, std::int64_t protect);
 

@@ -45,16 +45,18 @@ StoredIn slices_by_file(const Manifest& manifest) {
   return stored;
 }
 
-// Size, checksum, header, every slice that should lie in the file, and nothing else in it.
-void check_shard(const fs::path& folder, const ManifestFile& file,
-                 const std::vector<Stored>& stored) {
+// Opened after a check of its size, checksum, header, every slice that should lie in it, and
+// nothing else in it.
+std::unique_ptr<SafetensorsFile> open_checked(const fs::path& folder, const ManifestFile& file,
+                                              const std::vector<Stored>& stored) {
   check_shard_file(folder, file);
   const std::string path = (folder / file.name).string();
-  const std::unique_ptr<SafetensorsFile> shard = open_shard(folder, file, true);
+  std::unique_ptr<SafetensorsFile> shard = open_shard(folder, file, true);
   for (const Stored& one : stored) (void)slice_bytes(*shard, *one.slice, *one.dtype, path);
   PENTATRON_CHECK(shard->header().entries.size() == stored.size(), kCheckpoint,
                   "{} is damaged: it holds {} tensors, the manifest names {}", path,
                   shard->header().entries.size(), stored.size());
+  return shard;
 }
 
 }  // namespace
@@ -64,11 +66,8 @@ VerifyReport verify_checkpoint(const fs::path& folder) {
   Manifest manifest;
   // Sizes and presence are checked a file at a time below, so that all problems are reported.
   const bool readable = collect(report, [&] {
-    const fs::path path = folder / kManifestName;
-    PENTATRON_CHECK(is_there(path), kCheckpoint, "{} is no complete checkpoint: it has no {}",
-                    folder.string(), kManifestName);
-    const std::string text = read_text_file(path, kMaxManifestBytes);
-    manifest = parse_manifest(text, path.string());
+    const std::string text = read_manifest_text(folder);
+    manifest = parse_manifest(text, (folder / kManifestName).string());
     report.bytes += text.size();
   });
   if (!readable) return report;
@@ -77,9 +76,19 @@ VerifyReport verify_checkpoint(const fs::path& folder) {
   const StoredIn stored = slices_by_file(manifest);
   for (const ManifestFile& file : manifest.files) {
     report.bytes += file.bytes;
-    collect(report, [&] { check_shard(folder, file, stored.at(file.name)); });
+    collect(report, [&] { (void)open_checked(folder, file, stored.at(file.name)); });
   }
   return report;
+}
+
+std::vector<std::string> CheckpointReader::verify_shards(std::size_t first, std::size_t stride) {
+  VerifyReport report;
+  const StoredIn stored = slices_by_file(manifest_);
+  for (std::size_t i = first; i < manifest_.files.size(); i += stride) {
+    const ManifestFile& file = manifest_.files[i];
+    collect(report, [&] { files_[file.name] = open_checked(folder_, file, stored.at(file.name)); });
+  }
+  return report.problems;
 }
 
 std::string inspect_checkpoint(const fs::path& folder) {

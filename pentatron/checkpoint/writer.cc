@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -16,8 +17,10 @@
 #include "pentatron/base/sha256.h"
 #include "pentatron/base/stop_cleanup.h"
 #include "pentatron/base/timer.h"
+#include "pentatron/checkpoint/folder_names.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 #include "pentatron/checkpoint/store.h"
+#include "pentatron/checkpoint/together.h"
 
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;
@@ -141,40 +144,6 @@ std::string write_piece(const SaveRequest& request, const Folders& folders, int 
   return manifest_to_text(piece);
 }
 
-// Every rank runs `work`; all ranks get all results. If one fails, all throw its error.
-std::vector<std::string> run_together(comm::Group& world, std::int64_t iteration,
-                                      const std::function<std::string()>& work,
-                                      const std::function<void()>& clean_up) {
-  // First byte: '+' and the result, or the kind of error as a digit and its text.
-  std::string message;
-  const auto failed = [&](ErrorKind kind, const char* text) {
-    message.assign(1, static_cast<char>('0' + static_cast<int>(kind)));
-    message += text;
-  };
-  try {
-    message.assign(1, '+');
-    message += work();
-  } catch (const Error& error) {
-    failed(error.kind(), error.what());
-  } catch (const std::exception& error) {
-    failed(ErrorKind::kInternal, error.what());
-  }
-  std::vector<std::string> results = comm::all_gather_bytes(world, message);
-  for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    const std::string& result = results[rank];
-    if (result.front() == '+') continue;
-    if (world.rank() == 0) clean_up();
-    world.barrier();
-    const auto kind = static_cast<ErrorKind>(result.front() - '0');
-    throw Error(kind,
-                fmt::format("the checkpoint of iteration {} was not saved: rank {}: {}", iteration,
-                            world.world_ranks()[rank], std::string_view(result).substr(1)),
-                __FILE__, __LINE__);
-  }
-  for (std::string& result : results) result.erase(0, 1);
-  return results;
-}
-
 Manifest merge(const std::vector<std::string>& pieces, const SaveRequest& request,
                const Folders& folders) {
   Manifest whole;
@@ -221,6 +190,13 @@ void warn_of_failure(const SaveRequest& request, const Remove& remove) {
   }
 }
 
+// What another program, or a person, has put under a name of ours goes on under another.
+void keep_foreign(const fs::path& path) {
+  if (!name_is_taken(path) || is_own_checkpoint(path)) return;
+  const fs::path kept = set_aside(path);
+  log::warn("{} was not written by Pentatron: it is kept as {}", path.string(), kept.string());
+}
+
 // The folder under its final name, then the tracker. A version of the same iteration is moved aside
 // first; killed between the two renames, find_checkpoint still finds it there. Ctrl-C waits for
 // all of it.
@@ -229,7 +205,9 @@ void publish(const SaveRequest& request, const Folders& folders, TemporaryName& 
   tracker.write(std::to_string(request.iteration));
   tracker.sync();
   const HoldStop together;
-  const bool replaces = is_there(folders.final);
+  keep_foreign(folders.final);
+  const bool replaces = name_is_taken(folders.final);
+  if (replaces) keep_foreign(folders.old);
   if (replaces) rename_durably(folders.final, folders.old);
   rename_durably(folders.saving, folders.final);
   saving.forget();
@@ -280,7 +258,11 @@ SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world) {
   const bool leads = world.rank() == 0;
   // Known to the leader: it removes the folder when a signal ends it, whoever has written there.
   TemporaryName saving;
+  std::optional<FolderLock> own_lock;
+  bool locked = false;
   const auto clean_up = [&] {
+    // What lies there is another's.
+    if (!locked) return;
     try {
       remove_unfinished(request.root);
       saving.forget();
@@ -290,7 +272,9 @@ SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world) {
   };
   const auto together = [&](const std::function<std::string()>& work) {
     try {
-      return run_together(world, request.iteration, work, clean_up);
+      return run_together(
+          world, fmt::format("the checkpoint of iteration {} was not saved", request.iteration),
+          work, clean_up);
     } catch (...) {
       // The group broke before all could agree: nobody else will.
       if (saving.remembers()) clean_up();
@@ -302,6 +286,12 @@ SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world) {
                     request.iteration);
     if (leads) {
       create_folders(request.root);
+      if (request.lock != nullptr) {
+        request.lock->check_held();
+      } else {
+        own_lock.emplace(request.root);
+      }
+      locked = true;
       remove_unfinished(request.root);
       const HoldStop hold;
       create_folders(folders.saving);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/checkpoint/folder_lock.h"
 #include "pentatron/checkpoint/manifest.h"
 #include "pentatron/comm/group.h"
 
@@ -29,6 +30,8 @@ struct SaveRequest {
   std::int64_t keep_checkpoints = 0;      // newest; 0: all (apply_retention)
   std::int64_t save_retain_interval = 0;  // iterations
   std::int64_t protect_iteration = -1;    // the one being loaded from
+  // Rank 0's, on the root; null: taken for the time of this save.
+  FolderLock* lock = nullptr;
 };
 
 struct SaveResult {
@@ -40,7 +43,9 @@ struct SaveResult {
 // Collective over `world`. Shards into .saving_iter_N, each synced; manifest with checksums; one
 // rename; only then the tracker. A failure on any rank fails the save on all ranks, naming the rank
 // and the reason, with the kind of that rank's error, and leaves the old state as it was. Saving an
-// iteration that exists and verifies replaces it only after the new one is complete.
+// iteration that exists replaces it only after the new one is complete; what is there under its
+// name and was not written by Pentatron is kept under another name, with a warning. A root that
+// another process saves to: kConfig (FolderLock).
 [[nodiscard]] SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world);
 
 }  // namespace pentatron::checkpoint

@@ -8,8 +8,7 @@
 #include "pentatron/base/json.h"
 #include "pentatron/base/log.h"
 #include "pentatron/checkpoint/model_names.h"
-#include "pentatron/checkpoint/reader.h"
-#include "pentatron/checkpoint/store.h"
+#include "pentatron/checkpoint/open.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/models/registry.h"
@@ -74,14 +73,18 @@ LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
                        const std::string& precision, Device device,
                        const StageFactory& make_stage) {
   std::filesystem::path folder = root;
-  if (!std::filesystem::exists(root / "manifest.json")) {
-    const checkpoint::Found found = checkpoint::find_checkpoint(root, step);
-    PENTATRON_CHECK(found.result == checkpoint::FindResult::kFound, kCheckpoint,
-                    "--load {}: no checkpoint there", root.string());
-    if (!found.note.empty()) log::warn("{}", found.note);
-    folder = found.folder;
+  std::unique_ptr<checkpoint::CheckpointReader> opened_reader;
+  if (std::filesystem::exists(root / "manifest.json")) {
+    opened_reader = std::make_unique<checkpoint::CheckpointReader>(folder);
+  } else {
+    checkpoint::OpenedCheckpoint opened = checkpoint::open_checkpoint(root, step);
+    PENTATRON_CHECK(opened.reader != nullptr, kCheckpoint, "--load {}: no checkpoint there",
+                    root.string());
+    if (!opened.found.note.empty()) log::warn("{}", opened.found.note);
+    folder = opened.found.folder;
+    opened_reader = std::move(opened.reader);
   }
-  checkpoint::CheckpointReader reader(folder);
+  checkpoint::CheckpointReader& reader = *opened_reader;
   LoadedModel model;
   model.config = config::from_json(reader.manifest().config, folder.string());
   model.iteration = reader.manifest().iteration;

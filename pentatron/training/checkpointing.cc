@@ -7,8 +7,9 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
-#include "pentatron/checkpoint/reader.h"
-#include "pentatron/checkpoint/store.h"
+#include "pentatron/checkpoint/open.h"
+#include "pentatron/checkpoint/save_folder.h"
+#include "pentatron/checkpoint/together.h"
 #include "pentatron/checkpoint/writer.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/tensor/ops.h"
@@ -33,14 +34,14 @@ bool same_folder(const std::string& a, const std::string& b) {
   return std::filesystem::weakly_canonical(a) == std::filesystem::weakly_canonical(b);
 }
 
+// `finetune`: only the weights are wanted.
 void check_matches(const Engine& engine, const TrainState& saved, const TrainState& asked,
-                   const std::string& folder) {
-  const config::CheckpointConfig& options = engine.config().checkpoint;
+                   bool finetune, const std::string& folder) {
   const std::string model = json_differences(saved.model, asked.model);
   PENTATRON_CHECK(model.empty(), kCheckpoint,
                   "{} holds another model: {}. Give the options it was trained with.", folder,
                   model);
-  if (options.finetune) return;
+  if (finetune) return;
   const std::string run = json_differences(saved.run, asked.run);
   PENTATRON_CHECK(run.empty(), kCheckpoint,
                   "{} was trained otherwise: {}. Give the same options, or start a new run from "
@@ -108,8 +109,26 @@ void check_agreement(comm::ParallelContext& context, const std::string& mine, co
   }
 }
 
+void check_room_for_save(Engine& engine) {
+  const config::CheckpointConfig& options = engine.config().checkpoint;
+  comm::Group& world = engine.context().world();
+  double mine = 0;
+  for (const optimizer::StateSlice& slice : engine.state_slices(/*owner_only=*/true)) {
+    if (is_optimizer_state(slice) && options.no_save_optim) continue;
+    mine +=
+        static_cast<double>(slice.values.numel() * tensor::item_bytes(slice.values.scalar_type()));
+  }
+  const double bytes = comm::all_reduce_value(world, mine, comm::ReduceOp::kSum);
+  (void)checkpoint::run_together(world, "", [&] {
+    if (world.rank() == 0) {
+      checkpoint::check_room(options.save, static_cast<std::uint64_t>(bytes));
+    }
+    return std::string();
+  });
+}
+
 void save_engine(Engine& engine, const TrainState& state_without_scale,
-                 std::int64_t protect_iteration) {
+                 std::int64_t protect_iteration, checkpoint::FolderLock* lock) {
   TrainState state = state_without_scale;
   state.loss_scaler = engine.loss_scaler().state();
   comm::ParallelContext& context = engine.context();
@@ -130,7 +149,8 @@ void save_engine(Engine& engine, const TrainState& state_without_scale,
                                   .train_state = to_json_text(state),
                                   .keep_checkpoints = keep,
                                   .save_retain_interval = options.save_retain_interval,
-                                  .protect_iteration = protect_iteration};
+                                  .protect_iteration = protect_iteration,
+                                  .lock = lock};
   for (const optimizer::StateSlice& slice : engine.state_slices(/*owner_only=*/true)) {
     if (is_optimizer_state(slice) && options.no_save_optim) continue;
     request.slices.push_back({.kind = stored_kind(slice),
@@ -156,13 +176,12 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   const config::CheckpointConfig& options = engine.config().checkpoint;
   if (options.load.empty()) return result;
   const bool speaker = engine.context().rank() == engine.context().grid().world_size() - 1;
-  const checkpoint::Found found = checkpoint::find_checkpoint(options.load, options.ckpt_step);
-  // Before any rank goes its way: one that saw nothing must not start from scratch beside others
-  // that load, nor leave them waiting.
+  // Scratch or not, what is saved from here on belongs to a fine-tuning run.
+  result.state.finetune = options.finetune;
+  const checkpoint::OpenedCheckpoint opened =
+      checkpoint::open_checkpoint(options.load, options.ckpt_step, engine.context().world());
+  const checkpoint::Found& found = opened.found;
   const bool there = found.result == checkpoint::FindResult::kFound;
-  check_agreement(engine.context(),
-                  there ? fmt::format("iteration {}", found.iteration) : "no checkpoint",
-                  "what they find (does every rank see the same --load folder?)");
   if (!there) {
     PENTATRON_CHECK(
         same_folder(options.load, options.save), kCheckpoint,
@@ -182,16 +201,25 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
     log::print_line(fmt::format(" loading distributed checkpoint from {} at iteration {}",
                                 options.load, found.iteration));
   }
-  checkpoint::CheckpointReader reader(found.folder);
+  checkpoint::CheckpointReader& reader = *opened.reader;
   const TrainState saved = parse_train_state(reader.manifest().train_state);
   PENTATRON_CHECK(saved.iteration == reader.manifest().iteration, kCheckpoint,
                   "{}: the manifest is of iteration {}, its training state of {}",
                   found.folder.string(), reader.manifest().iteration, saved.iteration);
   check_agreement(engine.context(), sha256_hex(reader.manifest().train_state),
                   "the training state in the checkpoint (is --load the same folder everywhere?)");
-  check_matches(engine, saved, asked, found.folder.string());
+  // Restarted, --finetune with one folder for both finds its own half-tuned weights there.
+  const bool own_run = saved.finetune && same_folder(options.load, options.save);
+  const bool finetune = options.finetune && !own_run;
+  if (options.finetune && own_run && speaker) {
+    log::info(
+        "--finetune: {} is of a fine-tuning run in this --save folder, which goes on. To tune its "
+        "weights anew, give another --save.",
+        found.folder.string());
+  }
+  check_matches(engine, saved, asked, finetune, found.folder.string());
   check_part_names(model_parts(engine), reader.manifest(), found.folder.string());
-  const bool with_optimizer = !options.no_load_optim && !options.finetune;
+  const bool with_optimizer = !options.no_load_optim && !finetune;
   const bool complete = read_state(engine, reader, with_optimizer);
   PENTATRON_CHECK(
       complete, kCheckpoint,
@@ -199,7 +227,8 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
       "--no-load-optim or --finetune.",
       found.folder.string());
   result.loaded = true;
-  if (!options.finetune) {
+  result.iteration = found.iteration;
+  if (!finetune) {
     result.state = saved;
     if (!engine.config().optimizer.use_checkpoint_opt_param_scheduler) {
       result.state.schedule = asked.schedule;

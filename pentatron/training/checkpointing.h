@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "pentatron/checkpoint/folder_lock.h"
 #include "pentatron/training/engine.h"
 #include "pentatron/training/train_state.h"
 
@@ -11,8 +12,14 @@ namespace pentatron::training {
 
 // Saves the engine's state, its loss scaler's too, under config.checkpoint.save. Collective over
 // the world; prints Megatron's two lines on the last rank. Errors: those of
-// checkpoint::save_checkpoint, on all ranks.
-void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration);
+// checkpoint::save_checkpoint, on all ranks. `lock`: rank 0's on the folder; null: taken for this
+// save alone.
+void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration,
+                 checkpoint::FolderLock* lock = nullptr);
+
+// kIo on all ranks unless the file system of config.checkpoint.save has room for a checkpoint of
+// the engine. Collective over the world.
+void check_room_for_save(Engine& engine);
 
 // Every rank must hold the same text: a kConfig error on all ranks that names the first that
 // differs (collective over the world).
@@ -20,14 +27,17 @@ void check_agreement(comm::ParallelContext& context, const std::string& mine, co
 
 struct LoadResult {
   bool loaded = false;
-  TrainState state;  // of the checkpoint; zero counters with --finetune or from scratch
+  TrainState state;             // of the checkpoint; zero counters with --finetune or from scratch
+  std::int64_t iteration = -1;  // that the checkpoint was of
 };
 
 // Applies the rules of --load (design promise 4): equal to --save with nothing there: from scratch,
 // saying so; like a checkpoint but none valid, or nothing at another place: kCheckpoint. Refuses
 // (the same kind) another model, other data (unless --finetune) and other schedules (unless
-// --override-opt_param-scheduler or --use-checkpoint-opt_param-scheduler). `asked` holds this run's
-// identities.
+// --override-opt_param-scheduler or --use-checkpoint-opt_param-scheduler). A damaged checkpoint is
+// passed over for the next older, with a warning, on all ranks alike. With --finetune and equal
+// --load and --save a checkpoint of a fine-tuning run is that run's own, which goes on. `asked`
+// holds this run's identities.
 [[nodiscard]] LoadResult load_engine(Engine& engine, const TrainState& asked);
 
 }  // namespace pentatron::training

@@ -74,6 +74,8 @@ std::string to_json_text(const TrainState& state) {
   json["run"] = state.run;
   json["schedule"] = state.schedule;
   json["tokenizer"] = state.tokenizer;
+  // Only where it is so: the state hashes of all other runs stay what they were.
+  if (state.finetune) json["finetune"] = true;
   return json.dump();
 }
 
@@ -99,6 +101,7 @@ TrainState parse_train_state(const std::string& text) {
     state.run = json.at("run").get<std::string>();
     state.schedule = json.at("schedule").get<std::string>();
     state.tokenizer = json.at("tokenizer").get<std::string>();
+    state.finetune = json.value("finetune", false);
     return state;
   } catch (const Json::exception& error) {
     PENTATRON_THROW(kCheckpoint, "the training state of the checkpoint cannot be read: {}",

@@ -29,6 +29,7 @@ struct TrainState {
   std::string run;        // canonical JSON of seed, dropout and precision; free for --finetune
   std::string schedule;   // canonical JSON of learning rate and weight decay schedules
   std::string tokenizer;  // identity hash
+  bool finetune = false;  // the run began with --finetune
 };
 
 [[nodiscard]] std::string to_json_text(const TrainState& state);

@@ -9,6 +9,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/timer.h"
+#include "pentatron/checkpoint/save_folder.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/config_json.h"
@@ -53,6 +54,9 @@ class Trainer {
   void evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
                    std::int64_t consumed);
   void write_samples();
+  [[nodiscard]] bool saves() const {
+    return !config_.checkpoint.save.empty() && !config_.training.skip_train;
+  }
   void save();
   bool should_exit();
   bool killed();
@@ -74,6 +78,7 @@ class Trainer {
   Reporter reporter_;
   std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
   std::unique_ptr<comm::ParallelContext> context_;
+  std::unique_ptr<checkpoint::FolderLock> save_lock_;  // rank 0's, from start to end
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<BatchStream> train_stream_;
@@ -118,6 +123,8 @@ void Trainer::build() {
       comm::make_rank_grid(config_.parallel, config_.model.num_query_groups);
   context_ = std::make_unique<comm::ParallelContext>(backend_, grid);
   log::set_thread_label(backend_.world_size() > 1 ? context_->label() : "");
+  if (saves())
+    save_lock_ = checkpoint::open_save_folder(config_.checkpoint.save, context_->world());
   // Rank 0 makes shared memory of the caches first; the others find them.
   if (backend_.rank() == 0) data_ = std::make_unique<TrainingData>(config_, *tokenizer_);
   context_->world().barrier();
@@ -127,6 +134,7 @@ void Trainer::build() {
   say("[after megatron is initialized] datetime: {}", current_datetime());
   check_sample_prompts(config_, *tokenizer_);
   engine_ = std::make_unique<Engine>(config_, *context_, device_);
+  if (saves()) check_room_for_save(*engine_);
   reporter_.connect(*context_, device_);
   engine_->set_timers(&reporter_.timers());
   if (context_->group({"dp", "cp"}).rank() == 0) {
@@ -162,8 +170,12 @@ void Trainer::load() {
   }
   schedule_ = std::make_unique<optimizer::LearningRateSchedule>(config_.optimizer, config_.training,
                                                                 batches_);
-  if (result.loaded) loaded_iteration_ = state_.iteration;
-  if (config_.checkpoint.load == config_.checkpoint.save) saved_iteration_ = loaded_iteration_;
+  loaded_iteration_ = result.iteration;
+  // With --finetune the run begins at 0, whatever was loaded.
+  const bool resumes = result.loaded && state_.iteration == result.iteration;
+  if (resumes && config_.checkpoint.load == config_.checkpoint.save) {
+    saved_iteration_ = loaded_iteration_;
+  }
   first_iteration_ = state_.iteration + 1;
   reporter_.open(state_);
 }
@@ -303,7 +315,7 @@ void Trainer::save() {
   const Reporter::Pause pause(reporter_);
   {
     const TimedScope timed(&reporter_.timers(), "save-checkpoint", 0);
-    save_engine(*engine_, state_, loaded_iteration_);
+    save_engine(*engine_, state_, loaded_iteration_, save_lock_.get());
   }
   reporter_.show_timers({"save-checkpoint"});
   reporter_.saved(state_);
