@@ -160,6 +160,7 @@ TEST(LoadRules, FinetuneTakesTheWeightsAlone) {
   expect_refused(config, asked, "--finetune");
   config.checkpoint.finetune = true;
   asked.schedule = R"({"max_lr":7})";
+  asked.finetune = true;  // what is saved from here on says so
   const Loaded loaded = load_run(config, asked);
   EXPECT_TRUE(loaded.result.loaded);
   EXPECT_EQ(to_json_text(loaded.result.state), to_json_text(asked));
