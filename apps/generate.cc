@@ -30,6 +30,7 @@ std::vector<Flags::Spec> specs() {
           {"--stop", "TEXT", "end before one of these texts", "", false, true},
           {"--vocab-file", "FILE", "default: as trained", ""},
           {"--merge-file", "FILE", "default: as trained", ""},
+          {"--tokenizer-model", "PATH", "default: as trained", ""},
           {"--precision", "NAME", "fp32, bf16 or fp64; default: as trained", ""},
           {"--device", "NAME", "auto, cpu or cuda", "auto"},
           {"--threads", "N", "0: all cores", "0"},
@@ -72,13 +73,15 @@ int generate(const Words& words) {
   config::DataConfig& data = model.config.data;
   if (flags.has("--vocab-file")) data.vocab_file = flags.text("--vocab-file");
   if (flags.has("--merge-file")) data.merge_file = flags.text("--merge-file");
+  if (flags.has("--tokenizer-model")) data.tokenizer_model = flags.text("--tokenizer-model");
   const std::int64_t vocab_size = model.config.model.vocab_size;
   const auto tokenizer = tokenizers::make_tokenizer(
       data, data.null_tokenizer_vocab_size > 0 ? data.null_tokenizer_vocab_size + 1 : vocab_size);
-  PENTATRON_CHECK(
-      model.tokenizer.empty() || tokenizer->identity_hash() == model.tokenizer, kData,
-      "the tokenizer (--vocab-file {}, --merge-file {}) is not the one that {} was trained with",
-      data.vocab_file, data.merge_file, flags.text("--load"));
+  PENTATRON_CHECK(model.tokenizer.empty() || tokenizer->identity_hash() == model.tokenizer, kData,
+                  "the tokenizer (--vocab-file {}, --merge-file {}, --tokenizer-model {}) is not "
+                  "the one that {} "
+                  "was trained with",
+                  data.vocab_file, data.merge_file, data.tokenizer_model, flags.text("--load"));
   PENTATRON_CHECK(tokenizer->vocab_size() <= vocab_size, kData,
                   "the tokenizer has {} tokens, the model only {}: another --vocab-file?",
                   tokenizer->vocab_size(), vocab_size);

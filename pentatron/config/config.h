@@ -76,7 +76,11 @@ struct DataConfig {
   std::string dataloader_type = "single";
   bool mmap_bin_files = true;
   std::string tokenizer_type;
-  std::string tokenizer_model;
+  std::string tokenizer_model;  // file or folder
+  std::vector<std::string> tokenizer_special_tokens;
+  std::string tiktoken_pattern;  // v1, v2; empty: v2
+  std::int64_t tiktoken_num_special_tokens = 1000;
+  bool tokenizer_hf_no_include_special_tokens = false;
   std::string vocab_file;
   std::string merge_file;
   std::int64_t null_tokenizer_eod_id = -1;  // resolved

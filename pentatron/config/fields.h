@@ -72,6 +72,10 @@ void visit_data(Config& c, Visit&& visit) {
   visit("mmap_bin_files", c.mmap_bin_files);
   visit("tokenizer_type", c.tokenizer_type);
   visit("tokenizer_model", c.tokenizer_model);
+  visit("tokenizer_special_tokens", c.tokenizer_special_tokens);
+  visit("tiktoken_pattern", c.tiktoken_pattern);
+  visit("tiktoken_num_special_tokens", c.tiktoken_num_special_tokens);
+  visit("tokenizer_hf_no_include_special_tokens", c.tokenizer_hf_no_include_special_tokens);
   visit("vocab_file", c.vocab_file);
   visit("merge_file", c.merge_file);
   visit("null_tokenizer_eod_id", c.null_tokenizer_eod_id);

@@ -99,9 +99,9 @@ void BpeMerger::merge(std::vector<std::int32_t>& symbols, BpeWork& work) const {
 
 void BpeMerger::merge_short(std::vector<std::int32_t>& symbols, BpeWork& work) const {
   std::size_t count = symbols.size();
-  std::array<const BpeVocabulary::Merge*, kShortWord> merges{};  // of symbols i and i + 1
+  std::array<const MergeTable::Merge*, kShortWord> merges{};  // of symbols i and i + 1
   for (std::size_t i = 0; i + 1 < count; ++i) {
-    merges[i] = vocabulary_.find_merge(symbols[i], symbols[i + 1]);
+    merges[i] = merges_.find(symbols[i], symbols[i + 1]);
   }
   work.pair_lookups += count - 1;
   while (count > 1) {
@@ -118,7 +118,7 @@ void BpeMerger::merge_short(std::vector<std::int32_t>& symbols, BpeWork& work) c
     }
     --count;
     const auto look_up = [&](std::size_t i) {
-      merges[i] = vocabulary_.find_merge(symbols[i], symbols[i + 1]);
+      merges[i] = merges_.find(symbols[i], symbols[i + 1]);
       ++work.pair_lookups;
     };
     if (best > 0) look_up(best - 1);
@@ -139,7 +139,7 @@ void BpeMerger::merge_long(std::vector<std::int32_t>& symbols, BpeWork& work) co
     const std::uint32_t right = next[left];
     if (right == kNone) return;
     ++work.pair_lookups;
-    const auto* merge = vocabulary_.find_merge(symbols[left], symbols[right]);
+    const auto* merge = merges_.find(symbols[left], symbols[right]);
     if (merge == nullptr) return;
     ++work.queue_pushes;
     queue.push(merge->rank, left);
@@ -158,7 +158,7 @@ void BpeMerger::merge_long(std::vector<std::int32_t>& symbols, BpeWork& work) co
     const std::uint32_t right = next[left];
     if (symbols[left] == kGone || right == kNone) continue;
     ++work.pair_lookups;
-    const auto* merge = vocabulary_.find_merge(symbols[left], symbols[right]);
+    const auto* merge = merges_.find(symbols[left], symbols[right]);
     if (merge == nullptr || merge->rank != rank) continue;
     symbols[left] = merge->product;
     symbols[right] = kGone;

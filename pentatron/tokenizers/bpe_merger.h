@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "pentatron/tokenizers/bpe_vocabulary.h"
+#include "pentatron/tokenizers/merge_table.h"
 
 namespace pentatron::tokenizers {
 
@@ -26,17 +26,18 @@ class BpeMerger final {
  public:
   static constexpr std::size_t kShortWord = 64;
 
-  // `vocabulary` must outlive the object.
-  explicit BpeMerger(const BpeVocabulary& vocabulary) : vocabulary_(vocabulary) {}
+  // `merges` must outlive the object.
+  explicit BpeMerger(const MergeTable& merges) : merges_(merges) {}
 
-  // `symbols`: one id a byte in, the word's tokens out. Throws kData for 2^32 - 1 bytes or more.
+  // `symbols`: one id a byte (or character) in, the word's tokens out. Throws kData for 2^32 - 1
+  // bytes or more.
   void merge(std::vector<std::int32_t>& symbols, BpeWork& work) const;
 
  private:
   void merge_short(std::vector<std::int32_t>& symbols, BpeWork& work) const;
   void merge_long(std::vector<std::int32_t>& symbols, BpeWork& work) const;
 
-  const BpeVocabulary& vocabulary_;
+  const MergeTable& merges_;
 };
 
 }  // namespace pentatron::tokenizers

@@ -92,10 +92,10 @@ inline std::vector<std::int32_t> slow_merge(const BpeVocabulary& vocabulary,
   std::vector<std::int32_t> ids;
   for (const char c : word) ids.push_back(vocabulary.byte_id(static_cast<std::uint8_t>(c)));
   for (;;) {
-    const BpeVocabulary::Merge* best = nullptr;
+    const MergeTable::Merge* best = nullptr;
     std::size_t at = 0;
     for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
-      const auto* merge = vocabulary.find_merge(ids[i], ids[i + 1]);
+      const auto* merge = vocabulary.merges().find(ids[i], ids[i + 1]);
       if (merge != nullptr && (best == nullptr || merge->rank < best->rank)) {
         best = merge;
         at = i;

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/tokenizers/bpe_tokenizer.h"
 
-#include <algorithm>
-#include <functional>
-
 #include "pentatron/base/error.h"
 #include "pentatron/tokenizers/pre_tokenizer.h"
 
 namespace pentatron::tokenizers {
 
 BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, std::size_t cache_slots)
-    : vocabulary_(std::move(vocabulary)), merger_(vocabulary_), cache_(cache_slots, CacheSlot{}) {
-  PENTATRON_CHECK(cache_slots > 0, kInternal, "a tokenizer needs at least one cache slot");
-}
+    : vocabulary_(std::move(vocabulary)), merger_(vocabulary_.merges()), cache_(cache_slots) {}
 
 BpeTokenizer::BpeTokenizer(const std::filesystem::path& vocab_file,
                            const std::filesystem::path& merge_file)
@@ -47,9 +42,7 @@ void BpeTokenizer::encode_plain(std::string_view text, std::vector<std::int32_t>
   std::vector<std::int32_t> symbols;
   for (std::string_view word; words.next(word);) {
     ++work.words;
-    const bool cached = word.size() <= kCachedBytes;
-    const std::size_t slot = cached ? std::hash<std::string_view>()(word) % cache_.size() : 0;
-    if (cached && recall(word, slot, ids)) {
+    if (cache_.recall(word, ids)) {
       ++work.cache_hits;
       continue;
     }
@@ -57,30 +50,10 @@ void BpeTokenizer::encode_plain(std::string_view text, std::vector<std::int32_t>
     symbols.reserve(word.size());
     for (const char c : word) symbols.push_back(vocabulary_.byte_id(static_cast<std::uint8_t>(c)));
     merger_.merge(symbols, work);
-    if (cached) remember(word, slot, symbols);
+    cache_.remember(word, symbols);
     ids.insert(ids.end(), symbols.begin(), symbols.end());
   }
   work.symbol_steps += words.steps();
-}
-
-bool BpeTokenizer::recall(std::string_view word, std::size_t slot,
-                          std::vector<std::int32_t>& ids) const {
-  const std::lock_guard lock(cache_locks_[slot % kCacheLocks]);
-  const CacheSlot& entry = cache_[slot];
-  if (std::string_view(entry.text.data(), entry.text_size) != word) return false;
-  ids.insert(ids.end(), entry.tokens.begin(), entry.tokens.begin() + entry.num_tokens);
-  return true;
-}
-
-void BpeTokenizer::remember(std::string_view word, std::size_t slot,
-                            std::span<const std::int32_t> tokens) const {
-  if (tokens.size() > kCachedTokens) return;
-  const std::lock_guard lock(cache_locks_[slot % kCacheLocks]);
-  CacheSlot& entry = cache_[slot];
-  std::copy(word.begin(), word.end(), entry.text.begin());
-  std::copy(tokens.begin(), tokens.end(), entry.tokens.begin());
-  entry.text_size = static_cast<std::uint8_t>(word.size());
-  entry.num_tokens = static_cast<std::uint8_t>(tokens.size());
 }
 
 std::string BpeTokenizer::decode(std::span<const std::int32_t> ids) const {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <filesystem>
-#include <mutex>
 
 #include "pentatron/tokenizers/bpe_merger.h"
 #include "pentatron/tokenizers/bpe_vocabulary.h"
 #include "pentatron/tokenizers/tokenizer.h"
+#include "pentatron/tokenizers/word_cache.h"
 
 namespace pentatron::tokenizers {
 
@@ -18,10 +17,9 @@ namespace pentatron::tokenizers {
 // document are the same id; there is no padding id.
 class BpeTokenizer final : public Tokenizer {
  public:
-  static constexpr std::size_t kDefaultCacheSlots = 1 << 14;
-
-  // `cache_slots` (at least 1, 56 bytes each) remember short words; they never change the ids.
-  explicit BpeTokenizer(BpeVocabulary vocabulary, std::size_t cache_slots = kDefaultCacheSlots);
+  // `cache_slots`: of the WordCache.
+  explicit BpeTokenizer(BpeVocabulary vocabulary,
+                        std::size_t cache_slots = WordCache::kDefaultSlots);
   // Throws kIo or kData as BpeVocabulary::load.
   BpeTokenizer(const std::filesystem::path& vocab_file, const std::filesystem::path& merge_file);
 
@@ -45,30 +43,13 @@ class BpeTokenizer final : public Tokenizer {
                  SpecialTokens special) const override;
 
  private:
-  static constexpr std::size_t kCachedBytes = 22;
-  static constexpr std::size_t kCachedTokens = 8;
-  static constexpr std::size_t kCacheLocks = 64;
-
-  // One remembered word of the direct-mapped cache (56 bytes); text_size 0 means free.
-  struct CacheSlot {
-    std::array<char, kCachedBytes> text;
-    std::uint8_t text_size;
-    std::uint8_t num_tokens;
-    std::array<std::int32_t, kCachedTokens> tokens;
-  };
-
   void encode_plain(std::string_view text, std::vector<std::int32_t>& ids, BpeWork& work) const;
-  [[nodiscard]] bool recall(std::string_view word, std::size_t slot,
-                            std::vector<std::int32_t>& ids) const;
-  void remember(std::string_view word, std::size_t slot,
-                std::span<const std::int32_t> tokens) const;
 
   BpeVocabulary vocabulary_;
   BpeMerger merger_;
   std::string vocab_file_;
   std::string merge_file_;
-  mutable std::vector<CacheSlot> cache_;
-  mutable std::array<std::mutex, kCacheLocks> cache_locks_;
+  WordCache cache_;
 };
 
 }  // namespace pentatron::tokenizers

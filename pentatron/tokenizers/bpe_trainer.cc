@@ -122,7 +122,7 @@ class PairCounts final {
   };
 
   void change(std::int32_t left, std::int32_t right, std::int64_t amount, std::uint32_t position) {
-    const std::uint64_t key = BpeVocabulary::pair_key(left, right);
+    const std::uint64_t key = MergeTable::pair_key(left, right);
     Pair& pair = pairs_[key];
     pair.count += amount;
     if (amount > 0) {

@@ -2,7 +2,6 @@
 #include "pentatron/tokenizers/bpe_vocabulary.h"
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -218,28 +217,22 @@ BpeVocabulary::Index BpeVocabulary::token_index(std::string_view name) const {
 }
 
 void BpeVocabulary::reserve_merges(std::size_t count) {
-  const std::size_t slots = std::bit_ceil(std::max<std::size_t>(16, 2 * count));
-  table_.assign(slots, Merge{kEmpty, 0, -1});
-  slot_mask_ = slots - 1;
-  slot_shift_ = 64 - std::countr_zero(slots);
+  table_.reserve(count);
   merges_.reserve(count);
 }
 
 void BpeVocabulary::add_merge(std::int32_t left, std::int32_t right, const Index& index,
                               std::string_view name, std::size_t line) {
-  const std::uint64_t key = pair_key(left, right);
+  const std::uint64_t key = MergeTable::pair_key(left, right);
   const std::string joined = token(left) + token(right);
   const auto product = index.find(joined);
   PENTATRON_CHECK(product != index.end(), kData,
                   "{}:{}: the merge's product '{}' is not in the vocabulary: do --vocab-file and "
                   "--merge-file belong together?",
                   name, line, shown(bytes_to_visible(joined)));
-  PENTATRON_CHECK(find_merge(left, right) == nullptr, kData, "{}:{}: merge '{} {}' stands twice",
-                  name, line, shown(bytes_to_visible(token(left))),
-                  shown(bytes_to_visible(token(right))));
-  std::size_t slot = slot_of(key);
-  while (table_[slot].pair != kEmpty) slot = (slot + 1) & slot_mask_;
-  table_[slot] = {key, static_cast<std::uint32_t>(merges_.size()), product->second};
+  const bool fresh = table_.add({key, static_cast<std::uint32_t>(merges_.size()), product->second});
+  PENTATRON_CHECK(fresh, kData, "{}:{}: merge '{} {}' stands twice", name, line,
+                  shown(bytes_to_visible(token(left))), shown(bytes_to_visible(token(right))));
   merges_.push_back(key);
 }
 

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "pentatron/tokenizers/merge_table.h"
+
 namespace pentatron::tokenizers {
 
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
@@ -20,12 +22,6 @@ inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 // present, each merge's parts and product known, no merge twice, the end-of-document token there.
 class BpeVocabulary final {
  public:
-  struct Merge {
-    std::uint64_t pair;  // pair_key(left, right)
-    std::uint32_t rank;
-    std::int32_t product;
-  };
-
   // Limits on outside data, checked before memory is taken.
   static constexpr std::uint64_t kMaxFileBytes = 1ULL << 30;
   static constexpr std::int64_t kMaxTokens = 1 << 24;
@@ -62,15 +58,7 @@ class BpeVocabulary final {
   [[nodiscard]] std::size_t num_merges() const { return merges_.size(); }
   [[nodiscard]] std::pair<std::int32_t, std::int32_t> merge(std::size_t rank) const;
 
-  // The merge of two neighbours, nullptr if there is none. Expected O(1).
-  [[nodiscard]] const Merge* find_merge(std::int32_t left, std::int32_t right) const {
-    const std::uint64_t key = pair_key(left, right);
-    for (std::size_t slot = slot_of(key);; slot = (slot + 1) & slot_mask_) {
-      const Merge& merge = table_[slot];
-      if (merge.pair == key) return &merge;
-      if (merge.pair == kEmpty) return nullptr;
-    }
-  }
+  [[nodiscard]] const MergeTable& merges() const { return table_; }
 
   // Content of the two files, as load() reads them.
   [[nodiscard]] std::string vocab_json() const;
@@ -81,13 +69,7 @@ class BpeVocabulary final {
   // SHA-256 over tokens in order of id and merges in order of rank.
   [[nodiscard]] std::string identity_hash() const;
 
-  [[nodiscard]] static std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
-    return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) |
-           static_cast<std::uint32_t>(right);
-  }
-
  private:
-  static constexpr std::uint64_t kEmpty = ~0ULL;
   using Index = std::unordered_map<std::string, std::int32_t>;
 
   BpeVocabulary() = default;
@@ -99,16 +81,11 @@ class BpeVocabulary final {
   void add_merge(std::int32_t left, std::int32_t right, const Index& index, std::string_view name,
                  std::size_t line);
   void parse_merges(std::string_view text, std::string_view name, const Index& index);
-  [[nodiscard]] std::size_t slot_of(std::uint64_t key) const {
-    return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15ULL) >> slot_shift_);
-  }
 
   std::vector<std::string> tokens_;
   std::array<std::int32_t, 256> byte_ids_{};
   std::vector<std::uint64_t> merges_;  // pair keys by rank
-  std::vector<Merge> table_;           // open addressing, at most half full
-  std::size_t slot_mask_ = 0;
-  int slot_shift_ = 0;
+  MergeTable table_;
   std::int32_t eod_ = -1;
 };
 

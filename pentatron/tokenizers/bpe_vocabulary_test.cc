@@ -62,11 +62,11 @@ TEST(BpeVocabulary, ReadsGpt2Files) {
   EXPECT_EQ(vocabulary.token(258), " ab");
   ASSERT_EQ(vocabulary.num_merges(), 3U);
   EXPECT_EQ(vocabulary.merge(1), std::pair(vocabulary.byte_id(' '), 257));
-  const auto* merge = vocabulary.find_merge(vocabulary.byte_id('#'), vocabulary.byte_id('#'));
+  const auto* merge = vocabulary.merges().find(vocabulary.byte_id('#'), vocabulary.byte_id('#'));
   ASSERT_NE(merge, nullptr);
   EXPECT_EQ(merge->rank, 2U);
   EXPECT_EQ(merge->product, 259);
-  EXPECT_EQ(vocabulary.find_merge(257, 257), nullptr);
+  EXPECT_EQ(vocabulary.merges().find(257, 257), nullptr);
 }
 
 TEST(BpeVocabulary, WritesWhatItReads) {

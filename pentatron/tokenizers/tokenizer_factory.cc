@@ -3,26 +3,24 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/tokenizers/bert_tokenizer.h"
 #include "pentatron/tokenizers/bpe_tokenizer.h"
+#include "pentatron/tokenizers/hugging_face_tokenizer.h"
 #include "pentatron/tokenizers/null_tokenizer.h"
+#include "pentatron/tokenizers/sentence_piece_tokenizer.h"
+#include "pentatron/tokenizers/tiktoken_tokenizer.h"
 
 namespace pentatron::tokenizers {
 namespace {
 
 constexpr std::string_view kGpt2 = "GPT2BPETokenizer";
 constexpr std::string_view kNull = "NullTokenizer";
-constexpr std::array<std::string_view, 10> kPlanned = {"BertWordPieceLowerCase",
-                                                       "BertWordPieceCase",
-                                                       "SentencePieceTokenizer",
-                                                       "GPTSentencePieceTokenizer",
-                                                       "HuggingFaceTokenizer",
-                                                       "Llama2Tokenizer",
-                                                       "TikTokenizer",
-                                                       "MultimodalTokenizer",
-                                                       "NullMultimodalTokenizer",
-                                                       "SFTTokenizer"};
+constexpr std::string_view kBertLowerCase = "BertWordPieceLowerCase";
+constexpr std::array<std::string_view, 3> kPlanned = {"MultimodalTokenizer",
+                                                      "NullMultimodalTokenizer", "SFTTokenizer"};
 
 std::unique_ptr<Tokenizer> make_gpt2(const TokenizerOptions& options) {
   PENTATRON_CHECK(!options.vocab_file.empty() && !options.merge_file.empty(), kConfig,
@@ -48,16 +46,68 @@ std::unique_ptr<Tokenizer> make_null(const TokenizerOptions& options) {
   return std::make_unique<NullTokenizer>(options.vocab_size, eod, pad);
 }
 
+const std::string& model_file(const TokenizerOptions& options) {
+  PENTATRON_CHECK(!options.tokenizer_model.empty(), kConfig,
+                  "--tokenizer-type {} needs --tokenizer-model", options.tokenizer_type);
+  return options.tokenizer_model;
+}
+
+std::unique_ptr<Tokenizer> make_hugging_face(const TokenizerOptions& options) {
+  return load_hugging_face_tokenizer(model_file(options),
+                                     {.include_special_tokens = options.hf_include_special_tokens,
+                                      .special_tokens = options.tokenizer_special_tokens});
+}
+
+std::unique_ptr<Tokenizer> make_tiktoken(const TokenizerOptions& options) {
+  TiktokenOptions tiktoken{.num_special_tokens = options.tiktoken_num_special_tokens,
+                           .special_tokens = options.tokenizer_special_tokens};
+  PENTATRON_CHECK(options.tiktoken_pattern.empty() || options.tiktoken_pattern == "v1" ||
+                      options.tiktoken_pattern == "v2",
+                  kConfig, "--tiktoken-pattern must be v1 or v2, got '{}'",
+                  options.tiktoken_pattern);
+  if (options.tiktoken_pattern == "v1") tiktoken.pattern = TiktokenPattern::kV1;
+  if (options.vocab_size > 0) tiktoken.vocab_size = options.vocab_size;
+  return load_tiktoken_tokenizer(model_file(options), tiktoken);
+}
+
+std::unique_ptr<Tokenizer> make_sentence_piece(const TokenizerOptions& options) {
+  PENTATRON_CHECK(options.tokenizer_special_tokens.empty(), kConfig,
+                  "--tokenizer-special-tokens are part of a SentencePiece model: give them when it "
+                  "is trained");
+  return std::make_unique<SentencePieceTokenizer>(model_file(options));
+}
+
+std::unique_ptr<Tokenizer> make_bert(const TokenizerOptions& options) {
+  PENTATRON_CHECK(!options.vocab_file.empty(), kConfig, "--tokenizer-type {} needs --vocab-file",
+                  options.tokenizer_type);
+  return load_bert_tokenizer(options.vocab_file, options.tokenizer_type == kBertLowerCase);
+}
+
+using Maker = std::unique_ptr<Tokenizer> (*)(const TokenizerOptions&);
+constexpr std::array<std::pair<std::string_view, Maker>, 9> kMakers = {
+    {{kGpt2, make_gpt2},
+     {"HuggingFaceTokenizer", make_hugging_face},
+     {"TikTokenizer", make_tiktoken},
+     {"SentencePieceTokenizer", make_sentence_piece},
+     {"GPTSentencePieceTokenizer", make_sentence_piece},
+     {"Llama2Tokenizer", make_sentence_piece},
+     {kBertLowerCase, make_bert},
+     {"BertWordPieceCase", make_bert},
+     {kNull, make_null}}};
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
-  if (options.tokenizer_type == kGpt2) return make_gpt2(options);
-  if (options.tokenizer_type == kNull) return make_null(options);
+  std::string known;
+  for (const auto& [type, make] : kMakers) {
+    if (options.tokenizer_type == type) return make(options);
+    known += (known.empty() ? "" : ", ") + std::string(type);
+  }
   PENTATRON_CHECK(
       std::find(kPlanned.begin(), kPlanned.end(), options.tokenizer_type) == kPlanned.end(),
-      kUnsupported, "--tokenizer-type {} is not built yet; {} and {} work", options.tokenizer_type,
-      kGpt2, kNull);
-  PENTATRON_THROW(kConfig, "--tokenizer-type must be {} or {}, got '{}'", kGpt2, kNull,
+      kUnsupported, "--tokenizer-type {} is not built yet; these work: {}", options.tokenizer_type,
+      known);
+  PENTATRON_THROW(kConfig, "--tokenizer-type must be one of {}, got '{}'", known,
                   options.tokenizer_type);
 }
 

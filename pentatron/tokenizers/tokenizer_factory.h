@@ -4,6 +4,7 @@
 #include <concepts>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "pentatron/tokenizers/tokenizer.h"
 
@@ -14,14 +15,21 @@ struct TokenizerOptions {
   std::string tokenizer_type;
   std::string vocab_file;
   std::string merge_file;
+  std::string tokenizer_model;  // file or folder
+  std::vector<std::string> tokenizer_special_tokens;
+  std::string tiktoken_pattern;  // v1, v2; empty: v2
+  std::int64_t tiktoken_num_special_tokens = 1000;
+  bool hf_include_special_tokens = true;
   std::int64_t vocab_size = 0;              // 0: the tokenizer's own
   std::int64_t null_tokenizer_eod_id = -1;  // -1: vocab_size - 1
   std::int64_t null_tokenizer_pad_id = -1;  // -1: none
 };
 
-// Builds the tokenizer of tokenizer_type (GPT2BPETokenizer, NullTokenizer). Throws kConfig for an
-// unknown type, a missing file option or a vocab_size that the files do not have, kUnsupported for
-// Megatron's other types, kIo and kData for the files.
+// Builds the tokenizer of tokenizer_type: GPT2BPETokenizer, HuggingFaceTokenizer, TikTokenizer,
+// SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, BertWordPieceLowerCase,
+// BertWordPieceCase, NullTokenizer. Throws kConfig for an unknown type, a missing file option or a
+// vocab_size that the files do not have, kUnsupported for Megatron's other types, kIo and kData for
+// the files.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options);
 
 // The same from config::DataConfig. This room does not see config, so the fields are taken by name.
@@ -33,12 +41,18 @@ requires requires(const DataConfig& data) {
 }
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& data,
                                                         std::int64_t vocab_size) {
-  return make_tokenizer(TokenizerOptions{.tokenizer_type = data.tokenizer_type,
-                                         .vocab_file = data.vocab_file,
-                                         .merge_file = data.merge_file,
-                                         .vocab_size = vocab_size,
-                                         .null_tokenizer_eod_id = data.null_tokenizer_eod_id,
-                                         .null_tokenizer_pad_id = data.null_tokenizer_pad_id});
+  return make_tokenizer(
+      TokenizerOptions{.tokenizer_type = data.tokenizer_type,
+                       .vocab_file = data.vocab_file,
+                       .merge_file = data.merge_file,
+                       .tokenizer_model = data.tokenizer_model,
+                       .tokenizer_special_tokens = data.tokenizer_special_tokens,
+                       .tiktoken_pattern = data.tiktoken_pattern,
+                       .tiktoken_num_special_tokens = data.tiktoken_num_special_tokens,
+                       .hf_include_special_tokens = !data.tokenizer_hf_no_include_special_tokens,
+                       .vocab_size = vocab_size,
+                       .null_tokenizer_eod_id = data.null_tokenizer_eod_id,
+                       .null_tokenizer_pad_id = data.null_tokenizer_pad_id});
 }
 
 }  // namespace pentatron::tokenizers

