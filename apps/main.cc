@@ -14,6 +14,7 @@
 #include "apps/command.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/standard_descriptors.h"
 #include "pentatron/base/stop_cleanup.h"
 #include "pentatron/config/option_index.h"
 #include "pentatron/tensor/device.h"
@@ -96,6 +97,10 @@ std::span<const Command> commands() { return kCommands; }
 }  // namespace pentatron::apps
 
 namespace {
+
+// Before the constructors of the libraries, which open files as well.
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const kFillStandardDescriptors)() = &pentatron::fill_standard_descriptors;
 
 int run(int argc, char** argv) {
   using namespace pentatron;
