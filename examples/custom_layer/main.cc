@@ -31,10 +31,10 @@ class Adapter final : public nn::Module {
                    const LeafContext& context) {
     const auto add = [&](const char* name, std::int64_t rows, std::int64_t columns,
                          nn::InitSpec init) {
-      plan.add(
-          {name,
-           lay_out({{name, rows, columns, parallel_layers::Cut::kWhole, init}}, context.layout()),
-           static_cast<int>(config.num_layers)});
+      plan.add({name,
+                lay_out({{.name = name, .rows = rows, .columns = columns, .init = init}},
+                        context.layout()),
+                static_cast<int>(config.num_layers)});
     };
     add("adapter.down.weight", kRank, config.hidden_size, {nn::InitKind::kNormal, 0.1});
     add("adapter.up.weight", config.hidden_size, kRank, {nn::InitKind::kNormal, 0.1});
@@ -134,13 +134,12 @@ std::vector<double> train(std::int64_t tp, std::int64_t dp, std::int64_t steps) 
   config::resolve_vocab(config, /*tokenizer_vocab_size=*/64);
   std::vector<double> losses;
   comm::run_threads({.world_size = tp * dp}, [&](comm::Backend& backend) {
-    comm::ParallelContext context(
-        backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+    comm::ParallelContext context(backend, comm::make_grids(config.parallel));
     training::Engine engine(config, context, Device("cpu"), [&](const LeafContext& leaves) {
       return std::make_unique<AdaptedGpt>(config.model, leaves, models::StagePlace{});
     });
     const Counting text;
-    training::BatchStream stream(text, config, context.coordinate("dp"), /*consumed_samples=*/0,
+    training::BatchStream stream(text, config, context.data_rank(), /*consumed_samples=*/0,
                                  engine.policy(), training::BatchStream::Use::kTraining);
     for (std::int64_t step = 0; step < steps; ++step) {
       const double loss = engine.train_step(stream.next(), {.lr = 1e-2, .weight_decay = 0.1}).loss;

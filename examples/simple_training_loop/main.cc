@@ -46,8 +46,7 @@ int main(int argc, char** argv) try {
   tensor::set_up_process(/*deterministic=*/true);
   tensor::set_up_rank_thread(/*threads=*/2);
   const auto backend = comm::make_single_backend();
-  comm::ParallelContext context(
-      *backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+  comm::ParallelContext context(*backend, comm::make_grids(config.parallel));
   training::Engine engine(config, context);
   for (std::int64_t step = 0; step < steps; ++step) {
     std::vector<std::int64_t> ids;

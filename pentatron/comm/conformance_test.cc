@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include "pentatron/base/error.h"
@@ -273,6 +274,8 @@ TEST(ParallelContext, GroupsFollowTheGrid) {
                                                  {"tp_rep"},
                                                  {"pp"},
                                                  {"pp", "tp"},
+                                                 {"tp%2"},
+                                                 {"tp/2", "pp"},
                                                  {"tp_rep", "pp"}}) {
       EXPECT_EQ(context.group(axes).world_ranks(), context.grid().group_of(rank, axes));
     }
@@ -281,36 +284,70 @@ TEST(ParallelContext, GroupsFollowTheGrid) {
     EXPECT_EQ(context.is_last_stage(), rank >= 4);
     EXPECT_EQ(context.size("tp_rep"), 2);
     EXPECT_EQ(context.coordinate("tp_kv"), rank % 4 / 2);
-    EXPECT_EQ(context.tied_ends()->world_ranks(),
-              (std::vector<std::int64_t>{rank % 4, rank % 4 + 4}));
     EXPECT_EQ(all_reduce_value(context.group("tp_rep"), static_cast<double>(rank)),
               2.0 * static_cast<double>(rank / 2 * 2) + 1);
     EXPECT_THROW(static_cast<void>(context.group("dp")), Error);
   });
   const auto backend = make_fake_backend(1, 3);
   ParallelContext middle(*backend, RankGrid({{"pp", 3, {}}}));
-  EXPECT_EQ(middle.tied_ends(), nullptr);
   EXPECT_FALSE(middle.is_first_stage() || middle.is_last_stage());
   EXPECT_THROW(ParallelContext(*backend, RankGrid({{"tp", 2, {}}})), Error);
 }
 
-TEST(ParallelContext, StandardGridFactorsTensorParallelByKvHeads) {
-  config::ParallelConfig parallel;
-  parallel.world_size = 16;
-  parallel.tensor_model_parallel_size = 4;
-  parallel.data_parallel_size = 2;
-  parallel.pipeline_model_parallel_size = 2;
-  const RankGrid grid = make_rank_grid(parallel, 2);
-  EXPECT_EQ(grid.size("tp_kv"), 2);
-  EXPECT_EQ(grid.size("tp_rep"), 2);
-  EXPECT_EQ(grid.group_of(1, {"tp_rep"}), (std::vector<std::int64_t>{0, 1}));
-  EXPECT_EQ(grid.group_of(1, {"tp_kv"}), (std::vector<std::int64_t>{1, 3}));
-  EXPECT_EQ(grid.group_of(1, {"dp"}), (std::vector<std::int64_t>{1, 5}));
-  EXPECT_EQ(grid.group_of(1, {"pp"}), (std::vector<std::int64_t>{1, 9}));
-  EXPECT_EQ(make_rank_grid(parallel, 8).size("tp_rep"), 1);
-  EXPECT_THROW(static_cast<void>(make_rank_grid(parallel, 3)), Error);
-  parallel.world_size = 12;
-  EXPECT_THROW(static_cast<void>(make_rank_grid(parallel, 2)), Error);
+// 8 ranks: dense tp 2 x cp 2 x dp 1 x pp 2, experts etp 1 x ep 2 x edp 2 x pp 2, one backend.
+TEST(ParallelContext, DenseAndExpertGroupsLiveSideBySide) {
+  run_threads({.world_size = 8, .threads_per_rank = 1}, [](Backend& backend) {
+    const Grids grids = make_grids(
+        {.world = 8, .tensor = 2, .context = 2, .pipeline = 2, .expert = 2, .expert_tensor = 1});
+    ParallelContext context(backend, grids);
+    const std::int64_t rank = backend.rank();
+    for (const char* axis : {"tp", "cp", "dp", "pp", "etp", "ep", "edp", "cp%2", "edp_inner"}) {
+      const RankGrid& grid = grids.with({axis});
+      EXPECT_EQ(context.group(axis).world_ranks(), grid.group_of(rank, {axis})) << axis;
+      EXPECT_EQ(context.coordinate(axis), grid.coordinate(rank, axis)) << axis;
+    }
+    // Rank = tp + 2 cp + 4 pp in the one, ep + 2 edp + 4 pp in the other.
+    EXPECT_EQ(context.group("ep").world_ranks(),
+              (std::vector<std::int64_t>{rank / 2 * 2, rank / 2 * 2 + 1}));
+    EXPECT_EQ(context.group("edp").world_ranks(),
+              (std::vector<std::int64_t>{rank % 2 + rank / 4 * 4, rank % 2 + rank / 4 * 4 + 2}));
+    const auto sum_over = [&](Group& group) {
+      return all_reduce_value(group, static_cast<double>(rank));
+    };
+    EXPECT_EQ(sum_over(context.group("ep")), static_cast<double>(rank / 2 * 4 + 1));
+    EXPECT_EQ(sum_over(context.group(replica_axes(GridKind::kExpert))),
+              static_cast<double>(2 * (rank % 2 + rank / 4 * 4) + 2));
+    EXPECT_EQ(sum_over(context.replicas()), static_cast<double>(2 * (rank % 2 + rank / 4 * 4) + 2));
+    EXPECT_EQ(context.model().size(), 4);
+    EXPECT_EQ(context.data_rank(), 0);
+    EXPECT_EQ(context.num_data_ranks(), 1);
+    EXPECT_THROW(static_cast<void>(context.group({"tp", "ep"})), Error);
+  });
+}
+
+TEST(TieGroups, AreTheHoldersOfEachName) {
+  run_threads({.world_size = 8, .threads_per_rank = 1}, [](Backend& backend) {
+    ParallelContext context(backend, make_grids({.world = 8, .tensor = 2, .pipeline = 4}));
+    const std::int64_t tp = context.coordinate("tp");
+    const std::int64_t stage = context.coordinate("pp");
+    // Embeddings at both ends and on the third stage, a pair of others on two stages, one alone.
+    const std::vector<std::vector<std::string>> held = {
+        {"word", "alone"}, {"shared.b", "shared.a"}, {"word", "shared.a", "shared.b"}, {"word"}};
+    const TieGroups ties(context, "pp", held.at(static_cast<std::size_t>(stage)));
+    using Names = std::vector<std::string>;
+    std::map<Names, std::vector<std::int64_t>> found;
+    for (const TieGroups::Tie& tie : ties.ties()) found[tie.names] = tie.group->world_ranks();
+    std::map<Names, std::vector<std::int64_t>> expected;
+    if (stage != 1) expected[{"word"}] = {tp, tp + 4, tp + 6};
+    if (stage == 1 || stage == 2) expected[{"shared.a", "shared.b"}] = {tp + 2, tp + 4};
+    EXPECT_EQ(found, expected);
+    for (const TieGroups::Tie& tie : ties.ties()) {
+      EXPECT_EQ(all_reduce_value(*tie.group, 1), static_cast<double>(tie.group->size()));
+    }
+    EXPECT_TRUE(TieGroups(context, "cp", {"word"}).ties().empty());
+    EXPECT_TRUE(TieGroups(context, "no such axis", {"word"}).ties().empty());
+    EXPECT_THROW(TieGroups(context, "dp", {"word", "word"}), Error);
+  });
 }
 
 // The default tests are shown no card.

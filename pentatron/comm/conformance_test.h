@@ -11,6 +11,7 @@
 
 #include "pentatron/comm/backend.h"
 #include "pentatron/comm/parallel_context.h"
+#include "pentatron/comm/tie_groups.h"
 #include "pentatron/tensor/ops.h"
 
 // What every backend must do, for tensors of one device, as one function over a Backend: run by
@@ -282,9 +283,11 @@ inline void two_contexts(Backend& backend) {
   require(all_reduce_value(deep.group("tp"), 1) == 1, "deep tp");
   require(all_reduce_value(deep.group("dp"), 1) == static_cast<double>(world / half), "deep dp");
   require(all_reduce_value(deep.world(), 1) == static_cast<double>(world), "deep world");
-  require((deep.tied_ends() != nullptr) == (half == 2), "tied ends");
-  if (deep.tied_ends() != nullptr) {
-    require(all_reduce_value(*deep.tied_ends(), 1) == 2, "tied ends size");
+  const TieGroups ties(deep, "pp", {"shared", fmt::format("own {}", deep.coordinate("pp"))});
+  require((ties.ties().size() == 1) == (half == 2), "tied ends");
+  for (const TieGroups::Tie& tie : ties.ties()) {
+    require(tie.names == std::vector<std::string>{"shared"}, "tied names");
+    require(all_reduce_value(*tie.group, 1) == 2, "tied ends size");
   }
 }
 

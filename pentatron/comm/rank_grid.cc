@@ -11,6 +11,8 @@ namespace {
 
 void check_name(std::set<std::string>& names, const std::string& name) {
   PENTATRON_CHECK(!name.empty(), kConfig, "rank grid: an axis or factor has no name");
+  PENTATRON_CHECK(name.find_first_of("/%") == std::string::npos, kConfig,
+                  "rank grid: the name '{}' holds a sign of computed parts, '/' or '%'", name);
   PENTATRON_CHECK(names.insert(name).second, kConfig,
                   "rank grid: the name '{}' is used twice; axes and factors share one name space",
                   name);
@@ -39,92 +41,112 @@ void check_axis(std::set<std::string>& names, const Axis& axis) {
 
 RankGrid::RankGrid(std::vector<Axis> axes) : axes_(std::move(axes)) {
   std::set<std::string> names;
-  const auto push = [this](const std::string& axis, const std::string& name, std::int64_t size) {
-    digits_.push_back({axis, name, size, world_size_});
-    PENTATRON_CHECK(!__builtin_mul_overflow(world_size_, size, &world_size_), kConfig,
-                    "rank grid: the world size overflows at axis '{}'", axis);
-  };
   for (const Axis& axis : axes_) {
     check_axis(names, axis);
-    if (axis.factors.empty()) push(axis.name, axis.name, axis.size);
+    parts_.push_back({axis.name, {world_size_, axis.size}});
+    std::int64_t stride = world_size_;
     for (auto factor = axis.factors.rbegin(); factor != axis.factors.rend(); ++factor) {
-      push(axis.name, factor->name, factor->size);
+      parts_.push_back({factor->name, {stride, factor->size}});
+      stride *= factor->size;
     }
+    PENTATRON_CHECK(!__builtin_mul_overflow(world_size_, axis.size, &world_size_), kConfig,
+                    "rank grid: the world size overflows at axis '{}'", axis.name);
   }
 }
 
-std::vector<std::size_t> RankGrid::digits_of(std::string_view axis_or_factor) const {
-  std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < digits_.size(); ++i) {
-    if (digits_[i].axis == axis_or_factor || digits_[i].name == axis_or_factor) found.push_back(i);
+std::optional<AxisPart> RankGrid::find(const AxisName& name) const {
+  for (const Named& known : parts_) {
+    if (known.name != name.axis()) continue;
+    if (!name.divides(known.part.size)) return std::nullopt;
+    const AxisPart inside = name.part_of(known.part.size);
+    return AxisPart{known.part.stride * inside.stride, inside.size};
   }
-  return found;
+  return std::nullopt;
 }
 
-bool RankGrid::has(std::string_view axis_or_factor) const {
-  return !digits_of(axis_or_factor).empty();
+bool RankGrid::has(std::string_view name) const { return find(AxisName(name)).has_value(); }
+
+AxisPart RankGrid::part(std::string_view name) const {
+  const std::optional<AxisPart> found = find(AxisName(name));
+  PENTATRON_CHECK(found.has_value(), kInternal,
+                  "rank grid has no axis, factor or part of one named '{}':\n{}", name,
+                  to_string());
+  return *found;
 }
 
-std::int64_t RankGrid::size(std::string_view axis_or_factor) const {
-  const auto digits = digits_of(axis_or_factor);
-  PENTATRON_CHECK(!digits.empty(), kInternal, "rank grid has no axis or factor '{}'",
-                  axis_or_factor);
-  std::int64_t size = 1;
-  for (std::size_t i : digits) size *= digits_[i].size;
-  return size;
-}
+std::int64_t RankGrid::size(std::string_view name) const { return part(name).size; }
 
-std::int64_t RankGrid::coordinate(std::int64_t rank, std::string_view axis_or_factor) const {
+void RankGrid::check_rank(std::int64_t rank) const {
   PENTATRON_CHECK(rank >= 0 && rank < world_size_, kInternal,
                   "rank {} is outside the grid of {} ranks", rank, world_size_);
-  // The digits of one axis are neighbours, so the lowest stride and the whole size give its value.
-  const std::int64_t axis_size = size(axis_or_factor);
-  return rank / digits_[digits_of(axis_or_factor).front()].stride % axis_size;
 }
 
-std::int64_t RankGrid::with_coordinate(std::int64_t rank, std::string_view axis_or_factor,
+std::int64_t RankGrid::coordinate(std::int64_t rank, std::string_view name) const {
+  check_rank(rank);
+  const AxisPart at = part(name);
+  return rank / at.stride % at.size;
+}
+
+std::int64_t RankGrid::with_coordinate(std::int64_t rank, std::string_view name,
                                        std::int64_t coordinate_wanted) const {
-  const std::int64_t now = coordinate(rank, axis_or_factor);
-  PENTATRON_CHECK(coordinate_wanted >= 0 && coordinate_wanted < size(axis_or_factor), kInternal,
-                  "coordinate {} is outside '{}' of size {}", coordinate_wanted, axis_or_factor,
-                  size(axis_or_factor));
-  return rank + (coordinate_wanted - now) * digits_[digits_of(axis_or_factor).front()].stride;
+  const std::int64_t now = coordinate(rank, name);
+  const AxisPart at = part(name);
+  PENTATRON_CHECK(coordinate_wanted >= 0 && coordinate_wanted < at.size, kInternal,
+                  "coordinate {} is outside '{}' of size {}", coordinate_wanted, name, at.size);
+  return rank + (coordinate_wanted - now) * at.stride;
+}
+
+std::vector<AxisPart> RankGrid::merged(const std::vector<std::string>& names) const {
+  std::vector<AxisPart> parts;
+  for (const std::string& name : names) {
+    if (const AxisPart at = part(name); at.size > 1) parts.push_back(at);
+  }
+  std::sort(parts.begin(), parts.end(),
+            [](const AxisPart& a, const AxisPart& b) { return a.stride < b.stride; });
+  std::vector<AxisPart> digits;
+  for (const AxisPart& next : parts) {
+    const std::int64_t end = digits.empty() ? 1 : digits.back().stride * digits.back().size;
+    if (digits.empty() || next.stride >= end) {
+      digits.push_back(next);
+      continue;
+    }
+    AxisPart& last = digits.back();
+    const std::int64_t next_end = next.stride * next.size;
+    const std::int64_t low = std::min(end, next_end);
+    const std::int64_t high = std::max(end, next_end);
+    PENTATRON_CHECK(next.stride % last.stride == 0 && end % next.stride == 0 && high % low == 0,
+                    kInternal,
+                    "rank grid: the parts of an axis that a group was asked over overlap and "
+                    "have no common block");
+    last.size = high / last.stride;
+  }
+  return digits;
 }
 
 std::vector<std::int64_t> RankGrid::group_of(std::int64_t rank,
-                                             const std::vector<std::string>& axes) const {
-  PENTATRON_CHECK(rank >= 0 && rank < world_size_, kInternal,
-                  "rank {} is outside the grid of {} ranks", rank, world_size_);
-  std::set<std::size_t> chosen;  // ordered: fastest digit first
-  for (const std::string& name : axes) {
-    const auto digits = digits_of(name);
-    PENTATRON_CHECK(!digits.empty(), kInternal, "rank grid has no axis or factor '{}'", name);
-    chosen.insert(digits.begin(), digits.end());
-  }
+                                             const std::vector<std::string>& names) const {
+  check_rank(rank);
+  const std::vector<AxisPart> digits = merged(names);
   std::int64_t base = rank;
-  for (std::size_t i : chosen) {
-    base -= rank / digits_[i].stride % digits_[i].size * digits_[i].stride;
-  }
+  for (const AxisPart& digit : digits) base -= rank / digit.stride % digit.size * digit.stride;
   std::vector<std::int64_t> ranks{base};
-  for (std::size_t i : chosen) {
+  for (const AxisPart& digit : digits) {
     // Each digit repeats what the faster ones gave; strides grow, so the order stays ascending.
     const std::size_t count = ranks.size();
-    for (std::int64_t value = 1; value < digits_[i].size; ++value) {
-      for (std::size_t k = 0; k < count; ++k) {
-        ranks.push_back(ranks[k] + value * digits_[i].stride);
-      }
+    for (std::int64_t value = 1; value < digit.size; ++value) {
+      for (std::size_t k = 0; k < count; ++k) ranks.push_back(ranks[k] + value * digit.stride);
     }
   }
   return ranks;
 }
 
 std::vector<std::vector<std::int64_t>> RankGrid::groups(
-    const std::vector<std::string>& axes) const {
+    const std::vector<std::string>& names) const {
   std::vector<std::vector<std::int64_t>> all;
   std::vector<bool> seen(static_cast<std::size_t>(world_size_), false);
   for (std::int64_t rank = 0; rank < world_size_; ++rank) {
     if (seen[static_cast<std::size_t>(rank)]) continue;
-    all.push_back(group_of(rank, axes));
+    all.push_back(group_of(rank, names));
     for (std::int64_t member : all.back()) seen[static_cast<std::size_t>(member)] = true;
   }
   return all;
@@ -149,8 +171,7 @@ std::string RankGrid::to_string() const {
       if (!factors.empty()) factors += " x ";
       factors += fmt::format("{} {}", factor.name, factor.size);
     }
-    text += fmt::format("  {:<10} {:>6} {:>8}  {}\n", axis.name, axis.size,
-                        digits_[digits_of(axis.name).front()].stride,
+    text += fmt::format("  {:<10} {:>6} {:>8}  {}\n", axis.name, axis.size, part(axis.name).stride,
                         axis.factors.empty() ? "-" : factors.c_str());
   }
   return text;

@@ -140,6 +140,87 @@ TEST(RankGrid, EqualsSlowEnumerationInSmallWorlds) {
   compare({{"dp", 1, {}}}, {{"dp"}}, 1);
 }
 
+// A computed part of an axis, and what is left of the axis without it.
+struct Part {
+  std::string axis;
+  std::int64_t stride;
+  std::int64_t size;
+
+  [[nodiscard]] std::string name() const {
+    return axis + "/" + std::to_string(stride) + "%" + std::to_string(size);
+  }
+  [[nodiscard]] std::int64_t of(std::int64_t coordinate) const {
+    return coordinate / stride % size;
+  }
+  [[nodiscard]] std::int64_t without(std::int64_t coordinate) const {
+    return coordinate - of(coordinate) * stride;
+  }
+};
+
+void compare_parts(const std::vector<Axis>& axes, const std::vector<Part>& parts,
+                   std::size_t rank_step) {
+  const RankGrid grid(axes);
+  const Enumeration truth(axes);
+  Names names;
+  for (const Part& part : parts) {
+    names.push_back(part.name());
+    ASSERT_EQ(grid.size(part.name()), part.size);
+  }
+  const auto rest = [&](std::size_t rank) {
+    std::map<std::string, std::int64_t> at = truth.coordinates[rank];
+    for (const Part& part : parts) at[part.axis] = part.without(at[part.axis]);
+    std::vector<std::int64_t> left;
+    for (const Axis& axis : axes) left.push_back(at[axis.name]);
+    return left;
+  };
+  std::map<std::vector<std::int64_t>, Ranks> members;
+  for (std::size_t rank = 0; rank < truth.coordinates.size(); ++rank) {
+    members[rest(rank)].push_back(static_cast<std::int64_t>(rank));
+  }
+  for (std::size_t rank = 0; rank < truth.coordinates.size(); rank += rank_step) {
+    const auto at = static_cast<std::int64_t>(rank);
+    ASSERT_EQ(grid.group_of(at, names), members.at(rest(rank))) << rank;
+    for (const Part& part : parts) {
+      const std::int64_t value = part.of(truth.coordinates[rank].at(part.axis));
+      ASSERT_EQ(grid.coordinate(at, part.name()), value) << part.name() << " of rank " << rank;
+      ASSERT_EQ(grid.with_coordinate(at, part.name(), value), at);
+    }
+  }
+}
+
+TEST(RankGrid, ComputedPartsOfAxesEqualTheSlowEnumeration) {
+  const std::vector<Axis> axes = {{"tp", 12, {}}, {"cp", 6, {}}, {"dp", 4, {}}, {"pp", 2, {}}};
+  for (const std::int64_t stride : {1, 2, 3, 4, 6, 12}) {
+    for (std::int64_t size = 1; size <= 12 / stride; ++size) {
+      if (12 / stride % size != 0) continue;
+      compare_parts(axes, {{"tp", stride, size}}, 1);
+      compare_parts(axes, {{"tp", stride, size}, {"cp", 2, 3}, {"dp", 1, 2}}, 1);
+    }
+  }
+  // Two digits of one axis, apart.
+  compare_parts(axes, {{"tp", 1, 2}, {"tp", 6, 2}}, 1);
+  compare_parts({{"tp", 8, {}}, {"cp", 5, {}}, {"dp", 250, {}}, {"pp", 10, {}}},
+                {{"tp", 2, 2}, {"dp", 25, 10}}, 997);
+}
+
+TEST(RankGrid, PartsHaveShortNames) {
+  const RankGrid grid({{"tp", 8, {}}, {"dp", 12, {{"outer", 3}, {"inner", 4}}}});
+  EXPECT_EQ(blocks_of("tp", 4), "tp/4");
+  EXPECT_EQ(inside_block("tp", 4), "tp%4");
+  EXPECT_EQ(grid.size("tp/4"), 2);
+  EXPECT_EQ(grid.coordinate(13, "tp/4"), 1);
+  EXPECT_EQ(grid.size("tp%4"), 4);
+  EXPECT_EQ(grid.coordinate(13, "tp%4"), 1);
+  EXPECT_EQ(grid.part("inner/2"), (AxisPart{16, 2}));
+  EXPECT_EQ(grid.part("dp/4"), grid.part("outer"));
+  // Parts that overlap are taken once.
+  EXPECT_EQ(grid.group_of(3, {"tp%4", "tp/2"}), grid.group_of(3, {"tp"}));
+  EXPECT_EQ(grid.group_of(3, {"tp%4", "tp%2"}), grid.group_of(3, {"tp%4"}));
+  EXPECT_FALSE(grid.has("tp/3"));
+  EXPECT_FALSE(grid.has("tp/2%3"));
+  EXPECT_FALSE(grid.has("cp/2"));
+}
+
 TEST(RankGrid, EqualsSlowEnumerationUpTo100000Ranks) {
   compare({{"tp", 8, {{"tp_kv", 2}, {"tp_rep", 4}}},
            {"cp", 5, {}},
@@ -197,6 +278,8 @@ TEST(RankGrid, BadInputIsNamed) {
     return [axes] { static_cast<void>(RankGrid(axes)); };
   };
   EXPECT_EQ(kind_of(make({{"tp", 0, {}}}), "size 0"), ErrorKind::kConfig);
+  EXPECT_EQ(kind_of(make({{"tp/2", 2, {}}}), "'tp/2'"), ErrorKind::kConfig);
+  EXPECT_EQ(kind_of(make({{"tp", 2, {{"a%b", 2}}}}), "'a%b'"), ErrorKind::kConfig);
   EXPECT_EQ(kind_of(make({{"tp", -2, {}}}), "size -2"), ErrorKind::kConfig);
   EXPECT_EQ(kind_of(make({{"", 2, {}}}), "no name"), ErrorKind::kConfig);
   EXPECT_EQ(kind_of(make({{"tp", 2, {}}, {"tp", 2, {}}}), "'tp' is used twice"),
@@ -207,6 +290,18 @@ TEST(RankGrid, BadInputIsNamed) {
   EXPECT_EQ(kind_of(make({{"tp", 0, {{"a", 0}}}}), "size 0"), ErrorKind::kConfig);
   const std::int64_t huge = std::int64_t{1} << 40;
   EXPECT_EQ(kind_of(make({{"tp", huge, {}}, {"dp", huge, {}}}), "overflows"), ErrorKind::kConfig);
+  const RankGrid twelve({{"tp", 12, {}}});
+  for (const char* name : {"", "/2", "tp/", "tp%", "tp/0", "tp%-1", "tp%2/2", "tp/2/3", "tp/2x"}) {
+    EXPECT_EQ(kind_of([&] { static_cast<void>(twelve.size(name)); }, name), ErrorKind::kInternal)
+        << name;
+  }
+  EXPECT_EQ(kind_of([&] { static_cast<void>(twelve.size("tp/5")); }, "tp/5"), ErrorKind::kInternal);
+  EXPECT_EQ(kind_of(
+                [&] {
+                  static_cast<void>(twelve.group_of(0, {"tp%6", "tp/4"}));
+                },
+                "overlap"),
+            ErrorKind::kInternal);
   const RankGrid grid(kFactored);
   EXPECT_EQ(kind_of([&] { static_cast<void>(grid.coordinate(288, "tp")); }, "288"),
             ErrorKind::kInternal);

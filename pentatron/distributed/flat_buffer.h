@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/comm/places.h"
 #include "pentatron/nn/parameter.h"
 #include "pentatron/nn/unit.h"
 
@@ -42,7 +43,7 @@ struct FlatBufferOptions {
   bool parameters_too = true;  // parameter storage is moved into a flat buffer of its own
   // Axes over which gradients are summed and the optimizer is sharded; reducer and optimizer read
   // them here.
-  std::vector<std::string> reduction_axes = {"dp", "cp"};
+  std::vector<std::string> reduction_axes = comm::replica_axes(comm::GridKind::kDense);
   // Only the parameters of this grid ("dense", "expert"; nn::ShardPart::grid). Empty: all, which
   // must then be of one grid.
   std::string grid = {};

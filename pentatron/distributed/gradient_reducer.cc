@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/fault.h"
+#include "pentatron/comm/tie_groups.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::distributed {
@@ -45,7 +47,7 @@ class BatchedSum {
 struct BucketState {
   // Parts whose gradient on this rank is a summand, by the axes over which it is one.
   std::map<std::vector<std::string>, BatchedSum> partial;
-  bool deferred = false;  // holds an end of a tied weight: final sums wait for the other end
+  bool deferred = false;  // holds a tied weight: final sums wait for its other holders
   bool started = false;
   Tensor in_flight;  // what the collective writes when that is not the gradient buffer
   comm::WorkPtr work;
@@ -69,7 +71,8 @@ struct GradientReducer::State {
   comm::Group& dp;
   Faults faults{};
   std::vector<BucketState> buckets{};
-  std::map<std::string, Tensor> tied{};  // by global name: both ends walk them in the same order
+  std::map<std::string, Tensor> tied{};  // by global name
+  std::optional<comm::TieGroups> ties{};
   Timers* timers = nullptr;
   WeightGradQueue* queue = nullptr;
   std::shared_ptr<const WeightGradQueue::Listener> listening{};
@@ -86,16 +89,20 @@ struct GradientReducer::State {
           const Tensor view = nn::part_view(parameter.main_grad(), part);
           if (!part.partial_grad_axes.empty()) {
             buckets[b].partial[part.partial_grad_axes].add(view);
+            for (const std::string& axis : part.partial_grad_axes) {
+              static_cast<void>(context.group(axis));  // made here, not in the middle of backward
+            }
           }
-          if (part.tied && context.tied_ends() != nullptr) {
-            buckets[b].deferred = true;
-            const bool fresh = tied.emplace(part.name, view).second;
-            PENTATRON_CHECK(fresh, kInternal, "two tied parts of this stage are named {}",
-                            part.name);
-          }
+          if (!part.tied) continue;
+          buckets[b].deferred = true;
+          const bool fresh = tied.emplace(part.name, view).second;
+          PENTATRON_CHECK(fresh, kInternal, "two tied parts of this stage are named {}", part.name);
         }
       }
     }
+    std::vector<std::string> names;
+    for (const auto& [name, view] : tied) names.push_back(name);
+    ties.emplace(context, "pp", std::move(names));
   }
 
   [[nodiscard]] bool postponed(int unit) const {
@@ -135,13 +142,16 @@ struct GradientReducer::State {
     }
   }
 
-  void sum_tied_ends() {
-    if (tied.empty() || faults.skip_tied) return;
-    const TimedScope timed(timers, "embedding-grads-all-reduce", 1,
-                           [this] { context.tied_ends()->barrier(); });
-    BatchedSum sum;
-    for (const auto& [name, view] : tied) sum.add(view);
-    sum.run(*context.tied_ends(), policy.reduction);
+  void sum_tied() {
+    if (ties->ties().empty() || faults.skip_tied) return;
+    const TimedScope timed(timers, "embedding-grads-all-reduce", 1, [this] {
+      for (const comm::TieGroups::Tie& tie : ties->ties()) tie.group->barrier();
+    });
+    for (const comm::TieGroups::Tie& tie : ties->ties()) {
+      BatchedSum sum;
+      for (const std::string& name : tie.names) sum.add(tied.at(name));
+      sum.run(*tie.group, policy.reduction);
+    }
   }
 
   void start(std::size_t b) {
@@ -232,7 +242,7 @@ void GradientReducer::finish_step() {
   for (std::size_t b = 0; b < count; ++b) {
     if (state.buckets[b].deferred) state.make_local_sums(b);
   }
-  state.sum_tied_ends();
+  state.sum_tied();
   for (std::size_t b = 0; b < count; ++b) {
     if (state.buckets[b].deferred) state.start(b);
   }

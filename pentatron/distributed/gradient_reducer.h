@@ -13,12 +13,12 @@
 namespace pentatron::distributed {
 
 // Brings gradients to their final sums after the micro-batches of a step: first over each part's
-// partial_grad_axes and tied ends, then over the buffer's reduction_axes (sum, no division: the
-// loss is already divided by the global valid count). With `sharded`, buckets are reduce-scattered
-// and only shard_range() is final. Sums are made in policy.reduction. Listens to unit events; a
-// bucket starts when the last micro-batch's weights_done of all its units has come, and travels
-// beside the rest of backward. One with an end of a tied weight starts in finish_step(). All ranks
-// start the same buckets in the same order.
+// partial_grad_axes and the holders of tied weights, then over the buffer's reduction_axes (sum, no
+// division: the loss is already divided by the global valid count). With `sharded`, buckets are
+// reduce-scattered and only shard_range() is final. Sums are made in policy.reduction. Listens to
+// unit events; a bucket starts when the last micro-batch's weights_done of all its units has
+// come, and travels beside the rest of backward. One with a tied weight starts in finish_step().
+// All ranks start the same buckets in the same order.
 //
 // A sharded buffer that is cut for another number of ranks, or two tied parts of one name:
 // kInternal. A peer's failure: kComm.

@@ -213,6 +213,26 @@ TEST(GradientReducer, ReducesInTheReductionDtype) {
   }
 }
 
+// A weight that three of four stages hold, and a copy that a stage holds alone under another name.
+TEST(GradientReducer, TiedWeightsAreSummedOverTheirHolders) {
+  comm::run_threads({.world_size = 8}, [&](comm::Backend& backend) {
+    comm::ParallelContext context(backend, make_grid(1, 2, 4));
+    const PrecisionPolicy policy = precision_policy("fp64");
+    const std::int64_t stage = context.coordinate("pp");
+    nn::ShardSpec spec = make_spec(stage == 1 ? "other" : "shared", {4});
+    spec.parts[0].tied = true;
+    nn::Parameter weight("w", std::move(spec), policy);
+    const auto allocator = make_default_allocator();
+    FlatBuffer buffer({{"w", {&weight}}}, {.reduction_size = 2}, *allocator, policy, Device("cpu"));
+    GradientReducer reducer(buffer, context, /*sharded=*/false, policy);
+    reducer.begin_step();
+    write_grad(weight, tensor::full({4}, static_cast<double>(1 << stage), DType::Double));
+    reducer.finish_step();
+    const double sum = stage == 1 ? 2 : 1 + 4 + 8;
+    EXPECT_TRUE(weight.main_grad().eq(2 * sum).all().item<bool>()) << "stage " << stage;
+  });
+}
+
 TEST(GradientReducer, PlantedFaultsAreSeen) {
   const auto deviation = [](std::string_view fault, const Layout& layout) {
     set_planted_fault(fault);

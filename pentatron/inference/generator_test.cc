@@ -46,12 +46,11 @@ void with_models(const std::string& precision, const std::function<void(const Ti
     config.max_position_embeddings = 48;
     config.hidden_dropout = 0.5;  // never applied here
     config.attention_dropout = 0.5;
-    test_support::run_layout({1, false, config.num_query_groups}, policy,
-                             [&](const parallel_layers::LeafContext& context) {
-                               const auto stage = models::make_stage("gpt", config, context, {});
-                               test_support::load(*stage, test_support::random_weights(config));
-                               body(TinyModel(config, *stage, policy));
-                             });
+    test_support::run_layout({1, false}, policy, [&](const parallel_layers::LeafContext& context) {
+      const auto stage = models::make_stage("gpt", config, context, {});
+      test_support::load(*stage, test_support::random_weights(config));
+      body(TinyModel(config, *stage, policy));
+    });
   }
 }
 

@@ -97,12 +97,10 @@ LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
   model.device = device;
   model.policy = precision_policy(model.config.training.precision);
   model.backend = comm::make_single_backend();
-  model.context = std::make_unique<comm::ParallelContext>(
-      *model.backend,
-      comm::make_rank_grid(model.config.parallel, model.config.model.num_query_groups));
-  const parallel_layers::LeafContext leaf_context =
-      parallel_layers::make_leaf_context(*model.context, model.config.model.num_query_groups,
-                                         /*sequence_parallel=*/false, model.policy, device);
+  model.context = std::make_unique<comm::ParallelContext>(*model.backend,
+                                                          comm::make_grids(model.config.parallel));
+  const parallel_layers::LeafContext leaf_context = parallel_layers::make_leaf_context(
+      *model.context, /*sequence_parallel=*/false, model.policy, device);
   model.stage = make_stage ? make_stage(leaf_context)
                            : models::make_stage("gpt", model.config.model, leaf_context, {});
   check_names(*model.stage, reader.manifest(), folder.string());

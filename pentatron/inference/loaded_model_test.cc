@@ -27,8 +27,7 @@ void save_halves(const config::ModelConfig& model, const test_support::Tensors& 
   run.parallel.tensor_model_parallel_size = kTensorSize;
   const PrecisionPolicy policy = precision_policy(run.training.precision);
   comm::run_threads({.world_size = kTensorSize}, [&](comm::Backend& backend) {
-    comm::ParallelContext context(backend,
-                                  comm::make_rank_grid(run.parallel, model.num_query_groups));
+    comm::ParallelContext context(backend, comm::make_grids(run.parallel));
     const parallel_layers::LeafContext leaf =
         parallel_layers::make_leaf_context(context, model.num_query_groups, false, policy);
     const auto stage = make_stage ? make_stage(leaf) : models::make_stage("gpt", model, leaf, {});
@@ -162,7 +161,7 @@ TEST(LoadedModel, GeneratesWhatTheSavedWeightsSay) {
   const Generated got = generate(*model.stage, model.cache_shape(), model.policy, config.vocab_size,
                                  {5, 6, 7}, options);
   std::vector<std::int32_t> expected;
-  test_support::run_layout({1, false, config.num_query_groups}, model.policy,
+  test_support::run_layout({1, false}, model.policy,
                            [&](const parallel_layers::LeafContext& context) {
                              const auto stage = models::make_stage("gpt", config, context, {});
                              test_support::load(*stage, weights);

@@ -27,8 +27,8 @@ Tensors run(const config::ModelConfig& config, const Placement& layout) {
   Gathered out;
   const Tensors weights = random_weights(config);
   const BatchMeta batch = make_batch({{7, 5}, {12}}, config.vocab_size);
-  run_layout({layout.tensor_size, layout.sequence_parallel, config.num_query_groups},
-             precision_policy("fp64"), [&](const parallel_layers::LeafContext& context) {
+  run_layout({layout.tensor_size, layout.sequence_parallel}, precision_policy("fp64"),
+             [&](const parallel_layers::LeafContext& context) {
                run_model(config, context, layout.pipeline_size, weights, batch, out);
              });
   EXPECT_TRUE(out.complete());

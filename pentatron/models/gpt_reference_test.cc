@@ -125,20 +125,19 @@ Outcome run_one(const config::ModelConfig& config, const Tensors& weights, const
                 const char* precision) {
   Outcome outcome;
   const PrecisionPolicy policy = precision_policy(precision);
-  run_layout({1, false, config.num_query_groups}, policy,
-             [&](const parallel_layers::LeafContext& context) {
-               const auto stage = make_stage("gpt", config, context, {0, 1});
-               bind_gradients(*stage, policy);
-               load(*stage, weights);
-               nn::StepContext step{.batch = batch, .policy = policy};
-               outcome.logits = stage->logits({}, step).detach();
-               const Tensor loss = stage->forward({}, step).at(0).tensor;
-               outcome.loss = loss.detach().reshape({1});
-               ops::run_backward(loss, tensor::scalar(1.0, policy.loss));
-               Gathered gathered;
-               gathered.gradients(*stage);
-               outcome.gradients = gathered.tensors();
-             });
+  run_layout({1, false}, policy, [&](const parallel_layers::LeafContext& context) {
+    const auto stage = make_stage("gpt", config, context, {0, 1});
+    bind_gradients(*stage, policy);
+    load(*stage, weights);
+    nn::StepContext step{.batch = batch, .policy = policy};
+    outcome.logits = stage->logits({}, step).detach();
+    const Tensor loss = stage->forward({}, step).at(0).tensor;
+    outcome.loss = loss.detach().reshape({1});
+    ops::run_backward(loss, tensor::scalar(1.0, policy.loss));
+    Gathered gathered;
+    gathered.gradients(*stage);
+    outcome.gradients = gathered.tensors();
+  });
   return outcome;
 }
 

@@ -17,13 +17,12 @@ void with_model(const config::ModelConfig& config,
                 const std::function<void(nn::Stage&, const PrecisionPolicy&)>& body,
                 std::int64_t tensor_size = 1) {
   const PrecisionPolicy policy = precision_policy("fp64");
-  run_layout({tensor_size, false, config.num_query_groups}, policy,
-             [&](const parallel_layers::LeafContext& context) {
-               const auto stage = make_stage("gpt", config, context, {0, 1});
-               bind_gradients(*stage, policy);
-               load(*stage, random_weights(config));
-               body(*stage, policy);
-             });
+  run_layout({tensor_size, false}, policy, [&](const parallel_layers::LeafContext& context) {
+    const auto stage = make_stage("gpt", config, context, {0, 1});
+    bind_gradients(*stage, policy);
+    load(*stage, random_weights(config));
+    body(*stage, policy);
+  });
 }
 
 // The batch's rows [begin, end) as the newest tokens of its one sequence.
@@ -131,7 +130,7 @@ TEST(GptStage, PostponedWeightGradientsAreTheSame) {
 
 TEST(GptStage, UnitsHoldEveryParameterOnce) {
   const PrecisionPolicy policy = precision_policy("fp32");
-  run_layout({1, false, 4}, policy, [&](const parallel_layers::LeafContext& context) {
+  run_layout({1, false}, policy, [&](const parallel_layers::LeafContext& context) {
     const auto last = make_stage("gpt", gpt2_kind(), context, {1, 2});
     const auto units = last->units();
     ASSERT_EQ(units.size(), 2U);
@@ -164,7 +163,7 @@ TEST(GptStage, MisuseIsAnError) {
     EXPECT_THROW(static_cast<void>(stage.forward({{"hidden", any, true}}, step)), Error);
   });
   const PrecisionPolicy policy = precision_policy("fp32");
-  run_layout({1, false, 4}, policy, [&](const parallel_layers::LeafContext& context) {
+  run_layout({1, false}, policy, [&](const parallel_layers::LeafContext& context) {
     EXPECT_THROW(static_cast<void>(make_stage("gtp", gpt2_kind(), context, {0, 1})), Error);
     const auto last = make_stage("gpt", gpt2_kind(), context, {1, 2});
     const auto first = make_stage("gpt", gpt2_kind(), context, {0, 2});

@@ -37,15 +37,16 @@ struct ShardPart {
   std::int64_t local_row_begin = 0;  // first row in the local tensor
   std::int64_t local_rows =
       0;  // rows in the local tensor, padding included; box.size[0] of them are real and come first
-  std::vector<std::string> split_axes;      // axes or factors that cut it
-  std::vector<std::string> replicate_axes;  // axes or factors over which equal copies of the box
+  // Axes, factors or computed parts ("tp/2") of them that cut it
+  std::vector<std::string> split_axes;
+  std::vector<std::string> replicate_axes;  // likewise, over which equal copies of the box
                                             // stand (data-parallel axes never named)
   std::int64_t replica = 0;  // 0: this copy counts (norms, checkpoints, parameter counts)
   std::vector<std::string>
       partial_grad_axes;  // axes over which the local gradient is only a summand: summed before use
   InitSpec init;
   bool decay = true;  // weight decay applies (not for 1-D tensors and biases)
-  bool tied = false;  // another stage holds the same name: gradients are summed over both ends,
+  bool tied = false;  // other stages may hold the same name: gradients are summed over its holders,
                       // replica says who counts
   std::string grid = "dense";        // or "expert"
   bool embedding_or_output = false;  // word embeddings and output layer: --decoupled-lr applies

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string_view>
+
 #include "pentatron/parallel_layers/tensor_layout.h"
 #include "pentatron/tensor/batch_meta.h"
 #include "pentatron/tensor/precision.h"
@@ -13,18 +15,21 @@ class ParallelContext;
 namespace pentatron::parallel_layers {
 
 // What leaves need to know of the layout and nobody else looks into: blocks and models hand it on.
-// Copied into each leaf; the group must outlive them.
+// Copied into each leaf; the context's groups must outlive them. An axis, factor or computed part
+// (comm/axis_name.h) that the grids have not: kInternal.
 class LeafContext final {
  public:
-  // `tensor_group` may be null when layout.size is 1.
-  LeafContext(const TensorLayout& layout, comm::Group* tensor_group, const PrecisionPolicy& policy,
+  LeafContext(comm::ParallelContext& groups, TensorLayout layout, const PrecisionPolicy& policy,
               Device device = kCpu);
 
   [[nodiscard]] const TensorLayout& layout() const { return layout_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
   [[nodiscard]] Device device() const { return device_; }
-  // Internal error on a layout of one rank without a group.
-  [[nodiscard]] comm::Group& tensor_group() const;
+  [[nodiscard]] std::int64_t size(std::string_view axis) const;
+  [[nodiscard]] std::int64_t coordinate(std::string_view axis) const;
+  // This rank's peers on the axis: "tp", "cp", "ep", "tp%2", ... One that is not an axis of the
+  // dense grid is first asked for in a constructor (comm::ParallelContext::group).
+  [[nodiscard]] comm::Group& group(std::string_view axis) const;
 
   // Token rows that stand on this rank between the leaves: all of them, or this rank's equal share
   // under sequence parallelism. Config error when they cannot be shared evenly.
@@ -37,16 +42,14 @@ class LeafContext final {
   [[nodiscard]] Tensor take_local_rows(const Tensor& t) const;
 
  private:
+  comm::ParallelContext* groups_;
   TensorLayout layout_;
-  comm::Group* tensor_group_;
   PrecisionPolicy policy_;
   Device device_;
 };
 
-// On the context's "tp" axis; with fewer kv heads than ranks its grid has the factors tp_kv and
-// tp_rep (comm::make_rank_grid).
-[[nodiscard]] LeafContext make_leaf_context(comm::ParallelContext& context,
-                                            std::int64_t num_kv_heads, bool sequence_parallel,
+// On the context's place; its grid has the axis "tp".
+[[nodiscard]] LeafContext make_leaf_context(comm::ParallelContext& context, bool sequence_parallel,
                                             const PrecisionPolicy& policy, Device device = kCpu);
 
 }  // namespace pentatron::parallel_layers

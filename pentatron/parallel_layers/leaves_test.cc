@@ -3,6 +3,9 @@
 // input and weight gradients in fp64.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/parallel_layers/column_linear.h"
@@ -37,10 +40,10 @@ nn::Box rows_box(const LeafContext& context, std::int64_t columns) {
 
 using Body = std::function<void(const LeafContext&, Gathered&)>;
 
-void expect_same_on_all_layouts(const Body& body, std::int64_t num_kv_heads = 4) {
+void expect_same_on_all_layouts(const Body& body) {
   const PrecisionPolicy policy = fp64();
   Gathered one;
-  run_layout({1, false, num_kv_heads}, policy, [&](const LeafContext& c) { body(c, one); });
+  run_layout({1, false}, policy, [&](const LeafContext& c) { body(c, one); });
   ASSERT_TRUE(one.complete());
   for (const auto& [name, t] : one.tensors()) {
     EXPECT_GT(t.abs().max().item<double>(), 0.0) << name << " is empty of information";
@@ -48,8 +51,7 @@ void expect_same_on_all_layouts(const Body& body, std::int64_t num_kv_heads = 4)
   for (const std::int64_t size : {2, 4}) {
     for (const bool sequence_parallel : {false, true}) {
       Gathered many;
-      run_layout({size, sequence_parallel, num_kv_heads}, policy,
-                 [&](const LeafContext& c) { body(c, many); });
+      run_layout({size, sequence_parallel}, policy, [&](const LeafContext& c) { body(c, many); });
       EXPECT_TRUE(many.complete());
       const auto [off, name] = worst_difference(many.tensors(), one.tensors());
       EXPECT_LE(off, kBound) << name << " on " << size << " ranks, sequence parallel "
@@ -66,11 +68,20 @@ nn::ParameterPlan plan_of(const LeafContext& context, std::vector<PartRule> part
   for (PartRule& rule : biases) {
     rule.name = "w." + rule.name + ".bias";
     rule.columns = 0;
-    if (rule.cut == Cut::kColumns) rule.cut = Cut::kWhole;
+    if (std::exchange(rule.cut_columns, false)) rule.cut = {};
   }
   plan.add({"w.weight", lay_out(parts, context.layout()), 2});
   if (bias) plan.add({"w.bias", lay_out(biases, context.layout()), 2});
   return plan;
+}
+
+PartRule padded_rows(std::string name, std::int64_t rows, std::int64_t columns,
+                     std::int64_t padded) {
+  return {.name = std::move(name),
+          .rows = rows,
+          .columns = columns,
+          .cut = over_tp(padded),
+          .padded_rows = padded};
 }
 
 template <typename M>
@@ -82,9 +93,9 @@ void prepare(M& module) {
 void column_linear(const LeafContext& context, Gathered& out) {
   const std::int64_t kv = 4;  // two kv heads of two channels: copies on four ranks
   const auto plan = plan_of(context,
-                            {{"q", 8, kHidden, Cut::kRows, {}},
-                             {"k", kv, kHidden, Cut::kKvRows, {}},
-                             {"v", kv, kHidden, Cut::kKvRows, {}}},
+                            {{"q", 8, kHidden, over_tp(4)},
+                             {"k", kv, kHidden, copies_over_tp(2)},
+                             {"v", kv, kHidden, copies_over_tp(2)}},
                             true);
   ColumnLinear leaf(context, plan, "w");
   prepare(leaf);
@@ -102,10 +113,9 @@ void column_linear(const LeafContext& context, Gathered& out) {
     const Tensor part = parts[i].reshape({kTokens, leaf.part_width(i)});
     out.put(name, {kTokens, widths[i]}, box, part);
     // Copies of k and v get unequal shares of the gradient, as different query heads give them.
-    const TensorLayout& layout = context.layout();
-    const double copies = static_cast<double>(layout.rep_size);
-    const double share =
-        i == 0 ? 1.0 : 2.0 * static_cast<double>(layout.rep_rank() + 1) / (copies * (copies + 1.0));
+    const auto copies = static_cast<double>(std::max<std::int64_t>(context.size("tp") / 2, 1));
+    const auto copy = static_cast<double>(plan.at("w.weight").spec.parts[1].replica);
+    const double share = i == 0 ? 1.0 : 2.0 * (copy + 1.0) / (copies * (copies + 1.0));
     const Tensor weighted =
         part.mul(slice(random_tensor({kTokens, widths[i]}, name), box)).sum().mul(share);
     sum = sum.defined() ? sum.add(weighted) : weighted;
@@ -115,18 +125,18 @@ void column_linear(const LeafContext& context, Gathered& out) {
   out.gradients(leaf);
 }
 
-TEST(Leaves, ColumnLinear) { expect_same_on_all_layouts(column_linear, 2); }
+TEST(Leaves, ColumnLinear) { expect_same_on_all_layouts(column_linear); }
 
 TEST(Leaves, RowLinear) {
   expect_same_on_all_layouts([](const LeafContext& context, Gathered& out) {
-    const auto plan = plan_of(context, {{"r", kHidden, 8, Cut::kColumns, {}}}, true);
+    const auto plan = plan_of(context, {{"r", kHidden, 8, over_tp(8), true}}, true);
     RowLinear leaf(context, plan, "w");
     prepare(leaf);
     const BatchMeta meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy};
-    const std::int64_t columns = 8 / context.layout().size;
-    const nn::Box in{{0, context.layout().rank * columns}, {kTokens, columns}};
+    const std::int64_t columns = 8 / context.size("tp");
+    const nn::Box in{{0, context.coordinate("tp") * columns}, {kTokens, columns}};
     const Tensor x = leaf_input(slice(random_tensor({kTokens, 8}, "x"), in));
     const Tensor y = leaf.forward(x, step);
     const nn::Box box = rows_box(context, kHidden);
@@ -139,8 +149,8 @@ TEST(Leaves, RowLinear) {
 
 TEST(Leaves, Embeddings) {
   expect_same_on_all_layouts([](const LeafContext& context, Gathered& out) {
-    const auto words = plan_of(context, {{"e", 13, kHidden, Cut::kVocabRows, {}, 32}}, false);
-    const auto places = plan_of(context, {{"p", 8, kHidden, Cut::kWhole, {}}}, false);
+    const auto words = plan_of(context, {padded_rows("e", 13, kHidden, 32)}, false);
+    const auto places = plan_of(context, {{"p", 8, kHidden}}, false);
     VocabEmbedding word_leaf(context, words, "w");
     PositionEmbedding place_leaf(context, places, "w");
     prepare(word_leaf);
@@ -159,10 +169,9 @@ TEST(Leaves, Embeddings) {
 
 TEST(Leaves, EmbeddingsRefuseWhatDoesNotFit) {
   const PrecisionPolicy policy = fp64();
-  run_layout({1, false, 1}, policy, [&](const LeafContext& context) {
-    VocabEmbedding words(context, plan_of(context, {{"e", 9, 2, Cut::kVocabRows, {}, 16}}, false),
-                         "w");
-    PositionEmbedding places(context, plan_of(context, {{"p", 7, 2, Cut::kWhole, {}}}, false), "w");
+  run_layout({1, false}, policy, [&](const LeafContext& context) {
+    VocabEmbedding words(context, plan_of(context, {padded_rows("e", 9, 2, 16)}, false), "w");
+    PositionEmbedding places(context, plan_of(context, {{"p", 7, 2}}, false), "w");
     const BatchMeta meta = batch();  // ids up to 12, positions up to 7
     nn::StepContext step{.batch = meta, .policy = policy};
     EXPECT_THROW(static_cast<void>(words.forward(step)), Error);
@@ -174,8 +183,7 @@ TEST(Leaves, Norms) {
   for (const char* kind : {"LayerNorm", "RMSNorm"}) {
     expect_same_on_all_layouts([kind](const LeafContext& context, Gathered& out) {
       const bool bias = std::string_view(kind) == "LayerNorm";
-      Norm leaf(context, plan_of(context, {{"n", kHidden, 0, Cut::kWhole, {}}}, bias), "w", kind,
-                1e-5);
+      Norm leaf(context, plan_of(context, {{"n", kHidden}}, bias), "w", kind, 1e-5);
       prepare(leaf);
       const BatchMeta meta = batch();
       const PrecisionPolicy policy = fp64();
@@ -218,39 +226,37 @@ TEST(Leaves, ResidualDropoutDropsTheSameElementsInEveryLayout) {
 TEST(Leaves, CoreAttentionWithDropoutAndSharedKvHeads) {
   constexpr std::int64_t kDim = 4;
   constexpr std::int64_t kQueryHeads = 8;
-  expect_same_on_all_layouts(
-      [](const LeafContext& context, Gathered& out) {
-        const std::int64_t kv_heads = 2;
-        const auto plan = plan_of(context,
-                                  {{"q", kQueryHeads * kDim, 1, Cut::kRows, {}},
-                                   {"k", kv_heads * kDim, 1, Cut::kKvRows, {}},
-                                   {"v", kv_heads * kDim, 1, Cut::kKvRows, {}}},
-                                  false);
-        const ColumnLinear qkv(context, plan, "w");
-        CoreAttention leaf(context, qkv,
-                           {.head_dim = kDim, .dropout = 0.3, .site = "site", .cache_layer = 0});
-        const BatchMeta meta = batch();
-        const PrecisionPolicy policy = fp64();
-        nn::StepContext step{.batch = meta, .policy = policy, .seed = 3};
-        std::vector<Tensor> inputs;
-        std::vector<nn::Box> boxes;
-        const std::vector<std::int64_t> heads{kQueryHeads, kv_heads, kv_heads};
-        for (std::size_t i = 0; i < 3; ++i) {
-          boxes.push_back(
-              {{0, qkv.part_begin(i) / kDim, 0}, {kTokens, qkv.part_width(i) / kDim, kDim}});
-          inputs.push_back(leaf_input(
-              slice(random_tensor({kTokens, heads[i], kDim}, "in" + std::to_string(i)), boxes[i])));
-        }
-        const Tensor y = leaf.forward(inputs[0], inputs[1], inputs[2], step);
-        const nn::Box box{{0, qkv.part_begin(0)}, {kTokens, qkv.part_width(0)}};
-        out.put("y", {kTokens, kQueryHeads * kDim}, box, y);
-        ops::run_backward(
-            y, slice(random_tensor({kTokens, kQueryHeads * kDim}, "dy"), box).contiguous());
-        out.put("dq", {kTokens, kQueryHeads, kDim}, boxes[0], inputs[0].grad());
-        out.add("dk", {kTokens, kv_heads, kDim}, boxes[1], inputs[1].grad());
-        out.add("dv", {kTokens, kv_heads, kDim}, boxes[2], inputs[2].grad());
-      },
-      2);
+  expect_same_on_all_layouts([](const LeafContext& context, Gathered& out) {
+    const std::int64_t kv_heads = 2;
+    const auto plan = plan_of(context,
+                              {{"q", kQueryHeads * kDim, 1, over_tp(kQueryHeads)},
+                               {"k", kv_heads * kDim, 1, copies_over_tp(kv_heads)},
+                               {"v", kv_heads * kDim, 1, copies_over_tp(kv_heads)}},
+                              false);
+    const ColumnLinear qkv(context, plan, "w");
+    CoreAttention leaf(context, qkv,
+                       {.head_dim = kDim, .dropout = 0.3, .site = "site", .cache_layer = 0});
+    const BatchMeta meta = batch();
+    const PrecisionPolicy policy = fp64();
+    nn::StepContext step{.batch = meta, .policy = policy, .seed = 3};
+    std::vector<Tensor> inputs;
+    std::vector<nn::Box> boxes;
+    const std::vector<std::int64_t> heads{kQueryHeads, kv_heads, kv_heads};
+    for (std::size_t i = 0; i < 3; ++i) {
+      boxes.push_back(
+          {{0, qkv.part_begin(i) / kDim, 0}, {kTokens, qkv.part_width(i) / kDim, kDim}});
+      inputs.push_back(leaf_input(
+          slice(random_tensor({kTokens, heads[i], kDim}, "in" + std::to_string(i)), boxes[i])));
+    }
+    const Tensor y = leaf.forward(inputs[0], inputs[1], inputs[2], step);
+    const nn::Box box{{0, qkv.part_begin(0)}, {kTokens, qkv.part_width(0)}};
+    out.put("y", {kTokens, kQueryHeads * kDim}, box, y);
+    ops::run_backward(y,
+                      slice(random_tensor({kTokens, kQueryHeads * kDim}, "dy"), box).contiguous());
+    out.put("dq", {kTokens, kQueryHeads, kDim}, boxes[0], inputs[0].grad());
+    out.add("dk", {kTokens, kv_heads, kDim}, boxes[1], inputs[1].grad());
+    out.add("dv", {kTokens, kv_heads, kDim}, boxes[2], inputs[2].grad());
+  });
 }
 
 TEST(Regions, ScatterAndGatherAreConjugate) {
@@ -258,11 +264,11 @@ TEST(Regions, ScatterAndGatherAreConjugate) {
     const Tensor x = leaf_input(random_tensor({kTokens, kHidden}, "x"));
     const Tensor rows = scatter_sequence(context, x.mul(2.0));
     if (context.layout().sequence_parallel) {
-      EXPECT_EQ(rows.size(0), kTokens / context.layout().size);
+      EXPECT_EQ(rows.size(0), kTokens / context.size("tp"));
       const Tensor y = gather_sequence(context, rows.mul(3.0));
       out.put("y", {kTokens, kHidden}, {{0, 0}, {kTokens, kHidden}}, y);
       // Every rank uses y: its gradient sums over them.
-      const double share = 1.0 / static_cast<double>(context.layout().size);
+      const double share = 1.0 / static_cast<double>(context.size("tp"));
       ops::run_backward(y, random_tensor({kTokens, kHidden}, "dy").mul(share));
     } else {
       const Tensor y = x.mul(6.0);
@@ -275,7 +281,7 @@ TEST(Regions, ScatterAndGatherAreConjugate) {
 
 TEST(Regions, TokensThatCannotBeSharedAreAConfigError) {
   EXPECT_THROW(
-      run_layout({2, true, 2}, fp64(),
+      run_layout({2, true}, fp64(),
                  [](const LeafContext& context) { static_cast<void>(context.local_rows(7)); }),
       Error);
 }

@@ -47,7 +47,7 @@ RowLinear::RowLinear(const LeafContext& context, const nn::ParameterPlan& plan,
 
 Tensor RowLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
   // One rank holds the whole sum; elsewhere the bias comes after it, once.
-  const bool at_once = context_.layout().size == 1 || planted_fault("row_bias_before_reduce");
+  const bool at_once = context_.size("tp") == 1 || planted_fault("row_bias_before_reduce");
   const Tensor partial =
       ops::linear(x_ti, *weight_, at_once ? bias_ : nullptr, {step.weight_grads, step.unit});
   const Tensor y = leave_split(context_, partial);

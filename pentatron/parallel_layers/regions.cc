@@ -111,13 +111,13 @@ Map scattered_sum(comm::Group& group) {
   return [&group](const Tensor& t) { return comm::reduce_scatter(group, t.contiguous()); };
 }
 
-bool alone(const LeafContext& context) { return context.layout().size == 1; }
+bool alone(const LeafContext& context) { return context.size("tp") == 1; }
 
 }  // namespace
 
 Tensor copy_to_tensor(const LeafContext& context, const Tensor& x) {
   if (alone(context)) return x;
-  comm::Group& group = context.tensor_group();
+  comm::Group& group = context.group("tp");
   return through(x, "copy_to_tensor", identity(),
                  planted_fault("tp_missing_gradient_reduce") ? identity() : summed(group));
 }
@@ -125,18 +125,18 @@ Tensor copy_to_tensor(const LeafContext& context, const Tensor& x) {
 Tensor reduce_from_tensor(const LeafContext& context, const Tensor& x) {
   if (alone(context)) return x;
   if (planted_fault("tp_missing_reduce")) return x;
-  return through(x, "reduce_from_tensor", summed(context.tensor_group()), identity());
+  return through(x, "reduce_from_tensor", summed(context.group("tp")), identity());
 }
 
 Tensor gather_sequence(const LeafContext& context, const Tensor& x_rows) {
   if (alone(context)) return x_rows;
-  comm::Group& group = context.tensor_group();
+  comm::Group& group = context.group("tp");
   return through(x_rows, "gather_sequence", gathered(group), scattered_sum(group));
 }
 
 Tensor reduce_scatter_sequence(const LeafContext& context, const Tensor& x) {
   if (alone(context)) return x;
-  comm::Group& group = context.tensor_group();
+  comm::Group& group = context.group("tp");
   static_cast<void>(context.local_rows(x.size(0)));  // rows that cannot be shared: one clear error
   return through(x, "reduce_scatter_sequence", scattered_sum(group), gathered(group));
 }
@@ -145,7 +145,7 @@ Tensor scatter_sequence(const LeafContext& context, const Tensor& x) {
   if (alone(context)) return x;
   return through(
       x, "scatter_sequence", [&](const Tensor& t) { return context.take_local_rows(t).clone(); },
-      gathered(context.tensor_group()));
+      gathered(context.group("tp")));
 }
 
 Tensor enter_split(const LeafContext& context, const Tensor& x) {

@@ -106,7 +106,7 @@ CoreAttention::CoreAttention(const LeafContext& context, const ColumnLinear& qkv
         qkv.part_width(part) % options_.head_dim == 0, kConfig,
         "the {} channels of this rank hold no whole heads of --kv-channels {}: the heads "
         "must divide by --tensor-model-parallel-size {}",
-        qkv.part_width(part), options_.head_dim, context_.layout().size);
+        qkv.part_width(part), options_.head_dim, context_.size("tp"));
   }
 }
 

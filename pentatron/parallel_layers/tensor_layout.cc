@@ -10,20 +10,45 @@
 namespace pentatron::parallel_layers {
 namespace {
 
-std::int64_t divided(std::int64_t value, std::int64_t by, const std::string& name) {
-  PENTATRON_CHECK(
-      value % by == 0, kConfig,
-      "{}: its size {} does not divide evenly over {} ranks; change the model's size or "
-      "--tensor-model-parallel-size",
-      name, value, by);
-  return value / by;
+constexpr const char* kTensorAxis = "tp";
+constexpr const char* kExpertTensorAxis = "etp";
+
+// Every rank of the grid's tensor-parallel axis holds all.
+void keep_whole(nn::ShardPart& part, const TensorLayout& layout) {
+  const bool expert = part.grid == "expert";
+  const char* const axis = expert ? kExpertTensorAxis : kTensorAxis;
+  part.replicate_axes = {axis};
+  part.replica = layout.place.coordinate(axis);
+  if (layout.sequence_parallel && !expert && !planted_fault("sp_gradient_not_partial")) {
+    part.partial_grad_axes = {axis};
+  }
 }
 
-// Rows [begin, begin + size) of the part, all columns.
-void take_rows(nn::ShardPart& part, std::int64_t begin, std::int64_t size) {
+std::int64_t unit_size(const PartRule& rule, std::int64_t extent) {
+  PENTATRON_CHECK(rule.cut.units >= 1 && extent % rule.cut.units == 0, kConfig,
+                  "{}: its {} {} do not divide into {} units ({})", rule.name, extent,
+                  rule.cut_columns ? "columns" : "rows", rule.cut.units, rule.cut.option);
+  return extent / rule.cut.units;
+}
+
+void cut_rows(nn::ShardPart& part, const PartRule& rule, const Share& share) {
+  const std::int64_t padded = rule.padded_rows == 0 ? rule.rows : rule.padded_rows;
+  PENTATRON_CHECK(padded >= rule.rows, kConfig,
+                  "{}: the padded vocabulary {} is smaller than the vocabulary {}; change "
+                  "--padded-vocab-size",
+                  rule.name, padded, rule.rows);
+  const std::int64_t unit = unit_size(rule, padded);
+  const std::int64_t begin = std::min(share.begin * unit, rule.rows);
+  const std::int64_t end = std::min((share.begin + share.size) * unit, rule.rows);
   part.box.offset[0] = begin;
-  part.box.size[0] = size;
-  part.local_rows = size;
+  part.box.size[0] = end - begin;
+  part.local_rows = share.size * unit;
+}
+
+void cut_columns(nn::ShardPart& part, const PartRule& rule, const Share& share) {
+  const std::int64_t unit = unit_size(rule, rule.columns);
+  part.box.offset[1] = share.begin * unit;
+  part.box.size[1] = share.size * unit;
 }
 
 nn::ShardPart lay_out_part(const PartRule& rule, const TensorLayout& layout) {
@@ -35,80 +60,36 @@ nn::ShardPart lay_out_part(const PartRule& rule, const TensorLayout& layout) {
   part.box.size = part.logical_shape;
   part.local_rows = rule.rows;
   part.init = rule.init;
+  part.grid = rule.grid;
   part.decay = rule.columns > 0;
-  switch (rule.cut) {
-    case Cut::kWhole:
-      part.replicate_axes = {"tp"};
-      part.replica = layout.rank;
-      if (layout.sequence_parallel && !planted_fault("sp_gradient_not_partial")) {
-        part.partial_grad_axes = {"tp"};
-      }
-      break;
-    case Cut::kRows: {
-      const std::int64_t rows = divided(rule.rows, layout.size, rule.name);
-      take_rows(part, layout.rank * rows, rows);
-      part.split_axes = {"tp"};
-      break;
-    }
-    case Cut::kKvRows: {
-      const std::int64_t rows = divided(rule.rows, layout.kv_size, rule.name);
-      const bool wrong = planted_fault("wrong_kv_replica");
-      take_rows(part, (wrong ? layout.rank % layout.kv_size : layout.kv_rank()) * rows, rows);
-      if (layout.rep_size == 1) {
-        part.split_axes = {"tp"};
-        break;
-      }
-      part.split_axes = {"tp_kv"};
-      part.replicate_axes = {"tp_rep"};
-      part.replica = layout.rep_rank();
-      // Each copy serves other query heads and sees only their share of the gradient.
-      part.partial_grad_axes = {"tp_rep"};
-      break;
-    }
-    case Cut::kColumns: {
-      const std::int64_t columns = divided(rule.columns, layout.size, rule.name);
-      part.box.offset[1] = layout.rank * columns;
-      part.box.size[1] = columns;
-      part.split_axes = {"tp"};
-      break;
-    }
-    case Cut::kVocabRows: {
-      PENTATRON_CHECK(rule.padded_rows >= rule.rows, kConfig,
-                      "{}: the padded vocabulary {} is smaller than the vocabulary {}; change "
-                      "--padded-vocab-size",
-                      rule.name, rule.padded_rows, rule.rows);
-      const std::int64_t rows = divided(rule.padded_rows, layout.size, rule.name);
-      const std::int64_t begin = std::min(layout.rank * rows, rule.rows);
-      const std::int64_t end = std::min((layout.rank + 1) * rows, rule.rows);
-      take_rows(part, begin, end - begin);
-      part.local_rows = rows;
-      part.split_axes = {"tp"};
-      break;
-    }
+  if (rule.cut.axis.empty()) {
+    keep_whole(part, layout);
+    return part;
+  }
+  const Share share = share_of(rule.cut, layout.place, rule.name);
+  if (rule.cut_columns) {
+    cut_columns(part, rule, share);
+  } else {
+    cut_rows(part, rule, share);
+  }
+  if (!share.split_axis.empty()) part.split_axes = {share.split_axis};
+  if (!share.replicate_axis.empty()) {
+    part.replicate_axes = {share.replicate_axis};
+    part.partial_grad_axes = {share.replicate_axis};
+    part.replica = share.replica;
   }
   return part;
 }
 
 }  // namespace
 
-TensorLayout make_tensor_layout(std::int64_t size, std::int64_t rank, std::int64_t num_kv_heads,
-                                bool sequence_parallel) {
-  PENTATRON_CHECK(size >= 1 && rank >= 0 && rank < size && num_kv_heads >= 1, kInternal,
-                  "rank {} of {} with {} kv heads is no place on the tensor-parallel axis", rank,
-                  size, num_kv_heads);
-  PENTATRON_CHECK(
-      num_kv_heads % size == 0 || size % num_kv_heads == 0, kConfig,
-      "--num-query-groups (or --num-attention-heads) {} must be a multiple or a divisor "
-      "of --tensor-model-parallel-size {}",
-      num_kv_heads, size);
-  TensorLayout layout;
-  layout.size = size;
-  layout.rank = rank;
-  layout.kv_size = std::min(size, num_kv_heads);
-  layout.rep_size = size / layout.kv_size;
-  // One rank holds every row: sequence parallelism changes nothing there.
-  layout.sequence_parallel = sequence_parallel && size > 1;
-  return layout;
+TensorLayout make_tensor_layout(comm::Place place, bool sequence_parallel) {
+  const bool alone = place.size(kTensorAxis) == 1;
+  return {.place = std::move(place), .sequence_parallel = sequence_parallel && !alone};
+}
+
+TensorLayout make_tensor_layout(std::int64_t size, std::int64_t rank, bool sequence_parallel) {
+  return make_tensor_layout(comm::Place({{kTensorAxis, size, rank}}), sequence_parallel);
 }
 
 nn::ShardSpec lay_out(const std::vector<PartRule>& parts, const TensorLayout& layout) {

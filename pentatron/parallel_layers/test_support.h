@@ -206,8 +206,16 @@ inline void load(nn::Module& module, const Tensors& whole) {
 struct Layout {
   std::int64_t tensor_size = 1;
   bool sequence_parallel = false;
-  std::int64_t num_kv_heads = 1;
 };
+
+// Units over the tensor-parallel ranks; copies: of fewer units than ranks.
+inline parallel_layers::Cut over_tp(std::int64_t units) {
+  return {.axis = "tp", .units = units, .option = "units"};
+}
+inline parallel_layers::Cut copies_over_tp(std::int64_t units) {
+  return {
+      .axis = "tp", .units = units, .option = "units", .fewer = parallel_layers::FewerUnits::kCopy};
+}
 
 // Runs `body` on every tensor-parallel rank, each a thread of this process.
 inline void run_layout(const Layout& layout, const PrecisionPolicy& policy,
@@ -219,9 +227,8 @@ inline void run_layout(const Layout& layout, const PrecisionPolicy& policy,
     config::ParallelConfig parallel;
     parallel.world_size = layout.tensor_size;
     parallel.tensor_model_parallel_size = layout.tensor_size;
-    comm::ParallelContext context(backend, comm::make_rank_grid(parallel, layout.num_kv_heads));
-    body(parallel_layers::make_leaf_context(context, layout.num_kv_heads, layout.sequence_parallel,
-                                            policy));
+    comm::ParallelContext context(backend, comm::make_grids(parallel));
+    body(parallel_layers::make_leaf_context(context, layout.sequence_parallel, policy));
     backend.shutdown();
   });
 }

@@ -131,14 +131,14 @@ class LossBackward final : public ops::Backward {
 std::pair<Tensor, Tensor> reduced_pieces(const LeafContext& context, const Tensor& logits_tv,
                                          const LossState& state, DType statistics) {
   Tensor max_t = ops::row_max(logits_tv, state.valid_columns, statistics);
-  if (context.layout().size > 1) {
-    comm::all_reduce(context.tensor_group(), max_t, comm::ReduceOp::kMax);
+  if (context.size("tp") > 1) {
+    comm::all_reduce(context.group("tp"), max_t, comm::ReduceOp::kMax);
   }
   const ops::SoftmaxPieces pieces = ops::softmax_pieces(logits_tv, state.labels_t, max_t,
                                                         state.column_begin, state.valid_columns);
-  if (context.layout().size == 1) return {max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t};
+  if (context.size("tp") == 1) return {max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t};
   Tensor sums_2t = tensor::stack({pieces.sum_exp_t, pieces.target_logit_t}, 0);
-  if (!planted_fault("loss_missing_reduce")) comm::all_reduce(context.tensor_group(), sums_2t);
+  if (!planted_fault("loss_missing_reduce")) comm::all_reduce(context.group("tp"), sums_2t);
   return {max_t.add(sums_2t.select(0, 0).log()), sums_2t.select(0, 1)};
 }
 

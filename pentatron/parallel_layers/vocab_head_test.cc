@@ -19,11 +19,15 @@ constexpr std::int64_t kHidden = 6;
 nn::ParameterPlan plan_for(const LeafContext& context, std::int64_t vocab, std::int64_t padded,
                            std::int64_t hidden) {
   nn::ParameterPlan plan;
-  plan.add(
-      {"w.weight",
-       lay_out({{"w.weight", vocab, hidden, Cut::kVocabRows, {nn::InitKind::kNormal, 0.7}, padded}},
-               context.layout()),
-       3});
+  plan.add({"w.weight",
+            lay_out({{.name = "w.weight",
+                      .rows = vocab,
+                      .columns = hidden,
+                      .cut = over_tp(padded),
+                      .init = {nn::InitKind::kNormal, 0.7},
+                      .padded_rows = padded}},
+                    context.layout()),
+            3});
   return plan;
 }
 
@@ -62,11 +66,11 @@ void run_head(const LeafContext& context, const PrecisionPolicy& policy, bool po
 TEST(VocabHead, EqualsOneProcessAlsoWithRanksOfPaddingOnly) {
   const PrecisionPolicy policy = precision_policy("fp64");
   Gathered one;
-  run_layout({1, false, 4}, policy, [&](const LeafContext& c) { run_head(c, policy, false, one); });
+  run_layout({1, false}, policy, [&](const LeafContext& c) { run_head(c, policy, false, one); });
   for (const std::int64_t size : {1, 2, 4}) {
     for (const bool sequence_parallel : {false, true}) {
       Gathered many;
-      run_layout({size, sequence_parallel, 4}, policy,
+      run_layout({size, sequence_parallel}, policy,
                  [&](const LeafContext& c) { run_head(c, policy, size != 2, many); });
       EXPECT_TRUE(many.complete());
       const auto [off, name] = worst_difference(many.tensors(), one.tensors());
@@ -78,7 +82,7 @@ TEST(VocabHead, EqualsOneProcessAlsoWithRanksOfPaddingOnly) {
 TEST(VocabHead, EqualsThePlainFormula) {
   const PrecisionPolicy policy = precision_policy("fp64");
   Gathered one;
-  run_layout({1, false, 1}, policy, [&](const LeafContext& c) {
+  run_layout({1, false}, policy, [&](const LeafContext& c) {
     run_head(c, policy, false, one);
     VocabHead head(c, plan_for(c, kVocab, 32, kHidden), "w");
     initialise(head, 4);
@@ -101,7 +105,7 @@ TEST(VocabHead, EqualsThePlainFormula) {
 
 TEST(VocabHead, MaskedTokensGiveNoGradient) {
   const PrecisionPolicy policy = precision_policy("fp64");
-  run_layout({1, false, 1}, policy, [&](const LeafContext& c) {
+  run_layout({1, false}, policy, [&](const LeafContext& c) {
     VocabHead head(c, plan_for(c, kVocab, 16, kHidden), "w");
     initialise(head, 4);
     bind_gradients(head, policy);
@@ -120,7 +124,7 @@ TEST(VocabHead, MaskedTokensGiveNoGradient) {
 // Peak of the loss's forward and backward over the logits' bytes.
 double peak_share(const PrecisionPolicy& policy) {
   double share = 0.0;
-  run_layout({1, false, 1}, policy, [&](const LeafContext& c) {
+  run_layout({1, false}, policy, [&](const LeafContext& c) {
     const std::int64_t tokens = 1024;
     const std::int64_t vocab = 2048;
     VocabHead head(c, plan_for(c, vocab, vocab, 16), "w");
@@ -149,8 +153,8 @@ TEST(VocabHead, Bf16IsCloseToFp64) {
   Gathered rounded;
   const PrecisionPolicy fp64 = precision_policy("fp64");
   const PrecisionPolicy bf16 = precision_policy("bf16");
-  run_layout({1, false, 1}, fp64, [&](const LeafContext& c) { run_head(c, fp64, false, exact); });
-  run_layout({1, false, 1}, bf16, [&](const LeafContext& c) { run_head(c, bf16, false, rounded); });
+  run_layout({1, false}, fp64, [&](const LeafContext& c) { run_head(c, fp64, false, exact); });
+  run_layout({1, false}, bf16, [&](const LeafContext& c) { run_head(c, bf16, false, rounded); });
   EXPECT_LE(worst_difference(rounded.tensors(), exact.tensors()).first, 4e-2);
 }
 

@@ -20,7 +20,15 @@ namespace {
 
 std::string layout_text(const Engine& engine, comm::ParallelContext& context) {
   nlohmann::json json;
-  for (const comm::Axis& axis : context.grid().axes()) json["axes"][axis.name] = axis.size;
+  // Fastest axis first: the order in which the ranks of each grid are numbered.
+  const auto add_grid = [&](const comm::RankGrid& grid, const char* name) {
+    for (const comm::Axis& axis : grid.axes()) {
+      json["axes"][axis.name] = axis.size;
+      json["order"][name].push_back(axis.name);
+    }
+  };
+  add_grid(context.grids().dense, "dense");
+  if (context.grids().expert) add_grid(*context.grids().expert, "expert");
   json["sequence_parallel"] = engine.config().parallel.sequence_parallel;
   json["use_distributed_optimizer"] = engine.config().parallel.use_distributed_optimizer;
   json["backend"] = context.backend().name();

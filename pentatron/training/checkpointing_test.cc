@@ -269,8 +269,7 @@ TEST(LoadRules, ARankThatSeesNoCheckpointStopsAll) {
       .world_size = 2, .threads_per_rank = 1, .timeout = std::chrono::seconds(10)};
   comm::run_threads(world, [&](comm::Backend& backend) {
     const fs::path& seen = backend.rank() == 0 ? there : empty;
-    comm::ParallelContext context(
-        backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+    comm::ParallelContext context(backend, comm::make_grids(config.parallel));
     Engine engine(with_folders(config, seen, seen), context);
     expect_error(ErrorKind::kConfig, "no checkpoint and iteration 2",
                  [&] { (void)load_engine(engine, asked); });

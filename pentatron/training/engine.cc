@@ -26,9 +26,6 @@ distributed::FlatBufferOptions buffer_options(std::int64_t reduction_size) {
   return {.reduction_size = reduction_size, .bucket_bytes = kDefaultBucketBytes};
 }
 
-// Ranks that hold equal copies of the dense model.
-comm::Group& replicas_of(comm::ParallelContext& context) { return context.group({"dp", "cp"}); }
-
 // fp64 scalars of one device as numbers, with one wait.
 std::vector<double> on_host(const std::vector<Tensor>& scalars) {
   const Tensor joined = scalars[0].is_cpu() ? Tensor() : tensor::stack(scalars, 0).cpu();
@@ -94,7 +91,7 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
       state_(std::make_unique<State>()),
       loss_scaler_(config.optimizer, config.training.precision) {
   const parallel_layers::LeafContext leaf_context = parallel_layers::make_leaf_context(
-      context, config.model.num_query_groups, config.parallel.sequence_parallel, policy_, device);
+      context, config.parallel.sequence_parallel, policy_, device);
   stage_ = make_stage
                ? make_stage(leaf_context)
                : models::make_stage("gpt", config.model, leaf_context,
@@ -102,7 +99,7 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   for (nn::Parameter* parameter : stage_->parameters()) parameter->initialise(config.model.seed);
   state_->allocator = distributed::make_default_allocator();
   state_->buffer = std::make_unique<distributed::FlatBuffer>(
-      stage_->units(), buffer_options(replicas_of(context).size()), *state_->allocator, policy_,
+      stage_->units(), buffer_options(context.replicas().size()), *state_->allocator, policy_,
       device);
   state_->make_inputs(device);
   const bool sharded = config.parallel.use_distributed_optimizer;
@@ -142,7 +139,7 @@ Tensor Engine::global_valid_count(const std::vector<BatchMeta>& micro_batches) {
   const tensor::NoGrad no_grad;
   Tensor count = tensor::zeros({}, kAccumulationDType, device_);
   for (const BatchMeta& batch : micro_batches) count.add_(batch.loss_mask.sum(kAccumulationDType));
-  if (!planted_fault("local_valid_count")) comm::all_reduce(replicas_of(context_), count);
+  if (!planted_fault("local_valid_count")) comm::all_reduce(context_.replicas(), count);
   return count;
 }
 
@@ -150,7 +147,7 @@ Tensor Engine::global_loss_sum(const Tensor& local) {
   const tensor::NoGrad no_grad;
   Tensor sum = tensor::zeros({}, kAccumulationDType, device_);
   if (local.defined()) sum.copy_(local.reshape({}));
-  comm::all_reduce(replicas_of(context_), sum);
+  comm::all_reduce(context_.replicas(), sum);
   comm::all_reduce(context_.group("pp"), sum);
   return sum;
 }
@@ -283,7 +280,7 @@ EvaluationResult Engine::evaluate(const std::vector<BatchMeta>& micro_batches) {
 
 std::vector<optimizer::StateSlice> Engine::state_slices(bool owner_only) {
   std::vector<optimizer::StateSlice> slices = optimizer_->state_slices(owner_only);
-  if (owner_only && replicas_of(context_).rank() != 0) return slices;
+  if (owner_only && context_.replicas().rank() != 0) return slices;
   for (const nn::Buffer* buffer : stage_->buffers()) {
     for (const nn::ShardPart& part : buffer->spec().parts) {
       if (part.box.empty() || (owner_only && part.replica != 0)) continue;
@@ -306,7 +303,7 @@ std::map<std::string, Tensor> Engine::gather_gradients() { return gather_parts(t
 
 std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
   distributed::FlatBuffer& buffer = *state_->buffer;
-  comm::Group& replicas = replicas_of(context_);
+  comm::Group& replicas = context_.replicas();
   const bool sharded = gradients && config_.parallel.use_distributed_optimizer;
   const Tensor source = gradients ? buffer.grads() : buffer.parameters();
   // What this rank contributes: for each part the row-major values of its box, fp64.

@@ -266,8 +266,8 @@ TEST(Engine, TwoContextsWithDifferentGridsInOneProcess) {
   const config::RunConfig second = tiny_config({.tp = 2, .pp = 2}, fp64);
   comm::run_threads(
       {.world_size = 4, .timeout = std::chrono::milliseconds(60'000)}, [&](comm::Backend& backend) {
-        comm::ParallelContext a(backend, comm::make_rank_grid(first.parallel, 4), "a");
-        comm::ParallelContext b(backend, comm::make_rank_grid(second.parallel, 4), "b");
+        comm::ParallelContext a(backend, comm::make_grids(first.parallel), "a");
+        comm::ParallelContext b(backend, comm::make_grids(second.parallel), "b");
         EXPECT_EQ(a.size("dp"), 2);
         EXPECT_EQ(b.size("dp"), 1);
         EXPECT_EQ(b.size("pp"), 2);

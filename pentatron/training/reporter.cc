@@ -273,7 +273,7 @@ bool Reporter::progress_due(std::int64_t iteration) {
 
 void Reporter::report_memory(std::int64_t iteration) {
   // One rank of each part of the model.
-  if (context_ == nullptr || context_->group({"dp", "cp"}).rank() != 0) return;
+  if (context_ == nullptr || context_->replicas().rank() != 0) return;
   log::print_line(format_memory_report(rank_, iteration, memory()));
 }
 

@@ -25,8 +25,7 @@ void with_reporters(const config::RunConfig& config,
   comm::run_threads(
       {.world_size = 2, .threads_per_rank = 1, .timeout = std::chrono::milliseconds(60'000)},
       [&](comm::Backend& backend) {
-        comm::ParallelContext context(
-            backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+        comm::ParallelContext context(backend, comm::make_grids(config.parallel));
         Reporter reporter(config, backend.rank(), 2, nullptr);
         reporter.connect(context, Device("cpu"));
         body(reporter, backend.rank());

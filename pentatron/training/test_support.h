@@ -97,7 +97,7 @@ inline std::vector<BatchMeta> micro_batches(Engine& engine, std::int64_t step) {
   std::vector<BatchMeta> batches;
   for (std::int64_t m = 0; m < plan.num_micro_batches(); ++m) {
     const std::vector<std::int64_t> ids =
-        plan.sample_ids(step * plan.global_batch_size(), engine.context().coordinate("dp"), m);
+        plan.sample_ids(step * plan.global_batch_size(), engine.context().data_rank(), m);
     batches.push_back(to_batch_meta(datasets::make_batch(source, ids), engine.policy()));
   }
   return batches;
@@ -124,9 +124,7 @@ inline void with_engine(const config::RunConfig& config, const std::function<voi
                      .threads_per_rank = 1,
                      .timeout = std::chrono::milliseconds(60'000)},
                     [&](comm::Backend& backend) {
-                      comm::ParallelContext context(
-                          backend,
-                          comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+                      comm::ParallelContext context(backend, comm::make_grids(config.parallel));
                       StageFactory factory;
                       if (make_stage) {
                         factory = [&](const parallel_layers::LeafContext& leaf) {

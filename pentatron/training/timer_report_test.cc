@@ -51,8 +51,7 @@ TEST(TimerReport, RanksExchangeAndResetWhatTheyMeasured) {
       {.world_size = 3, .threads_per_rank = 1, .timeout = std::chrono::milliseconds(60'000)},
       [&](comm::Backend& backend) {
         const config::RunConfig config = testing_support::tiny_config({.dp = 3});
-        comm::ParallelContext context(
-            backend, comm::make_rank_grid(config.parallel, config.model.num_query_groups));
+        comm::ParallelContext context(backend, comm::make_grids(config.parallel));
         Timers timers(1);
         // Rank r is busy for 20 r ms; only rank 1 has the second timer.
         if (backend.rank() > 0) {

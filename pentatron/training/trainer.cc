@@ -119,9 +119,7 @@ void Trainer::build() {
   config::resolve_vocab(config_, tokenizer_->vocab_size());
   say(" > padded vocab (size: {}) with {} dummy tokens (new size: {})", config_.model.vocab_size,
       config_.model.padded_vocab_size - config_.model.vocab_size, config_.model.padded_vocab_size);
-  const comm::RankGrid grid =
-      comm::make_rank_grid(config_.parallel, config_.model.num_query_groups);
-  context_ = std::make_unique<comm::ParallelContext>(backend_, grid);
+  context_ = std::make_unique<comm::ParallelContext>(backend_, comm::make_grids(config_.parallel));
   log::set_thread_label(backend_.world_size() > 1 ? context_->label() : "");
   if (saves())
     save_lock_ = checkpoint::open_save_folder(config_.checkpoint.save, context_->world());
@@ -137,7 +135,7 @@ void Trainer::build() {
   if (saves()) check_room_for_save(*engine_);
   reporter_.connect(*context_, device_);
   engine_->set_timers(&reporter_.timers());
-  if (context_->group({"dp", "cp"}).rank() == 0) {
+  if (context_->replicas().rank() == 0) {
     log::print_line(fmt::format(
         " > number of parameters on (tensor, gtp_weight_remat, pipeline) model parallel rank ({}, "
         "0, {}): {}",
@@ -266,8 +264,7 @@ void Trainer::run_iteration() {
 
 void Trainer::evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
                           std::int64_t consumed) {
-  BatchStream stream(*set.dataset, config_, context_->group({"dp", "cp"}).rank(), consumed,
-                     engine_->policy());
+  BatchStream stream(*set.dataset, config_, context_->data_rank(), consumed, engine_->policy());
   double loss_sum = 0;
   double count = 0;
   for (std::int64_t i = 0; i < set.iterations; ++i) {
@@ -366,9 +363,9 @@ bool Trainer::killed() {
 void Trainer::train() {
   const config::TrainingConfig& t = config_.training;
   if (state_.iteration >= t.train_iters) return;
-  train_stream_ = std::make_unique<BatchStream>(
-      *data_->train(), config_, context_->group({"dp", "cp"}).rank(), state_.consumed_train_samples,
-      engine_->policy(), BatchStream::Use::kTraining);
+  train_stream_ = std::make_unique<BatchStream>(*data_->train(), config_, context_->data_rank(),
+                                                state_.consumed_train_samples, engine_->policy(),
+                                                BatchStream::Use::kTraining);
   reporter_.begin_training(state_);
   while (state_.iteration < t.train_iters) {
     if (killed()) return;

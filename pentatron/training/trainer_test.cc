@@ -54,9 +54,21 @@ TEST(Trainer, RunsToTheEndAndSaysWhatMegatronSays) {
   EXPECT_EQ(printed.find(" iteration        3/"), std::string::npos);
 }
 
-TEST(Trainer, TwoRanksLogTheLossesOfOne) {
+struct World {
+  const char* name;
+  std::int64_t size = 1;
+  std::int64_t context_parallel = 1;
+  std::int64_t pipeline = 1;
+};
+
+class TrainerWorlds : public testing::TestWithParam<World> {};
+
+// Context-parallel ranks of one data-parallel rank read its samples, in training and evaluation.
+TEST_P(TrainerWorlds, LogTheLossesOfOneRank) {
+  const World& world = GetParam();
   const RunFolder folder;
   const ChangeConfig change = [&](config::RunConfig& c) {
+    c.model.num_layers = 2;
     c.training.precision = "fp64";
     c.optimizer.adam_eps = 1e-3;
   };
@@ -65,21 +77,31 @@ TEST(Trainer, TwoRanksLogTheLossesOfOne) {
   const auto alone_valid = read_metrics(folder.metrics(), "validation", "lm_loss");
   (void)run(folder.config([&](config::RunConfig& c) {
     change(c);
-    c.parallel.world_size = 2;
+    c.parallel.world_size = world.size;
+    c.parallel.context_parallel_size = world.context_parallel;
+    c.parallel.pipeline_model_parallel_size = world.pipeline;
     c.parallel.use_distributed_optimizer = true;
     c.parallel.distributed_backend = "threads";
   }));
-  const auto both = read_metrics(folder.metrics(), "train", "lm_loss");
-  const auto both_valid = read_metrics(folder.metrics(), "validation", "lm_loss");
-  ASSERT_EQ(both.size(), alone.size());
-  ASSERT_EQ(both_valid.size(), alone_valid.size());
-  for (std::size_t i = 0; i < both.size(); ++i) {
-    EXPECT_NEAR(both[i].value / alone[i].value, 1.0, 1e-10);
+  const auto all = read_metrics(folder.metrics(), "train", "lm_loss");
+  const auto all_valid = read_metrics(folder.metrics(), "validation", "lm_loss");
+  ASSERT_EQ(all.size(), alone.size());
+  ASSERT_EQ(all_valid.size(), alone_valid.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_NEAR(all[i].value / alone[i].value, 1.0, 1e-10);
   }
-  for (std::size_t i = 0; i < both_valid.size(); ++i) {
-    EXPECT_NEAR(both_valid[i].value / alone_valid[i].value, 1.0, 1e-10);
+  for (std::size_t i = 0; i < all_valid.size(); ++i) {
+    EXPECT_NEAR(all_valid[i].value / alone_valid[i].value, 1.0, 1e-10);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, TrainerWorlds,
+    testing::Values(World{.name = "data2", .size = 2},
+                    World{.name = "context2", .size = 2, .context_parallel = 2},
+                    World{.name = "context2_data2", .size = 4, .context_parallel = 2},
+                    World{.name = "data2_pipeline2", .size = 4, .pipeline = 2}),
+    [](const testing::TestParamInfo<World>& info) { return std::string(info.param.name); });
 
 TEST(Trainer, EmptySplitsAreNotEvaluatedOn) {
   const RunFolder folder;

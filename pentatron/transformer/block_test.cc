@@ -50,15 +50,14 @@ nn::ParameterPlan block_plan(const LeafContext& context) {
       }
       plan.add({layer + name + ".weight", lay_out(parts, context.layout()), n});
     };
-    add("input_layernorm", {{"", kHidden, 0, Cut::kWhole, {}}});
-    add("self_attention.linear_qkv", {{".q", 16, kHidden, Cut::kRows, {}},
-                                      {".k", 8, kHidden, Cut::kKvRows, {}},
-                                      {".v", 8, kHidden, Cut::kKvRows, {}}});
-    add("self_attention.linear_proj", {{"", kHidden, 16, Cut::kColumns, {}}});
-    add("pre_mlp_layernorm", {{"", kHidden, 0, Cut::kWhole, {}}});
-    add("mlp.linear_fc1",
-        {{".gate", 12, kHidden, Cut::kRows, {}}, {".up", 12, kHidden, Cut::kRows, {}}});
-    add("mlp.linear_fc2", {{"", kHidden, 12, Cut::kColumns, {}}});
+    add("input_layernorm", {{"", kHidden}});
+    add("self_attention.linear_qkv", {{".q", 16, kHidden, over_tp(4)},
+                                      {".k", 8, kHidden, copies_over_tp(2)},
+                                      {".v", 8, kHidden, copies_over_tp(2)}});
+    add("self_attention.linear_proj", {{"", kHidden, 16, over_tp(4), true}});
+    add("pre_mlp_layernorm", {{"", kHidden}});
+    add("mlp.linear_fc1", {{".gate", 12, kHidden, over_tp(12)}, {".up", 12, kHidden, over_tp(12)}});
+    add("mlp.linear_fc2", {{"", kHidden, 12, over_tp(12), true}});
   }
   return plan;
 }
@@ -82,11 +81,11 @@ void run_block(const LeafContext& context, Gathered& out) {
 TEST(TransformerBlock, EqualsOneProcessOnEveryLayout) {
   const PrecisionPolicy policy = precision_policy("fp64");
   Gathered one;
-  run_layout({1, false, 2}, policy, [&](const LeafContext& c) { run_block(c, one); });
+  run_layout({1, false}, policy, [&](const LeafContext& c) { run_block(c, one); });
   for (const std::int64_t size : {2, 4}) {
     for (const bool sequence_parallel : {false, true}) {
       Gathered many;
-      run_layout({size, sequence_parallel, 2}, policy,
+      run_layout({size, sequence_parallel}, policy,
                  [&](const LeafContext& c) { run_block(c, many); });
       const auto [off, name] = worst_difference(many.tensors(), one.tensors());
       EXPECT_LE(off, 1e-12) << name << " on " << size << " ranks";
@@ -97,7 +96,7 @@ TEST(TransformerBlock, EqualsOneProcessOnEveryLayout) {
 // Row `row` of the input moved: which rows of the output move?
 TEST(TransformerBlock, NothingLooksAheadOrIntoAnotherDocument) {
   const PrecisionPolicy policy = precision_policy("fp64");
-  run_layout({1, false, 2}, policy, [&](const LeafContext& context) {
+  run_layout({1, false}, policy, [&](const LeafContext& context) {
     TransformerBlock block(context, block_plan(context), "decoder", block_config(), 0, 2, 0);
     initialise(block, 6);
     const BatchMeta batch = make_batch({{5, 3}, {8}}, 13);

@@ -19,7 +19,7 @@ class OnCard {
  public:
   OnCard(const config::RunConfig& config, Device device)
       : backend_(comm::make_single_backend()),
-        context_(*backend_, comm::make_rank_grid(config.parallel, config.model.num_query_groups)),
+        context_(*backend_, comm::make_grids(config.parallel)),
         engine_(config, context_, device) {}
   Engine& engine() { return engine_; }
   [[nodiscard]] std::vector<BatchMeta> batches(int step) {

@@ -169,12 +169,11 @@ RankRun::RankRun(const CaseOptions& options, const Layout& layout, comm::Backend
                  const std::string& name)
     : layout_(layout),
       config_(make_config(options, layout)),
-      context_(backend, comm::make_rank_grid(config_.parallel, config_.model.num_query_groups),
-               name) {
+      context_(backend, comm::make_grids(config_.parallel), name) {
   {
     training::Engine engine(config_, context_, options.device);
     if (layout_.split_weight) engine.set_schedule("split_weight");
-    const auto batches = micro_batches(layout_, context_.coordinate("dp"), 0, engine.policy());
+    const auto batches = micro_batches(layout_, context_.data_rank(), 0, engine.policy());
     outcome_.first_loss = engine.forward_backward(batches).loss;
     outcome_.first_gradients = engine.gather_gradients();
   }
@@ -184,9 +183,9 @@ RankRun::RankRun(const CaseOptions& options, const Layout& layout, comm::Backend
 
 void RankRun::train_step() {
   const auto step = static_cast<int>(outcome_.losses.size());
-  const training::StepResult result = engine_->train_step(
-      micro_batches(layout_, context_.coordinate("dp"), step, engine_->policy()),
-      config_.optimizer.lr, config_.optimizer.weight_decay);
+  const training::StepResult result =
+      engine_->train_step(micro_batches(layout_, context_.data_rank(), step, engine_->policy()),
+                          config_.optimizer.lr, config_.optimizer.weight_decay);
   outcome_.losses.push_back(result.loss);
   outcome_.norms.push_back(result.grad_norm);
   if (step == 0) {

@@ -12,29 +12,31 @@ namespace {
 
 using config::ModelConfig;
 using parallel_layers::Cut;
+using parallel_layers::FewerUnits;
 using parallel_layers::lay_out;
 using parallel_layers::PartRule;
 using parallel_layers::TensorLayout;
 
 struct PartCut {
   std::string suffix;  // empty: the weight is one part
-  std::int64_t rows;
-  Cut cut;
+  std::int64_t rows = 0;
+  Cut cut = {};              // none: whole on every rank
+  bool cut_columns = false;  // through the inputs instead of the outputs
 };
 
 // One leaf. columns 0: a norm, whose weight starts at one.
 struct LeafRule {
   std::string name;
   std::vector<PartCut> parts;
-  std::int64_t columns;
+  std::int64_t columns = 0;
   bool bias;
   double std;
   std::int64_t padded_rows = 0;
   bool embedding_or_output = false;
 };
 
-// The table. Heads and channels are given in output rows; see parallel_layers::Cut for what each
-// cut means.
+// The table. Sizes of parts are output rows; what is cut are heads, groups, channels and vocabulary
+// rows over the tensor-parallel ranks.
 struct GptTable {
   explicit GptTable(const ModelConfig& c)
       : hidden(c.hidden_size),
@@ -45,36 +47,42 @@ struct GptTable {
     const std::int64_t q = c.num_attention_heads * c.kv_channels;
     const std::int64_t kv = c.num_query_groups * c.kv_channels;
     const std::int64_t f = c.ffn_hidden_size;
+    const Cut heads{
+        .axis = "tp", .units = c.num_attention_heads, .option = "--num-attention-heads"};
+    const Cut groups{.axis = "tp",
+                     .units = c.num_query_groups,
+                     .option = "--num-query-groups",
+                     .fewer = FewerUnits::kCopy};
+    const Cut channels{.axis = "tp", .units = f, .option = "--ffn-hidden-size"};
+    const Cut vocabulary{
+        .axis = "tp", .units = c.padded_vocab_size, .option = "--padded-vocab-size"};
     const std::vector<PartCut> fc1 =
-        c.swiglu ? std::vector<PartCut>{{"gate", f, Cut::kRows}, {"up", f, Cut::kRows}}
-                 : std::vector<PartCut>{{"", f, Cut::kRows}};
+        c.swiglu ? std::vector<PartCut>{{"gate", f, channels}, {"up", f, channels}}
+                 : std::vector<PartCut>{{"", f, channels}};
     word = {"embedding.word_embeddings",
-            {{"", c.vocab_size, Cut::kVocabRows}},
+            {{"", c.vocab_size, vocabulary}},
             hidden,
             false,
             std,
             c.padded_vocab_size,
             true};
-    position = {"embedding.position_embeddings",
-                {{"", c.max_position_embeddings, Cut::kWhole}},
-                hidden,
-                false,
-                std};
+    position = {
+        "embedding.position_embeddings", {{"", c.max_position_embeddings}}, hidden, false, std};
     layer = {
         norm("input_layernorm"),
         {"self_attention.linear_qkv",
-         {{"q", q, Cut::kRows}, {"k", kv, Cut::kKvRows}, {"v", kv, Cut::kKvRows}},
+         {{"q", q, heads}, {"k", kv, groups}, {"v", kv, groups}},
          hidden,
          bias || c.add_qkv_bias,
          std},
-        {"self_attention.linear_proj", {{"", hidden, Cut::kColumns}}, q, bias, output_std},
+        {"self_attention.linear_proj", {{"", hidden, heads, true}}, q, bias, output_std},
         norm("pre_mlp_layernorm"),
         {"mlp.linear_fc1", fc1, hidden, bias, std},
-        {"mlp.linear_fc2", {{"", hidden, Cut::kColumns}}, f, bias, output_std},
+        {"mlp.linear_fc2", {{"", hidden, channels, true}}, f, bias, output_std},
     };
     final_norm = norm("decoder.final_layernorm");
     output = {"output_layer",
-              {{"", c.vocab_size, Cut::kVocabRows}},
+              {{"", c.vocab_size, vocabulary}},
               hidden,
               false,
               std,
@@ -83,7 +91,7 @@ struct GptTable {
   }
 
   [[nodiscard]] LeafRule norm(std::string name) const {
-    return {std::move(name), {{"", hidden, Cut::kWhole}}, 0, norm_bias, 0.0};
+    return {std::move(name), {{"", hidden}}, 0, norm_bias, 0.0};
   }
 
   std::int64_t hidden;
@@ -109,14 +117,18 @@ void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& 
   for (const PartCut& part : rule.parts) {
     const nn::InitSpec init = rule.columns == 0 ? nn::InitSpec{nn::InitKind::kOnes, 0.0}
                                                 : nn::InitSpec{nn::InitKind::kNormal, rule.std};
-    weights.push_back(
-        {part_name(part, ".weight"), part.rows, rule.columns, part.cut, init, rule.padded_rows});
+    weights.push_back({.name = part_name(part, ".weight"),
+                       .rows = part.rows,
+                       .columns = rule.columns,
+                       .cut = part.cut,
+                       .cut_columns = part.cut_columns,
+                       .init = init,
+                       .padded_rows = rule.padded_rows});
     // A bias follows the output: split with the rows, whole where only the input is split.
-    biases.push_back({part_name(part, ".bias"),
-                      part.rows,
-                      0,
-                      part.cut == Cut::kColumns ? Cut::kWhole : part.cut,
-                      {nn::InitKind::kZeros, 0.0}});
+    biases.push_back({.name = part_name(part, ".bias"),
+                      .rows = part.rows,
+                      .cut = part.cut_columns ? Cut{} : part.cut,
+                      .init = {nn::InitKind::kZeros, 0.0}});
   }
   nn::ShardSpec spec = lay_out(weights, layout);
   for (nn::ShardPart& part : spec.parts) part.embedding_or_output = rule.embedding_or_output;
@@ -142,7 +154,7 @@ void check_positive(std::int64_t value, const char* option) {
   PENTATRON_CHECK(value > 0, kConfig, "{} must be positive, not {}", option, value);
 }
 
-void check_config(const ModelConfig& c, const TensorLayout& layout) {
+void check_config(const ModelConfig& c) {
   check_positive(c.num_layers, "--num-layers");
   check_positive(c.hidden_size, "--hidden-size");
   check_positive(c.ffn_hidden_size, "--ffn-hidden-size");
@@ -151,9 +163,6 @@ void check_config(const ModelConfig& c, const TensorLayout& layout) {
   check_positive(c.kv_channels, "--kv-channels");
   check_positive(c.max_position_embeddings, "--max-position-embeddings");
   check_positive(c.vocab_size, "--vocab-size");
-  PENTATRON_CHECK(c.num_attention_heads % layout.size == 0, kConfig,
-                  "--num-attention-heads {} does not divide by --tensor-model-parallel-size {}",
-                  c.num_attention_heads, layout.size);
   PENTATRON_CHECK(c.num_attention_heads % c.num_query_groups == 0, kConfig,
                   "--num-attention-heads {} does not divide by --num-query-groups {}",
                   c.num_attention_heads, c.num_query_groups);
@@ -180,7 +189,7 @@ std::pair<int, int> stage_layers(const ModelConfig& config, StagePlace place) {
 
 nn::ParameterPlan plan_stage(const ModelConfig& config, const TensorLayout& layout,
                              StagePlace place) {
-  check_config(config, layout);
+  check_config(config);
   const auto [first_layer, end_layer] = stage_layers(config, place);
   const int head = static_cast<int>(config.num_layers);
   const bool tied = !config.untie_embeddings_and_output_weights;
@@ -213,15 +222,13 @@ std::vector<std::vector<nn::ParameterPlan>> plan_parameters(const ModelConfig& c
                                                             std::int64_t tensor_size,
                                                             std::int64_t pipeline_size,
                                                             bool sequence_parallel) {
-  check_positive(config.num_query_groups, "--num-query-groups");
   std::vector<std::vector<nn::ParameterPlan>> plans;
   for (std::int64_t stage = 0; stage < pipeline_size; ++stage) {
     std::vector<nn::ParameterPlan>& ranks = plans.emplace_back();
     for (std::int64_t rank = 0; rank < tensor_size; ++rank) {
-      ranks.push_back(plan_stage(config,
-                                 parallel_layers::make_tensor_layout(
-                                     tensor_size, rank, config.num_query_groups, sequence_parallel),
-                                 {stage, pipeline_size}));
+      ranks.push_back(plan_stage(
+          config, parallel_layers::make_tensor_layout(tensor_size, rank, sequence_parallel),
+          {stage, pipeline_size}));
     }
   }
   return plans;
