@@ -204,7 +204,7 @@ GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::listen_to(WeightGradQueue& queue) {
   state_->queue = &queue;
-  state_->listening = queue.on_layer_done([this](int unit) { weights_done(unit); });
+  state_->listening = queue.on_unit_done([this](int unit) { weights_done(unit); });
 }
 
 void GradientReducer::set_timers(Timers* timers) { state_->timers = timers; }

@@ -28,7 +28,7 @@ class GradientReducer final : public ops::UnitEventSink {
                   const PrecisionPolicy& policy);
   ~GradientReducer() override;
 
-  // Listens to the queue's on_layer_done (beside others) and takes no unit for done while it has
+  // Listens to the queue's on_unit_done (beside others) and takes no unit for done while it has
   // work there. Needed where the queue postpones; the queue must live as long as unit events come.
   void listen_to(WeightGradQueue& queue);
   void set_timers(Timers* timers);  // null: none

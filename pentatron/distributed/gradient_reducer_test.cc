@@ -329,20 +329,20 @@ TEST(GradientReducer, PostponedWeightGradientsHoldTheirBucket) {
   queue.set_postpone(true);
   // Others listen too, before and after: nobody pushes the reducer out or is pushed out by it.
   std::string heard;
-  const auto before = queue.on_layer_done([&](int unit) { heard += "a" + std::to_string(unit); });
+  const auto before = queue.on_unit_done([&](int unit) { heard += "a" + std::to_string(unit); });
   reducer.listen_to(queue);
-  const auto after = queue.on_layer_done([&](int unit) { heard += "b" + std::to_string(unit); });
+  const auto after = queue.on_unit_done([&](int unit) { heard += "b" + std::to_string(unit); });
   reducer.begin_step();
   alone.backward();
   reducer.begin_last_micro_batch();
-  queue.put(0, [] {});  // a tied head's: the embedding's
-  queue.put(3, [] {});
-  queue.put(3, [] {});
+  queue.put({.unit = 0}, [] {});  // a tied head's: the embedding's
+  queue.put({.unit = 3, .micro_batch = 0}, [] {});
+  queue.put({.unit = 3, .micro_batch = 1}, [] {});
   reducer.on_backward_end(4);
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 2})) << "nothing of it was postponed";
   reducer.on_backward_end(3);
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 2}));
-  queue.drain(2);
+  queue.drain_micro_batch(0);
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 2})) << "half of unit 3 is done";
   queue.drain();
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 2, 2}));

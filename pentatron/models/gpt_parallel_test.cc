@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models on tensor-parallel ranks and pipeline stages against one process, fp64, with
-// dropout, two documents in a row and an uneven mask; and each planted fault must show.
+// dropout, two documents in a row and an uneven mask; and each collective is needed.
 #include <gtest/gtest.h>
 
-#include "pentatron/base/fault.h"
+#include <atomic>
+
+#include "pentatron/base/error.h"
 #include "pentatron/models/model_test_support.h"
+#include "pentatron/parallel_layers/watched_group_test_support.h"
 
 namespace pentatron::models {
 namespace {
@@ -56,36 +59,35 @@ TEST(GptParallel, DropoutAndSeedMatter) {
   EXPECT_GT(difference(with.at("loss"), without.at("loss")), 1e-6);
 }
 
-TEST(GptParallel, EveryPlantedFaultShows) {
-  struct Case {
-    const char* fault;
-    Placement layout;
-    bool llama;
-  };
-  const std::vector<Case> cases = {
-      {"tp_missing_reduce", {2, 1, false}, true},
-      {"tp_missing_gradient_reduce", {2, 1, false}, true},
-      {"wrong_kv_replica", {4, 1, false}, true},
-      {"dropout_key_by_rank", {2, 1, false}, false},
-      {"dropout_rows_by_rank", {2, 1, true}, false},
-      {"row_bias_before_reduce", {2, 1, false}, false},
-      {"loss_missing_reduce", {2, 1, false}, false},
-      {"sp_gradient_not_partial", {2, 1, true}, false},
-  };
-  for (const Case& test : cases) {
-    const config::ModelConfig config = with_dropout(test.llama ? llama_kind() : gpt2_kind());
-    const Tensors one = run(config, {});
-    EXPECT_LE(worst_difference(run(config, test.layout), one).first, 1e-12) << test.fault;
-    set_planted_fault(test.fault);
-    // A fault may show as different numbers or as copies that disagree.
-    double off = 0.0;
-    try {
-      off = worst_difference(run(config, test.layout), one).first;
-    } catch (const Error&) {
-      off = 1.0;
+// Without any one collective of the tensor-parallel ranks, numbers differ or copies disagree.
+TEST(GptParallel, NoCollectiveCanBeLeftOut) {
+  for (const bool sequence_parallel : {false, true}) {
+    const config::ModelConfig config = with_dropout(sequence_parallel ? gpt2_kind() : llama_kind());
+    const Tensors weights = random_weights(config);
+    const BatchMeta batch = make_batch({{7, 5}, {12}}, config.vocab_size);
+    std::atomic<int> count{0};
+    const auto run_without = [&](int left_out) {
+      Gathered out;
+      run_watched({2, sequence_parallel}, precision_policy("fp64"),
+                  [&](const parallel_layers::LeafContext& context, GroupWatch& watch) {
+                    watch.leave_out = [&](int number) { return number == left_out; };
+                    run_model(config, context, 1, weights, batch, out);
+                    count = watch.count;
+                  });
+      return out.tensors();
+    };
+    const Tensors one = run_without(-1);
+    EXPECT_GE(count, 2 * 4 + 4);
+    for (int number = 0, end = count; number < end; ++number) {
+      double off = 0.0;
+      try {
+        off = worst_difference(run_without(number), one).first;
+      } catch (const Error&) {
+        off = 1.0;
+      }
+      EXPECT_GT(off, 1e-6) << "collective " << number << " of " << end << ", sequence parallel "
+                           << sequence_parallel;
     }
-    set_planted_fault("");
-    EXPECT_GT(off, 1e-6) << test.fault << " went unseen";
   }
 }
 

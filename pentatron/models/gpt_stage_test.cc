@@ -108,8 +108,8 @@ TEST(GptStage, PostponedWeightGradientsAreTheSame) {
         WeightGradQueue queue;
         queue.set_postpone(postpone);
         std::vector<int> done;
-        const auto listening = queue.on_layer_done([&](int unit) { done.push_back(unit); });
-        nn::StepContext step{.batch = batch, .policy = policy, .weight_grads = &queue};
+        const auto listening = queue.on_unit_done([&](int unit) { done.push_back(unit); });
+        nn::StepContext step{.batch = batch, .policy = policy, .scope = {.queue = &queue}};
         ops::run_backward(stage.forward({}, step).at(0).tensor, tensor::scalar(1.0, policy.loss));
         EXPECT_EQ(queue.pending() > 0, postpone);
         queue.drain();

@@ -14,7 +14,7 @@ namespace {
 
 WeightView view_in(const Tensor& data, WeightFormat format, DType compute,
                    const std::string& name) {
-  PENTATRON_CHECK(format == WeightFormat::kCompute, kUnsupported,
+  PENTATRON_CHECK(format.numbers == Numbers::kCompute && !format.transposed, kUnsupported,
                   "weight {}: fp8 weights are not built yet; use --bf16 or fp32", name);
   return {data.scalar_type() == compute ? data : data.to(compute), Tensor()};
 }

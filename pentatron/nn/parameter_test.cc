@@ -63,7 +63,7 @@ TEST(Parameter, MisuseIsAnError) {
   EXPECT_THROW(w.bind_grad(tensor::zeros({3, 2}, policy.main_grad).t()), Error);
   EXPECT_THROW(w.bind_grad(Tensor()), Error);
   EXPECT_THROW(w.bind_data(tensor::zeros({2, 3}, DType::Double)), Error);
-  EXPECT_THROW(static_cast<void>(w.forward_view(WeightFormat::kFp8RowWise)), Error);
+  EXPECT_THROW(static_cast<void>(w.forward_view({.numbers = Numbers::kFp8})), Error);
   w.bind_grad(tensor::zeros({2, 3}, policy.main_grad));
   w.set_trainable(false);
   EXPECT_THROW(static_cast<void>(w.grad_slot()), Error);

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "pentatron/ops/scope.h"
 #include "pentatron/tensor/batch_meta.h"
 #include "pentatron/tensor/precision.h"
-#include "pentatron/tensor/weight_grad_queue.h"
 
 namespace pentatron::ops {
 class UnitEventSink;
@@ -24,12 +24,12 @@ struct StepContext {
   const PrecisionPolicy& policy;
   std::uint64_t seed = 0;  // of the run; dropout sites mix it with their names
   Phase phase = Phase::kTrain;
-  WeightGradQueue* weight_grads = nullptr;  // null: weight gradients at once
-  ops::UnitEventSink* events = nullptr;     // null: no events
-  int first_unit = 0;               // index on this rank of the stage's first unit (nn/unit.h)
-  int unit = 0;                     // of the unit that runs; set by run_unit()
-  KvCache* kv_cache = nullptr;      // prefill and decode
-  Tensor max_attention_logit = {};  // raised by attention where defined (ops/attention.h)
+  ops::Scope scope = {};  // queue of weight gradients, the unit that runs (set by run_unit()),
+                          // policy of saved activations
+  ops::UnitEventSink* events = nullptr;  // null: no events
+  int first_unit = 0;                    // index on this rank of the stage's first unit (nn/unit.h)
+  KvCache* kv_cache = nullptr;           // prefill and decode
+  Tensor max_attention_logit = {};       // raised by attention where defined (ops/attention.h)
 
   [[nodiscard]] bool training() const {
     return phase == Phase::kTrain || phase == Phase::kRecompute;

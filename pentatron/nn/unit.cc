@@ -14,8 +14,9 @@ namespace {
 // Names the running unit.
 class CurrentUnit {
  public:
-  CurrentUnit(StepContext& step, int unit) : step_(step), before_(std::exchange(step.unit, unit)) {}
-  ~CurrentUnit() { step_.unit = before_; }
+  CurrentUnit(StepContext& step, int unit)
+      : step_(step), before_(std::exchange(step.scope.unit, unit)) {}
+  ~CurrentUnit() { step_.scope.unit = before_; }
   CurrentUnit(const CurrentUnit&) = delete;
   CurrentUnit& operator=(const CurrentUnit&) = delete;
 
@@ -56,14 +57,14 @@ class EnclosedBackward final : public ops::Backward {
 
 std::vector<Tensor> run_enclosed(StepContext& step, const UnitBody& body) {
   ops::UnitEventSink& sink = *step.events;
-  sink.on_forward_begin(step.unit);
+  sink.on_forward_begin(step.scope.unit);
   std::vector<Tensor> outputs = body({}, step);
   if (ops::needs_backward({}, /*force=*/true)) {
-    auto backward = std::make_unique<EnclosedBackward>(outputs, step.unit, sink);
+    auto backward = std::make_unique<EnclosedBackward>(outputs, step.scope.unit, sink);
     for (Tensor& output : outputs) output = output.detach();
     ops::attach(outputs, {}, std::move(backward), /*force=*/true);
   }
-  sink.on_forward_end(step.unit);
+  sink.on_forward_end(step.scope.unit);
   return outputs;
 }
 
@@ -74,8 +75,8 @@ std::vector<Tensor> run_unit(int position, const std::vector<Tensor>& inputs, St
   const CurrentUnit current(step, step.first_unit + position);
   if (step.events == nullptr) return body(inputs, step);
   if (inputs.empty()) return run_enclosed(step, body);
-  return ops::unit_end(body(ops::unit_begin(inputs, step.unit, *step.events), step), step.unit,
-                       *step.events);
+  return ops::unit_end(body(ops::unit_begin(inputs, step.scope.unit, *step.events), step),
+                       step.scope.unit, *step.events);
 }
 
 Tensor run_unit(int position, const Tensor& input, StepContext& step,

@@ -45,16 +45,16 @@ class Recorder final : public ops::UnitEventSink {
 struct TwoUnits {
   std::unique_ptr<Parameter> w = make_weight("w", 2.0);
   std::unique_ptr<Parameter> v = make_weight("v", 5.0);
-  std::vector<int> seen;  // step.unit inside the bodies
+  std::vector<int> seen;  // step.scope.unit inside the bodies
 
   Tensor forward(StepContext& step) {
     const Tensor y = run_unit(0, Tensor(), step, [this](const Tensor& none, StepContext& inner) {
       EXPECT_FALSE(none.defined());
-      seen.push_back(inner.unit);
+      seen.push_back(inner.scope.unit);
       return ops::as_graph_tensor(*w).mul(1.0);
     });
     return run_unit(1, y, step, [this](const Tensor& x, StepContext& inner) {
-      seen.push_back(inner.unit);
+      seen.push_back(inner.scope.unit);
       return x.mul(ops::as_graph_tensor(*v));
     });
   }
@@ -66,12 +66,12 @@ TEST(Unit, EventsStandAtItsBordersWithAndWithoutInputs) {
   TwoUnits model;
   Recorder events(*model.w);
   StepContext step{.batch = batch, .policy = policy, .events = &events, .first_unit = 7};
-  step.unit = 3;
+  step.scope.unit = 3;
   const tensor::EnableGrad with_grad;
   const Tensor z = model.forward(step);
   EXPECT_EQ(events.text, "fb7 fe7 fb8 fe8 ");
   EXPECT_EQ(model.seen, (std::vector<int>{7, 8}));
-  EXPECT_EQ(step.unit, 3);
+  EXPECT_EQ(step.scope.unit, 3);
   events.text.clear();
   ops::run_backward(z, tensor::ones({3}, DType::Double));
   EXPECT_EQ(events.text, "bb8 be8 bb7 be7! ") << "the first unit ends when its gradient is written";
@@ -114,12 +114,12 @@ TEST(Unit, ABodyThatFailsLeavesTheStepAsItWas) {
   const BatchMeta batch;
   const PrecisionPolicy policy = precision_policy("fp64");
   StepContext step{.batch = batch, .policy = policy};
-  step.unit = 4;
+  step.scope.unit = 4;
   const auto fails = [](const Tensor&, StepContext&) -> Tensor {
     PENTATRON_THROW(kData, "planted");
   };
   EXPECT_THROW((void)run_unit(2, Tensor(), step, fails), Error);
-  EXPECT_EQ(step.unit, 4);
+  EXPECT_EQ(step.scope.unit, 4);
 }
 
 }  // namespace

@@ -13,16 +13,18 @@
 namespace pentatron::ops {
 namespace {
 
+constexpr std::string_view kGelu = "Gelu", kSwiglu = "Swiglu";
+
 class GeluBackward final : public Backward {
  public:
-  explicit GeluBackward(const Tensor& x) : x_(x) {}
+  GeluBackward(const Tensor& x, const Scope& scope) : x_(scope.save(x, kGelu)) {}
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     if (!output_grads[0].defined()) return {Tensor()};
     const Tensor dy = output_grads[0].contiguous(), x = x_.get().contiguous();
     return {op_table(x.device()).gelu_backward(x, dy)};
   }
   void release() override { x_.release(); }
-  std::string_view name() const override { return "Gelu"; }
+  std::string_view name() const override { return kGelu; }
 
  private:
   Saved x_;
@@ -30,18 +32,28 @@ class GeluBackward final : public Backward {
 
 class SwigluBackward final : public Backward {
  public:
-  explicit SwigluBackward(const Tensor& x_t2f) : x_(x_t2f) {}
+  SwigluBackward(const Tensor& x_t2f, const Scope& scope) : x_(scope.save(x_t2f, kSwiglu)) {}
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     if (!output_grads[0].defined()) return {Tensor()};
     const Tensor dy = output_grads[0].contiguous(), x = x_.get().contiguous();
     return {op_table(x.device()).swiglu_backward(x, dy)};
   }
   void release() override { x_.release(); }
-  std::string_view name() const override { return "Swiglu"; }
+  std::string_view name() const override { return kSwiglu; }
 
  private:
   Saved x_;
 };
+
+Tensor gelu_forward(const Tensor& x) {
+  const tensor::NoGrad no_grad;
+  return op_table(x.device()).gelu_forward(x.contiguous());
+}
+
+Tensor swiglu_forward(const Tensor& x_t2f) {
+  const tensor::NoGrad no_grad;
+  return op_table(x_t2f.device()).swiglu_forward(x_t2f.contiguous());
+}
 
 // Dropout and its gradient are the same function of the same key.
 Tensor dropped(const Tensor& x_th, const DropoutKey& key, const Tensor& sample_ids_t,
@@ -72,27 +84,23 @@ class DropoutBackward final : public Backward {
 
 }  // namespace
 
-Tensor gelu_tanh(const Tensor& x) {
-  Tensor y;
-  {
-    const tensor::NoGrad no_grad;
-    y = op_table(x.device()).gelu_forward(x.contiguous());
-  }
+Tensor gelu_tanh(const Tensor& x, const Scope& scope) {
+  Tensor y = gelu_forward(x);
   if (!needs_backward({x})) return y;
-  return attach(std::move(y), {x}, std::make_unique<GeluBackward>(x));
+  auto backward = std::make_unique<GeluBackward>(x, scope);
+  scope.offer_rebuild(y, kGelu, x, gelu_forward);
+  return attach(std::move(y), {x}, std::move(backward));
 }
 
-Tensor swiglu(const Tensor& x_t2f) {
+Tensor swiglu(const Tensor& x_t2f, const Scope& scope) {
   PENTATRON_CHECK(x_t2f.dim() >= 1 && x_t2f.size(-1) % 2 == 0, kInternal,
                   "swiglu wants [gate | up] along an even last dimension, got {}",
                   tensor::describe(x_t2f));
-  Tensor y_tf;
-  {
-    const tensor::NoGrad no_grad;
-    y_tf = op_table(x_t2f.device()).swiglu_forward(x_t2f.contiguous());
-  }
+  Tensor y_tf = swiglu_forward(x_t2f);
   if (!needs_backward({x_t2f})) return y_tf;
-  return attach(std::move(y_tf), {x_t2f}, std::make_unique<SwigluBackward>(x_t2f));
+  auto backward = std::make_unique<SwigluBackward>(x_t2f, scope);
+  scope.offer_rebuild(y_tf, kSwiglu, x_t2f, swiglu_forward);
+  return attach(std::move(y_tf), {x_t2f}, std::move(backward));
 }
 
 Tensor dropout(const Tensor& x_th, double p, RngSite site, const Tensor& sample_ids_t,

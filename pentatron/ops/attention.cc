@@ -20,15 +20,17 @@ AttentionOutput run_forward(const AttentionPlan& plan, const Tensor& q_tnd, cons
   return op_table(q_tnd.device()).attention_forward(plan, q_tnd, k_tgd, v_tgd);
 }
 
+constexpr std::string_view kName = "Attention";
+
 class AttentionBackward final : public Backward {
  public:
   AttentionBackward(AttentionPlan plan, const Tensor& q_tnd, const Tensor& k_tgd,
-                    const Tensor& v_tgd, const AttentionOutput& output)
+                    const Tensor& v_tgd, const AttentionOutput& output, const Scope& scope)
       : plan_(std::move(plan)),
-        q_(q_tnd),
-        k_(k_tgd),
-        v_(v_tgd),
-        out_(output.out_tnd),
+        q_(scope.save(q_tnd, kName)),
+        k_(scope.save(k_tgd, kName)),
+        v_(scope.save(v_tgd, kName)),
+        out_(scope.save(output.out_tnd, kName)),
         lse_(output.lse_nt) {
     for (const Tensor& t : output.library) library_.emplace_back(t);
   }
@@ -47,7 +49,7 @@ class AttentionBackward final : public Backward {
     library_.clear();
     plan_ = {};
   }
-  std::string_view name() const override { return "Attention"; }
+  std::string_view name() const override { return kName; }
 
  private:
   AttentionPlan plan_;
@@ -116,12 +118,13 @@ AttentionPlan make_plan(const Tensor& q_tnd, const Tensor& k_tgd, const BatchMet
 }  // namespace
 
 Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
-                 const BatchMeta& meta, const AttentionOptions& options) {
+                 const BatchMeta& meta, const AttentionOptions& options, const Scope& scope) {
   check_heads(q_tnd, k_tgd, v_tgd);
   AttentionPlan plan = make_plan(q_tnd, k_tgd, meta, options);
   AttentionOutput output = run_forward(plan, q_tnd, k_tgd, v_tgd);
   if (!needs_backward({q_tnd, k_tgd, v_tgd})) return output.out_tnd;
-  auto backward = std::make_unique<AttentionBackward>(std::move(plan), q_tnd, k_tgd, v_tgd, output);
+  auto backward =
+      std::make_unique<AttentionBackward>(std::move(plan), q_tnd, k_tgd, v_tgd, output, scope);
   return attach(std::move(output.out_tnd), {q_tnd, k_tgd, v_tgd}, std::move(backward));
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "pentatron/ops/scope.h"
 #include "pentatron/tensor/batch_meta.h"
 #include "pentatron/tensor/precision.h"
 #include "pentatron/tensor/random.h"
@@ -32,7 +33,8 @@ struct AttentionOptions {
 // indices inside the sample; kept values are scaled by 1/(1-p). q, k, v in one dtype, that of out.
 // Shapes or segments that do not fit: kInternal; dropout on a card: kUnsupported.
 [[nodiscard]] Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
-                               const BatchMeta& meta, const AttentionOptions& options);
+                               const BatchMeta& meta, const AttentionOptions& options,
+                               const Scope& scope = {});
 
 // Forward only, with cached keys: q [1.., n, d] of the newest tokens of one sequence, k, v [s, g,
 // d] of all tokens so far; the last query sees all keys. No dropout: kInternal. Used by generation.

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/ops/backward.h"
 
-#include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -148,20 +146,7 @@ void run_backward(const std::vector<GradientEdge*>& edges, const std::vector<Ten
                     "run_backward from a tensor without graph: nothing in it requires a gradient");
     roots.push_back(edge->state_->edge);
   }
-  if (run_graph(roots, gradients)) return;
-  // Rank threads run their graphs themselves; the setting is per thread and put back.
-  c10::AutogradState& state = c10::AutogradState::get_tls_state();
-  const bool previous = state.get_multithreading_enabled();
-  state.set_multithreading_enabled(false);
-  try {
-    autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
-                                                   /*create_graph=*/false,
-                                                   /*accumulate_grad=*/true);
-  } catch (...) {
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(previous);
-    throw;
-  }
-  c10::AutogradState::get_tls_state().set_multithreading_enabled(previous);
+  run_graph(roots, gradients);
 }
 
 void run_backward(const Tensor& output, const Tensor& gradient) {

@@ -275,17 +275,19 @@ TEST(Backward, PostponedWeightGradientsEqualImmediateOnes) {
     TestWeight bias(normal({5}, 20));
     WeightGradQueue queue;
     queue.set_postpone(postpone);
-    const auto listening = queue.on_layer_done([&](int layer) { done.push_back(layer); });
+    const auto listening = queue.on_unit_done([&](int layer) { done.push_back(layer); });
     Tensor h = leaf(x);
     for (int i = 0; i < 4; ++i) {
-      h = linear(h, weights[i], i == 0 ? &bias : nullptr, {.weight_grads = &queue, .layer = i / 2});
+      h = linear(h, weights[i], i == 0 ? &bias : nullptr,
+                 {.queue = &queue, .unit = i / 2, .micro_batch = i % 2});
     }
     run_backward(h, g);
     EXPECT_EQ(queue.pending(), postpone ? 4u : 0u);
     EXPECT_EQ(queue.pending_of(1), postpone ? 2u : 0u);
     if (postpone) {
       EXPECT_EQ(weights[0].writes(), 0);
-      queue.drain(1);
+      queue.drain({.unit = 1, .micro_batch = 1});
+      EXPECT_EQ(queue.pending(), 3u);
       EXPECT_EQ(weights[3].writes(), 1);
       EXPECT_TRUE(done.empty());
     }

@@ -7,7 +7,6 @@
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/cross_entropy.h"
 #include "pentatron/ops/embedding.h"
-#include "pentatron/ops/fp8_linear.h"
 #include "pentatron/ops/linear.h"
 #include "pentatron/ops/norm.h"
 #include "pentatron/ops/rotary.h"
@@ -65,10 +64,10 @@ class SmallModel final {
     const Tensor mixed = attention(q, k, qkv.narrow(1, 6, 2), batch_, {.scale = 0.25});
     const Tensor kept =
         dropout(mixed.reshape({kTokens, kHidden}), 0.1, {77}, tokens_, positions_, 0);
-    const Tensor same = add_bias(kept, weights_[3]);
+    const Tensor same = kept.add(as_graph_tensor(weights_[3]));
     const Tensor wide = swiglu(linear(same, weights_[4], &weights_[5], {}));
     const Tensor out = layer_norm(gelu_tanh(wide), weights_[6], weights_[7], 1e-5, DType::Float);
-    const Tensor fp8 = fp8_linear(out, fp8_weight_, {});
+    const Tensor fp8 = linear(out, fp8_weight_, nullptr, {.recipe = {.numbers = Numbers::kFp8}});
     run_backward(fp8, grad_);
     run_backward(embedding(many_tokens_, weights_[8], 0, kVocab), many_grads_);
 

@@ -9,6 +9,31 @@ TEST(Fp8Linear, StaysWithinTheBoundOfItsFormats) {
   for (const std::int64_t rows : {0, 1, 37, 64}) testing::expect_fp8_linear(Device("cpu"), rows);
 }
 
+// A scale for each row, for each 32 values of a row, and for square blocks of weights.
+TEST(Fp8Linear, TakesScalesOfBlocks) {
+  for (const std::int64_t rows : {0, 1, 37}) {
+    testing::expect_fp8_linear(kCpu, rows, {1, 0}, {1, 0});
+    testing::expect_fp8_linear(kCpu, rows, {1, 32}, {32, 32});
+    testing::expect_fp8_linear(kCpu, rows, {1, 32}, {});
+  }
+}
+
+// Rows of very unequal size: under one scale the small ones vanish, under their own they do not.
+TEST(Fp8Linear, ScalesOfBlocksKeepSmallRows) {
+  const Tensor x = testing::normal({40, 70}, 1, DType::Float);
+  x.narrow(0, 0, 8).mul_(1e7);
+  const auto off = [&](tensor::ScaleBlock block) {
+    const auto q = tensor::quantize_fp8(x, tensor::Fp8Format::kE4M3, block);
+    const Tensor small = tensor::dequantize_fp8(q, DType::Float).narrow(0, 8, 32);
+    return testing::distance(small, x.narrow(0, 8, 32));
+  };
+  EXPECT_GT(off({}), 0.9);
+  EXPECT_LT(off({1, 0}), 0.04);
+  EXPECT_LT(off({8, 16}), 0.04);
+  EXPECT_LT(off({8, 0}), 0.04);
+  EXPECT_GT(off({16, 16}), 0.3) << "the first block of rows holds large and small ones";
+}
+
 TEST(Fp8Linear, ProductsAreThoseOfTheHeldValues) { testing::expect_fp8_products(Device("cpu")); }
 
 TEST(Fp8Linear, QuantisesToTheFormatsRange) {
@@ -36,6 +61,13 @@ TEST(Fp8Linear, RefusesWhatTheProductCannotTake) {
                Error);
   EXPECT_THROW((void)tensor::fp8_matmul(a, quantised({16, 32}, Fp8Format::kE5M2), DType::Float),
                Error);
+  // Scales that are not those of the block.
+  auto b =
+      tensor::quantize_fp8(testing::normal({16, 32}, 1, DType::Float), Fp8Format::kE4M3, {1, 16});
+  b.block = {1, 8};
+  EXPECT_THROW((void)tensor::fp8_matmul(a, b, DType::Float), Error);
+  EXPECT_THROW(
+      (void)tensor::quantize_fp8(tensor::ones({8}, DType::Float), Fp8Format::kE4M3, {1, 4}), Error);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -23,18 +24,20 @@ struct Visit {
   std::vector<Tensor> gradients{};
 };
 
-bool has_hooks(autograd::Node& node) {
-  const auto* after_accumulation = node.tensor_post_acc_grad_hooks().get();
-  return !node.pre_hooks().empty() || !node.tensor_pre_hooks().empty() ||
-         !node.retains_grad_hooks().empty() || !node.post_hooks().empty() ||
-         after_accumulation != nullptr;
+// What users registered on the tensors whose gradients these are, then on the node itself.
+std::vector<Tensor> call_pre_hooks(autograd::Node& node, std::vector<Tensor> gradients) {
+  for (const auto& hook : node.tensor_pre_hooks()) gradients = (*hook)(gradients);
+  for (const auto& [output, hook] : node.retains_grad_hooks()) gradients = (*hook)(gradients);
+  for (const auto& hook : node.pre_hooks()) gradients = (*hook)(gradients);
+  return gradients;
 }
 
-bool on_cpu(const autograd::Node& node) {
-  for (std::uint32_t i = 0; i < node.num_inputs(); ++i) {
-    if (!node.input_metadata(i).device().is_cpu()) return false;
-  }
-  return true;
+std::vector<Tensor> call_with_hooks(autograd::Node& node, std::vector<Tensor> gradients) {
+  gradients = call_pre_hooks(node, std::move(gradients));
+  if (node.post_hooks().empty()) return node(std::move(gradients));
+  std::vector<Tensor> results = node(std::vector<Tensor>(gradients));
+  for (const auto& hook : node.post_hooks()) results = (*hook)(results, gradients);
+  return results;
 }
 
 // As the engine: a sum goes into the first gradient's own memory where nobody else holds it.
@@ -52,17 +55,14 @@ void add_gradient(Tensor& sum, Tensor gradient) {
 
 class GraphRun {
  public:
-  // False: the engine has to do it.
-  bool explore(const autograd::edge_list& roots) {
+  void explore(const autograd::edge_list& roots) {
     std::vector<autograd::Node*> open;
     for (const autograd::Edge& root : roots) enter(root, open);
     while (!open.empty()) {
       autograd::Node* node = open.back();
       open.pop_back();
-      if (has_hooks(*node) || !on_cpu(*node)) return false;
       for (const autograd::Edge& edge : node->next_edges()) enter(edge, open);
     }
-    return true;
   }
 
   void run(const autograd::edge_list& roots, std::vector<Tensor> gradients) {
@@ -73,7 +73,7 @@ class GraphRun {
       ready_.pop_back();
       autograd::Node& node = *visit.node;
       node.will_release_variables();
-      std::vector<Tensor> results = node(std::move(visit.gradients));
+      std::vector<Tensor> results = call_with_hooks(node, std::move(visit.gradients));
       node.release_variables();
       deliver(node.next_edges(), std::move(results), node.name());
     }
@@ -115,12 +115,11 @@ class GraphRun {
 
 }  // namespace
 
-bool run_graph(const autograd::edge_list& roots, const std::vector<Tensor>& gradients) {
+void run_graph(const autograd::edge_list& roots, const std::vector<Tensor>& gradients) {
   GraphRun graph;
-  if (!graph.explore(roots)) return false;
+  graph.explore(roots);
   const c10::AutoGradMode records_nothing(false);
   graph.run(roots, gradients);
-  return true;
 }
 
 }  // namespace pentatron::ops

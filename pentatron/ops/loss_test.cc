@@ -110,7 +110,7 @@ TEST(Memory, LinearBackwardMakesNoWeightSizedTemporary) {
     WeightGradQueue queue;
     queue.set_postpone(true);
     for (int step = 0; step < 2; ++step) {  // the first overwrites, the second accumulates
-      const Tensor y = linear(x, weight, &bias, {.weight_grads = &queue, .layer = 0});
+      const Tensor y = linear(x, weight, &bias, {.queue = &queue});
       {
         const tensor::MemoryMeter meter;
         run_backward(y, g);

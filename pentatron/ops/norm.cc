@@ -14,10 +14,15 @@
 namespace pentatron::ops {
 namespace {
 
+std::string_view name_of(const WeightRef* bias_h) {
+  return bias_h != nullptr ? "LayerNorm" : "RmsNorm";
+}
+
 class NormBackward final : public Backward {
  public:
-  NormBackward(const Tensor& x_th, WeightRef& weight_h, WeightRef* bias_h, const NormOutput& out)
-      : x_(x_th),
+  NormBackward(const Tensor& x_th, WeightRef& weight_h, WeightRef* bias_h, const NormOutput& out,
+               const Scope& scope)
+      : x_(scope.save(x_th, name_of(bias_h))),
         mean_(out.mean_t),
         rstd_(out.rstd_t),
         weight_(&weight_h),
@@ -49,7 +54,7 @@ class NormBackward final : public Backward {
     mean_.release();
     rstd_.release();
   }
-  std::string_view name() const override { return bias_ != nullptr ? "LayerNorm" : "RmsNorm"; }
+  std::string_view name() const override { return name_of(bias_); }
 
  private:
   Saved x_;
@@ -60,40 +65,44 @@ class NormBackward final : public Backward {
   bool needs_dx_;
 };
 
+NormOutput run_forward(const Tensor& x_th, WeightRef& weight_h, WeightRef* bias_h, double eps,
+                       DType statistics) {
+  const tensor::NoGrad no_grad;
+  const Tensor x = x_th.contiguous();
+  const Tensor weight = weight_h.forward_weight().contiguous();
+  const Tensor bias = bias_h != nullptr ? bias_h->forward_weight().contiguous() : Tensor();
+  PENTATRON_CHECK(x.dim() >= 1 && weight.dim() == 1 && weight.size(0) == x.size(-1) &&
+                      (!bias.defined() || bias.sizes() == weight.sizes()) && x.size(-1) > 0,
+                  kInternal, "norm: input {} does not fit the weight {}", tensor::describe(x),
+                  tensor::describe(weight));
+  return op_table(x.device())
+      .norm_forward(
+          {.x_th = x, .weight_h = weight, .bias_h = bias, .eps = eps, .statistics = statistics});
+}
+
 Tensor norm(const Tensor& x_th, WeightRef& weight_h, WeightRef* bias_h, double eps,
-            DType statistics) {
-  NormOutput out;
-  {
-    const tensor::NoGrad no_grad;
-    const Tensor x = x_th.contiguous();
-    const Tensor weight = weight_h.forward_weight().contiguous();
-    const Tensor bias = bias_h != nullptr ? bias_h->forward_weight().contiguous() : Tensor();
-    PENTATRON_CHECK(x.dim() >= 1 && weight.dim() == 1 && weight.size(0) == x.size(-1) &&
-                        (!bias.defined() || bias.sizes() == weight.sizes()) && x.size(-1) > 0,
-                    kInternal, "norm: input {} does not fit the weight {}", tensor::describe(x),
-                    tensor::describe(weight));
-    out = op_table(x.device())
-              .norm_forward({.x_th = x,
-                             .weight_h = weight,
-                             .bias_h = bias,
-                             .eps = eps,
-                             .statistics = statistics});
-  }
+            DType statistics, const Scope& scope) {
+  NormOutput out = run_forward(x_th, weight_h, bias_h, eps, statistics);
   const bool learn = weight_h.trainable() || (bias_h != nullptr && bias_h->trainable());
   if (!needs_backward({x_th}, learn)) return out.y_th;
-  auto backward = std::make_unique<NormBackward>(x_th, weight_h, bias_h, out);
+  auto backward = std::make_unique<NormBackward>(x_th, weight_h, bias_h, out, scope);
+  scope.offer_rebuild(out.y_th, name_of(bias_h), x_th,
+                      [weight = &weight_h, bias_h, eps, statistics](const Tensor& x) {
+                        return run_forward(x, *weight, bias_h, eps, statistics).y_th;
+                      });
   return attach(std::move(out.y_th), {x_th}, std::move(backward), learn);
 }
 
 }  // namespace
 
 Tensor layer_norm(const Tensor& x_th, WeightRef& weight_h, WeightRef& bias_h, double eps,
-                  DType statistics) {
-  return norm(x_th, weight_h, &bias_h, eps, statistics);
+                  DType statistics, const Scope& scope) {
+  return norm(x_th, weight_h, &bias_h, eps, statistics, scope);
 }
 
-Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps, DType statistics) {
-  return norm(x_th, weight_h, nullptr, eps, statistics);
+Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps, DType statistics,
+                const Scope& scope) {
+  return norm(x_th, weight_h, nullptr, eps, statistics, scope);
 }
 
 }  // namespace pentatron::ops

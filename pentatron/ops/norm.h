@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pentatron/ops/scope.h"
 #include "pentatron/tensor/precision.h"
 #include "pentatron/tensor/weight_ref.h"
 
@@ -10,9 +11,9 @@ namespace pentatron::ops {
 // policy.statistics dtype. x of any shape, y like it; fp64 statistics of narrower tensors on a
 // card: kUnsupported; shapes that do not fit: kInternal.
 [[nodiscard]] Tensor layer_norm(const Tensor& x_th, WeightRef& weight_h, WeightRef& bias_h,
-                                double eps, DType statistics);
+                                double eps, DType statistics, const Scope& scope = {});
 // y = x / sqrt(mean(x^2) + eps) * weight.
-[[nodiscard]] Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps,
-                              DType statistics);
+[[nodiscard]] Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps, DType statistics,
+                              const Scope& scope = {});
 
 }  // namespace pentatron::ops

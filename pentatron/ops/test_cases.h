@@ -203,14 +203,6 @@ inline OpCase linear_bias_case(const std::string& name, std::int64_t rows, std::
           [](const Tensors& x, const Tensors& w) { return x[0].matmul(w[0].t()).add(w[1]); }};
 }
 
-inline OpCase add_bias_case(const std::string& name, std::int64_t rows, std::int64_t columns) {
-  return {name,
-          {{rows, columns}},
-          {{columns}},
-          [](const Tensors& x, auto& w) { return add_bias(x[0], w[0]); },
-          [](const Tensors& x, const Tensors& w) { return x[0].add(w[0]); }};
-}
-
 inline OpCase layer_norm_case(const std::string& name, std::int64_t rows, std::int64_t h) {
   return {
       name,
@@ -307,11 +299,8 @@ inline OpCase dropout_case(const std::string& name, std::int64_t rows, std::int6
 }
 
 inline std::vector<OpCase> weight_cases() {
-  return {linear_case("linear", 37, 19, 23),
-          linear_bias_case("linear_bias", 1, 7, 5),
-          add_bias_case("add_bias", 11, 3),
-          layer_norm_case("layer_norm", 131, 29),
-          rms_norm_case("rms_norm", {3, 5, 33}),
+  return {linear_case("linear", 37, 19, 23), linear_bias_case("linear_bias", 1, 7, 5),
+          layer_norm_case("layer_norm", 131, 29), rms_norm_case("rms_norm", {3, 5, 33}),
           embedding_case("embedding", {3, 9, 3, 0, 12, 4, 3}, 3, 8, {10, 5})};
 }
 
@@ -349,8 +338,8 @@ inline std::vector<OpCase> shape_cases() {
       linear_case("linear_no_rows", 0, 16, 24),
       linear_bias_case("linear_bias_whole", 130, 32, 40),
       linear_bias_case("linear_bias_no_rows", 0, 16, 24),
-      add_bias_case("add_bias_many_rows", 700, 64),
-      add_bias_case("add_bias_one_column", 5, 1),
+      linear_bias_case("linear_bias_many_rows", 700, 8, 64),
+      linear_bias_case("linear_bias_one_column", 5, 3, 1),
       layer_norm_case("layer_norm_whole", 300, 64),
       layer_norm_case("layer_norm_one_row", 1, 1000),
       layer_norm_case("layer_norm_no_rows", 0, 16),

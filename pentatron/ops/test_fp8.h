@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "pentatron/ops/backward.h"
-#include "pentatron/ops/fp8_linear.h"
+#include "pentatron/ops/linear.h"
 #include "pentatron/ops/testing.h"
 
 // One fp8 linear on either face.
@@ -13,10 +13,7 @@ namespace pentatron::ops::testing {
 // A bf16 weight that hands out fp8 forms, as a cache of a step would.
 class Fp8TestWeight final : public WeightRef {
  public:
-  explicit Fp8TestWeight(const Tensor& value)
-      : weight_(value, DType::Float),
-        rows_(tensor::quantize_fp8(value, tensor::Fp8Format::kE4M3)),
-        columns_(tensor::quantize_fp8(value.t(), tensor::Fp8Format::kE4M3)) {}
+  explicit Fp8TestWeight(const Tensor& value) : weight_(value, DType::Float) {}
 
   WeightView forward_view(WeightFormat format) override { return view(format); }
   WeightView backward_view(WeightFormat format) override { return view(format); }
@@ -28,19 +25,13 @@ class Fp8TestWeight final : public WeightRef {
  private:
   WeightView view(WeightFormat format) {
     asked_.push_back(format);
-    switch (format) {
-      case WeightFormat::kFp8RowWise:
-        return {rows_.data, rows_.scale};
-      case WeightFormat::kFp8ColumnWise:
-        return {columns_.data, columns_.scale};
-      case WeightFormat::kCompute:
-        break;
-    }
-    return {weight_.value(), {}};
+    const Tensor value = format.transposed ? weight_.value().t().contiguous() : weight_.value();
+    if (format.numbers == Numbers::kCompute) return {value};
+    const auto q = tensor::quantize_fp8(value, tensor::Fp8Format::kE4M3, format.block);
+    return {.data = q.data, .scale = q.scale, .block = q.block};
   }
 
   TestWeight weight_;
-  tensor::Fp8Tensor rows_, columns_;
   std::vector<WeightFormat> asked_;
 };
 
@@ -53,7 +44,8 @@ inline double distance(const Tensor& a, const Tensor& b) {
 // e4m3 rounds to 3 bits after the leading one: errors up to 2^-4 and about 2^-5.3 in the mean
 // square an operand; e5m2 has one bit less. A scale, layout or format that is wrong gives distances
 // of order 1; a product that skipped fp8 gives 2^-9.
-inline void expect_fp8_linear(Device device, std::int64_t rows) {
+inline void expect_fp8_linear(Device device, std::int64_t rows, tensor::ScaleBlock activations = {},
+                              tensor::ScaleBlock weights = {}) {
   constexpr std::int64_t kIn = 96, kOut = 64;
   const Tensor x = normal({rows, kIn}, 1).to(DType::BFloat16);
   const Tensor w = normal({kOut, kIn}, 2, DType::Double, 0.1).to(DType::BFloat16);
@@ -66,15 +58,20 @@ inline void expect_fp8_linear(Device device, std::int64_t rows) {
     const Tensor input = leaf(x.to(device));
     WeightGradQueue queue;
     queue.set_postpone(true);
-    const Tensor y = fp8_linear(input, weight, {.weight_grads = &queue, .layer = 0}, gradient);
+    const Recipe recipe{.numbers = Numbers::kFp8,
+                        .gradient = gradient,
+                        .activations = activations,
+                        .weights = weights};
+    const Tensor y = linear(input, weight, nullptr, {.queue = &queue, .recipe = recipe});
     EXPECT_EQ(y.scalar_type(), DType::BFloat16);
     EXPECT_EQ(y.device(), device);
     run_backward(y, g.to(device));
     EXPECT_EQ(queue.pending(), 1U);
     queue.drain();
     EXPECT_EQ(input.grad().scalar_type(), DType::BFloat16);
-    EXPECT_EQ(weight.asked(),
-              (std::vector<WeightFormat>{WeightFormat::kFp8RowWise, WeightFormat::kFp8ColumnWise}));
+    EXPECT_TRUE(weight.asked() == (std::vector<WeightFormat>{
+                                      {Numbers::kFp8, false, weights},
+                                      {Numbers::kFp8, true, {weights.columns, weights.rows}}}));
     if (rows == 0) {
       EXPECT_EQ(weight.grad().abs().max().item<double>(), 0.0);
       continue;

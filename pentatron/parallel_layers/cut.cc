@@ -2,7 +2,6 @@
 #include "pentatron/parallel_layers/cut.h"
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/fault.h"
 
 namespace pentatron::parallel_layers {
 namespace {
@@ -11,8 +10,7 @@ namespace {
 Share shared_units(const Cut& cut, const comm::Place& place, std::int64_t size) {
   const std::int64_t copies = size / cut.units;
   const std::int64_t rank = place.coordinate(cut.axis);
-  const bool wrong = planted_fault("wrong_kv_replica");
-  Share share{.begin = wrong ? rank % cut.units : rank / copies, .size = 1};
+  Share share{.begin = rank / copies, .size = 1};
   share.replica = rank % copies;
   if (cut.units == 1) {
     share.replicate_axis = cut.axis;

@@ -259,26 +259,6 @@ TEST(Leaves, CoreAttentionWithDropoutAndSharedKvHeads) {
   });
 }
 
-TEST(Regions, ScatterAndGatherAreConjugate) {
-  expect_same_on_all_layouts([](const LeafContext& context, Gathered& out) {
-    const Tensor x = leaf_input(random_tensor({kTokens, kHidden}, "x"));
-    const Tensor rows = scatter_sequence(context, x.mul(2.0));
-    if (context.layout().sequence_parallel) {
-      EXPECT_EQ(rows.size(0), kTokens / context.size("tp"));
-      const Tensor y = gather_sequence(context, rows.mul(3.0));
-      out.put("y", {kTokens, kHidden}, {{0, 0}, {kTokens, kHidden}}, y);
-      // Every rank uses y: its gradient sums over them.
-      const double share = 1.0 / static_cast<double>(context.size("tp"));
-      ops::run_backward(y, random_tensor({kTokens, kHidden}, "dy").mul(share));
-    } else {
-      const Tensor y = x.mul(6.0);
-      out.put("y", {kTokens, kHidden}, {{0, 0}, {kTokens, kHidden}}, y);
-      ops::run_backward(y, random_tensor({kTokens, kHidden}, "dy"));
-    }
-    out.put("dx", {kTokens, kHidden}, {{0, 0}, {kTokens, kHidden}}, x.grad());
-  });
-}
-
 TEST(Regions, TokensThatCannotBeSharedAreAConfigError) {
   EXPECT_THROW(
       run_layout({2, true}, fp64(),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pentatron/base/fault.h"
 #include "pentatron/ops/linear.h"
 #include "pentatron/parallel_layers/column_linear.h"
 #include "pentatron/parallel_layers/make_parameter.h"
 #include "pentatron/parallel_layers/regions.h"
 #include "pentatron/parallel_layers/row_linear.h"
+#include "pentatron/parallel_layers/split_linear.h"
 
 namespace pentatron::parallel_layers {
 
@@ -18,7 +18,7 @@ ColumnLinear::ColumnLinear(const LeafContext& context, const nn::ParameterPlan& 
 }
 
 Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
-  return ops::linear(enter_split(context_, x_ti), *weight_, bias_, {step.weight_grads, step.unit});
+  return ops::linear(x_ti, split_outputs(context_, *weight_, bias_, step.scope));
 }
 
 std::vector<Tensor> ColumnLinear::forward_heads(const Tensor& x_ti, std::int64_t head_dim,
@@ -46,12 +46,7 @@ RowLinear::RowLinear(const LeafContext& context, const nn::ParameterPlan& plan,
 }
 
 Tensor RowLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
-  // One rank holds the whole sum; elsewhere the bias comes after it, once.
-  const bool at_once = context_.size("tp") == 1 || planted_fault("row_bias_before_reduce");
-  const Tensor partial =
-      ops::linear(x_ti, *weight_, at_once ? bias_ : nullptr, {step.weight_grads, step.unit});
-  const Tensor y = leave_split(context_, partial);
-  return bias_ == nullptr || at_once ? y : ops::add_bias(y, *bias_);
+  return ops::linear(x_ti, split_inputs(context_, *weight_, bias_, step.scope));
 }
 
 }  // namespace pentatron::parallel_layers

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/fault.h"
 #include "pentatron/comm/group.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/tensor/ops.h"
@@ -115,23 +114,9 @@ bool alone(const LeafContext& context) { return context.size("tp") == 1; }
 
 }  // namespace
 
-Tensor copy_to_tensor(const LeafContext& context, const Tensor& x) {
-  if (alone(context)) return x;
-  comm::Group& group = context.group("tp");
-  return through(x, "copy_to_tensor", identity(),
-                 planted_fault("tp_missing_gradient_reduce") ? identity() : summed(group));
-}
-
 Tensor reduce_from_tensor(const LeafContext& context, const Tensor& x) {
   if (alone(context)) return x;
-  if (planted_fault("tp_missing_reduce")) return x;
   return through(x, "reduce_from_tensor", summed(context.group("tp")), identity());
-}
-
-Tensor gather_sequence(const LeafContext& context, const Tensor& x_rows) {
-  if (alone(context)) return x_rows;
-  comm::Group& group = context.group("tp");
-  return through(x_rows, "gather_sequence", gathered(group), scattered_sum(group));
 }
 
 Tensor reduce_scatter_sequence(const LeafContext& context, const Tensor& x) {
@@ -139,18 +124,6 @@ Tensor reduce_scatter_sequence(const LeafContext& context, const Tensor& x) {
   comm::Group& group = context.group("tp");
   static_cast<void>(context.local_rows(x.size(0)));  // rows that cannot be shared: one clear error
   return through(x, "reduce_scatter_sequence", scattered_sum(group), gathered(group));
-}
-
-Tensor scatter_sequence(const LeafContext& context, const Tensor& x) {
-  if (alone(context)) return x;
-  return through(
-      x, "scatter_sequence", [&](const Tensor& t) { return context.take_local_rows(t).clone(); },
-      gathered(context.group("tp")));
-}
-
-Tensor enter_split(const LeafContext& context, const Tensor& x) {
-  return context.layout().sequence_parallel ? gather_sequence(context, x)
-                                            : copy_to_tensor(context, x);
 }
 
 Tensor leave_split(const LeafContext& context, const Tensor& x) {

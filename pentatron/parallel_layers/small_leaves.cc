@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/fault.h"
 #include "pentatron/nn/kv_cache.h"
 #include "pentatron/ops/activation.h"
 #include "pentatron/ops/attention.h"
@@ -75,8 +74,9 @@ Norm::Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std:
 
 Tensor Norm::forward(const Tensor& x_th, nn::StepContext& step) {
   return bias_ == nullptr
-             ? ops::rms_norm(x_th, *weight_, epsilon_, step.policy.statistics)
-             : ops::layer_norm(x_th, *weight_, *bias_, epsilon_, step.policy.statistics);
+             ? ops::rms_norm(x_th, *weight_, epsilon_, step.policy.statistics, step.scope)
+             : ops::layer_norm(x_th, *weight_, *bias_, epsilon_, step.policy.statistics,
+                               step.scope);
 }
 
 ResidualDropout::ResidualDropout(const LeafContext& context, double probability, std::string site)
@@ -85,8 +85,7 @@ ResidualDropout::ResidualDropout(const LeafContext& context, double probability,
 Tensor ResidualDropout::drop(const Tensor& x_th, nn::StepContext& step) {
   if (probability_ == 0.0 || !step.training()) return x_th;
   // Every channel of a row is here, so the first one is the global channel 0.
-  LeafContext::Rows rows = context_.local_rows(step.batch.num_tokens);
-  if (planted_fault("dropout_rows_by_rank")) rows.begin = 0;
+  const LeafContext::Rows rows = context_.local_rows(step.batch.num_tokens);
   return ops::dropout(x_th, probability_, make_site(step.seed, site_),
                       step.batch.sample_ids.narrow(0, rows.begin, rows.size),
                       step.batch.token_index.narrow(0, rows.begin, rows.size), 0);
@@ -124,10 +123,10 @@ Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Te
     if (step.training() && options_.dropout > 0.0) {
       attention.dropout.p = options_.dropout;
       attention.dropout.site = make_site(step.seed, options_.site);
-      attention.dropout.head_begin = planted_fault("dropout_key_by_rank") ? 0 : head_begin_;
+      attention.dropout.head_begin = head_begin_;
     }
     attention.max_logit = step.max_attention_logit;
-    out_tnd = ops::attention(q_tnd, k_tgd, v_tgd, step.batch, attention);
+    out_tnd = ops::attention(q_tnd, k_tgd, v_tgd, step.batch, attention, step.scope);
   }
   return out_tnd.reshape({out_tnd.size(0), out_tnd.size(1) * out_tnd.size(2)});
 }

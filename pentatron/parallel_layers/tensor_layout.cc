@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/fault.h"
 
 namespace pentatron::parallel_layers {
 namespace {
@@ -19,7 +18,7 @@ void keep_whole(nn::ShardPart& part, const TensorLayout& layout) {
   const char* const axis = expert ? kExpertTensorAxis : kTensorAxis;
   part.replicate_axes = {axis};
   part.replica = layout.place.coordinate(axis);
-  if (layout.sequence_parallel && !expert && !planted_fault("sp_gradient_not_partial")) {
+  if (layout.sequence_parallel && !expert) {
     part.partial_grad_axes = {axis};
   }
 }

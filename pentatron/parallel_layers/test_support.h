@@ -217,20 +217,25 @@ inline parallel_layers::Cut copies_over_tp(std::int64_t units) {
       .axis = "tp", .units = units, .option = "units", .fewer = parallel_layers::FewerUnits::kCopy};
 }
 
+// `body` on this rank of `backend`, whose ranks are the tensor-parallel ones.
+inline void in_layout(comm::Backend& backend, const Layout& layout, const PrecisionPolicy& policy,
+                      const std::function<void(const parallel_layers::LeafContext&)>& body) {
+  config::ParallelConfig parallel;
+  parallel.world_size = layout.tensor_size;
+  parallel.tensor_model_parallel_size = layout.tensor_size;
+  comm::ParallelContext context(backend, comm::make_grids(parallel));
+  body(parallel_layers::make_leaf_context(context, layout.sequence_parallel, policy));
+  backend.shutdown();
+}
+
 // Runs `body` on every tensor-parallel rank, each a thread of this process.
 inline void run_layout(const Layout& layout, const PrecisionPolicy& policy,
                        const std::function<void(const parallel_layers::LeafContext&)>& body) {
   comm::ThreadsOptions options;
   options.world_size = layout.tensor_size;
   options.timeout = std::chrono::milliseconds(30'000);
-  comm::run_threads(options, [&](comm::Backend& backend) {
-    config::ParallelConfig parallel;
-    parallel.world_size = layout.tensor_size;
-    parallel.tensor_model_parallel_size = layout.tensor_size;
-    comm::ParallelContext context(backend, comm::make_grids(parallel));
-    body(parallel_layers::make_leaf_context(context, layout.sequence_parallel, policy));
-    backend.shutdown();
-  });
+  comm::run_threads(options,
+                    [&](comm::Backend& backend) { in_layout(backend, layout, policy, body); });
 }
 
 }  // namespace pentatron::test_support

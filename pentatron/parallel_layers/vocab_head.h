@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "pentatron/nn/module.h"
 #include "pentatron/nn/parameter_plan.h"
+#include "pentatron/ops/projection.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 
 namespace pentatron::parallel_layers {
@@ -21,14 +23,18 @@ class VocabHead final : public nn::Module {
   // unit that holds it, where its postponed weight gradients are queued.
   VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int owner);
 
-  // Sum over tokens of loss_mask * cross entropy: a scalar in the loss dtype, equal on all
-  // tensor-parallel ranks. The softmax's gradient replaces the logits in place: the loss needs
-  // under 1.2 times the logits' bytes.
+  // The negative log-likelihood of each token's label: [tokens] in the statistics dtype, equal on
+  // all tensor-parallel ranks. x [local rows, hidden]. The softmax's gradient replaces the logits
+  // in place: the loss needs under 1.2 times the logits' bytes.
+  [[nodiscard]] Tensor token_losses(const Tensor& x_th, nn::StepContext& step);
+  // Their sum weighted by the batch's loss_mask: a scalar in the loss dtype.
   [[nodiscard]] Tensor loss(const Tensor& x_th, nn::StepContext& step);
   // [tokens, this rank's true vocabulary rows] in the logits dtype.
   [[nodiscard]] Tensor logits(const Tensor& x_th, nn::StepContext& step);
 
  private:
+  [[nodiscard]] std::unique_ptr<ops::Projection> projection(const nn::StepContext& step) const;
+
   LeafContext context_;
   nn::Parameter* weight_;
   std::optional<int> owner_;  // of a tied weight

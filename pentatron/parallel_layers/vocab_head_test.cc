@@ -40,7 +40,7 @@ void run_head(const LeafContext& context, const PrecisionPolicy& policy, bool po
   const BatchMeta meta = make_batch({{5, 3}, {8}}, kVocab);
   WeightGradQueue queue;
   queue.set_postpone(postpone);
-  nn::StepContext step{.batch = meta, .policy = policy, .weight_grads = &queue};
+  nn::StepContext step{.batch = meta, .policy = policy, .scope = {.queue = &queue}};
   const LeafContext::Rows rows = context.local_rows(16);
   const nn::Box box{{rows.begin, 0}, {rows.size, kHidden}};
   const Tensor x = slice(random_tensor({16, kHidden}, "x"), box)

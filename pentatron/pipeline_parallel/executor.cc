@@ -87,7 +87,6 @@ struct MicroBatchState {
   std::vector<Tensor> output_grads;              // received, in order of edges
   std::size_t grads_due = 0;                     // tensors that recv_backward still has to bring
   std::vector<std::vector<Tensor>> input_grads;  // per edge: between backward and send
-  std::size_t postponed = 0;                     // entries in the weight-gradient queue
 };
 
 bool travels_on(const StageEdge& edge, const std::string& item) {
@@ -206,7 +205,7 @@ class Runner {
       case ActionKind::kRecvForward:
         return recv_forward(state, batches_[index], place_.previous[edge]);
       case ActionKind::kForward:
-        return forward(state, batches_[index]);
+        return forward(state, batches_[index], action.micro_batch);
       case ActionKind::kSendForward:
         // Forward only: no answer tells when a send has ended, so the oldest are ended here (the
         // next stage receives in order and waits for nothing of ours).
@@ -226,7 +225,7 @@ class Runner {
                                   take(state.input_grads, edge));
         return;
       case ActionKind::kBackwardWeight:
-        queue_->drain(std::exchange(state.postponed, 0));
+        queue_->drain_micro_batch(action.micro_batch);
         return;
     }
   }
@@ -260,12 +259,12 @@ class Runner {
     }
   }
 
-  void forward(MicroBatchState& state, const BatchMeta& batch) {
+  void forward(MicroBatchState& state, const BatchMeta& batch, int micro_batch) {
     nn::StepContext context{.batch = batch,
                             .policy = options_.policy,
                             .seed = options_.seed,
                             .phase = options_.phase,
-                            .weight_grads = queue_,
+                            .scope = {.queue = queue_, .micro_batch = micro_batch},
                             .events = options_.events,
                             .max_attention_logit = options_.max_attention_logit};
     for (const nn::BundleItem& item : state.input) {
@@ -343,7 +342,6 @@ class Runner {
 
   void backward(MicroBatchState& state, const BatchMeta& batch) {
     if (--backwards_left_ == 0 && options_.on_last_micro_batch) options_.on_last_micro_batch();
-    const std::size_t pending = queue_ != nullptr ? queue_->pending() : 0;
     if (is_last()) state.output_grads = {loss_seed_};
     PENTATRON_CHECK(state.edges.size() == state.output_grads.size(), kInternal,
                     "stage {}: {} gradients for {} outputs", pipeline_.rank(),
@@ -363,7 +361,6 @@ class Runner {
     state.edges.clear();
     if (!is_first()) take_input_grads(state);
     state.input.clear();
-    if (queue_ != nullptr) state.postponed = queue_->pending() - pending;
   }
 
   void take_input_grads(MicroBatchState& state) {

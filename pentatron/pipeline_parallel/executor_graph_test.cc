@@ -56,7 +56,7 @@ class DiamondStage final : public nn::Stage {
 
   nn::Bundle forward(const nn::Bundle& input, nn::StepContext& context) override {
     const auto apply = [&](const Tensor& x_th) {
-      return ops::linear(x_th.tanh(), *weight_, nullptr, {context.weight_grads, 0});
+      return ops::linear(x_th.tanh(), *weight_, nullptr, context.scope);
     };
     if (place_ == 0) {
       const Tensor x_th = apply(embed(context.batch.tokens));

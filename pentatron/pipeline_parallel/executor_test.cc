@@ -95,7 +95,7 @@ class ChainStage final : public nn::Stage {
     Tensor x = begin_ == 0 ? embed(context.batch.tokens, hidden_) : input.at(0).tensor;
     for (int layer = begin_; layer < end_; ++layer) {
       x = ops::linear(x.tanh(), *weights_[static_cast<std::size_t>(layer - begin_)], nullptr,
-                      {context.weight_grads, layer});
+                      in_unit(context.scope, layer));
     }
     if (begin_ > 0) received.emplace_back(input.at(0).tensor.storage().getWeakStorageImpl());
     if (end_ == num_layers_) {
@@ -352,7 +352,7 @@ TEST(Executor, SplitWeightRunsEachMicroBatchInItsAction) {
   const auto group = backend->make_group({0}, "pp");
   WeightGradQueue queue;
   std::vector<int> done;
-  const auto listening = queue.on_layer_done([&](int layer) { done.push_back(layer); });
+  const auto listening = queue.on_unit_done([&](int layer) { done.push_back(layer); });
   std::vector<std::size_t> pending_at_forward;
   stage.on_forward = [&] { pending_at_forward.push_back(queue.pending()); };
   using K = ActionKind;

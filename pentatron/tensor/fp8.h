@@ -3,25 +3,37 @@
 
 #include "pentatron/tensor/tensor.h"
 
-// fp8 tensors with one scale, and their product.
+// fp8 tensors with their scales, and the product of two.
 namespace pentatron::tensor {
 
 enum class Fp8Format { kE4M3, kE5M2 };  // more digits; more range (gradients)
 
-// value = data * scale.
-struct Fp8Tensor {
-  Tensor data;   // e4m3 or e5m2, contiguous
-  Tensor scale;  // fp32 scalar, at a multiple of 16 bytes
+// How many rows and columns of a matrix share one scale; 0: all of them. {0, 0} is one scale a
+// tensor, {1, 128} one for each 128 values of a row, {128, 128} square blocks.
+struct ScaleBlock {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  bool operator==(const ScaleBlock&) const = default;
 };
 
-// Scaled so that the largest magnitude becomes the format's largest finite value; the scale stays
-// on the device. A tensor of zeros, or without elements, gets the smallest normal scale or 1.
-[[nodiscard]] Fp8Tensor quantize_fp8(const Tensor& x, Fp8Format format);
+// value = data * scale of its block.
+struct Fp8Tensor {
+  Tensor data;   // e4m3 or e5m2, contiguous
+  Tensor scale;  // fp32 at a multiple of 16 bytes: a scalar, or, with smaller blocks of a matrix,
+                 // one value a block, [ceil(rows / block.rows), ceil(columns / block.columns)]
+  ScaleBlock block = {};
+};
+
+// Scaled so that the largest magnitude of each block becomes the format's largest finite value; the
+// scales stay on the device. A block of zeros gets the smallest normal scale, a tensor without
+// elements 1. Blocks smaller than the tensor want a matrix, else kInternal.
+[[nodiscard]] Fp8Tensor quantize_fp8(const Tensor& x, Fp8Format format, ScaleBlock block = {});
 [[nodiscard]] Tensor dequantize_fp8(const Fp8Tensor& x, DType dtype);
 
-// a_mk @ b_nk^T in out_dtype (bf16 or fp32), sums in fp32; at most one operand is e5m2 (two, or a
-// scale of another kind: kInternal). k and n multiples of 16, else kUnsupported. On cards one
-// library product; on CPUs the values that fp8 holds are multiplied in fp32.
+// a_mk @ b_nk^T in out_dtype (bf16 or fp32), sums in fp32; at most one operand is e5m2 (two, or
+// scales that do not fit their block: kInternal). k and n multiples of 16, else kUnsupported. On a
+// GPU one library product, with one scale a tensor (smaller blocks: kUnsupported); on CPUs the
+// values that fp8 holds are multiplied in fp32.
 [[nodiscard]] Tensor fp8_matmul(const Fp8Tensor& a_mk, const Fp8Tensor& b_nk, DType out_dtype);
 
 }  // namespace pentatron::tensor

@@ -19,7 +19,6 @@
 #include "pentatron/tensor/precision.h"
 #include "pentatron/tensor/random.h"
 #include "pentatron/tensor/saved.h"
-#include "pentatron/tensor/weight_grad_queue.h"
 #include "pentatron/tensor/weight_ref.h"
 
 namespace pentatron {
@@ -251,41 +250,6 @@ TEST(Saved, KeepsMemoryAndNoGraph) {
   EXPECT_FALSE(saved.defined());
   EXPECT_THROW((void)saved.get(), Error);
   EXPECT_FALSE(Saved(Tensor()).defined());
-}
-
-TEST(WeightGradQueue, PostponesAndDrainsInOrder) {
-  WeightGradQueue queue;
-  std::vector<int> ran, done;
-  const auto listening = queue.on_layer_done([&](int layer) { done.push_back(layer); });
-  queue.put(0, [&] { ran.push_back(100); });
-  EXPECT_EQ(ran, (std::vector<int>{100}));
-  EXPECT_TRUE(done.empty());
-  queue.set_postpone(true);
-  for (int i = 0; i < 4; ++i) queue.put(i % 2, [&ran, i] { ran.push_back(i); });
-  EXPECT_EQ(queue.pending(), 4u);
-  EXPECT_EQ(queue.pending_of(1), 2u);
-  queue.drain(3);
-  EXPECT_EQ(ran, (std::vector<int>{100, 0, 1, 2}));
-  EXPECT_EQ(done, (std::vector<int>{0}));
-  queue.drain();
-  EXPECT_EQ(done, (std::vector<int>{0, 1}));
-  EXPECT_THROW(queue.put(0, nullptr), Error);
-}
-
-TEST(WeightGradQueue, TellsEveryListenerInOrderWhileItListens) {
-  WeightGradQueue queue;
-  queue.set_postpone(true);
-  std::string heard;
-  const auto first = queue.on_layer_done([&](int layer) { heard += "a" + std::to_string(layer); });
-  auto second = queue.on_layer_done([&](int layer) { heard += "b" + std::to_string(layer); });
-  queue.put(3, [] {});
-  queue.drain();
-  EXPECT_EQ(heard, "a3b3");
-  second.reset();
-  queue.put(4, [] {});
-  queue.drain();
-  EXPECT_EQ(heard, "a3b3a4");
-  EXPECT_THROW((void)queue.on_layer_done(nullptr), Error);
 }
 
 TEST(MemoryMeter, CountsEveryThread) {

@@ -41,28 +41,56 @@ void write_slot(const GradSlot& slot, const Tensor& gradient) {
   }
 }
 
-void WeightGradQueue::put(int layer, Work work) {
-  PENTATRON_CHECK(work != nullptr, kInternal, "empty weight-gradient work for layer {}", layer);
+void WeightGradQueue::put(const WeightGradKey& key, Work work) {
+  PENTATRON_CHECK(work != nullptr, kInternal, "empty weight-gradient work for unit {}", key.unit);
   if (postpone_) {
-    queue_.push_back({layer, std::move(work)});
+    queue_.push_back({key, std::move(work)});
     return;
   }
   work();
 }
 
-void WeightGradQueue::drain(std::size_t count) {
+template <typename Matches>
+void WeightGradQueue::drain_where(const Matches& matches) {
   const tensor::NoGrad no_grad;
-  for (; count > 0 && !queue_.empty(); --count) {
-    Entry entry = std::move(queue_.front());
-    queue_.pop_front();
+  while (true) {
+    const auto next = std::find_if(queue_.begin(), queue_.end(),
+                                   [&](const Entry& entry) { return matches(entry.key); });
+    if (next == queue_.end()) return;
+    Entry entry = std::move(*next);
+    queue_.erase(next);
     entry.work();
     // The closure holds activations: they go before anybody is told.
     entry.work = nullptr;
-    if (pending_of(entry.layer) == 0) tell_layer_done(entry.layer);
+    if (entry.key.micro_batch == last_) ran_last_.insert(entry.key.unit);
+    if (done(entry.key.unit)) tell_done(entry.key.unit);
   }
 }
 
-std::shared_ptr<const WeightGradQueue::Listener> WeightGradQueue::on_layer_done(Listener listener) {
+void WeightGradQueue::drain() {
+  drain_where([](const WeightGradKey&) { return true; });
+}
+
+void WeightGradQueue::drain(const WeightGradKey& key) {
+  drain_where([&](const WeightGradKey& candidate) { return candidate == key; });
+}
+
+void WeightGradQueue::drain_micro_batch(int micro_batch, int chunk) {
+  drain_where([&](const WeightGradKey& key) {
+    return key.micro_batch == micro_batch && key.chunk == chunk;
+  });
+}
+
+void WeightGradQueue::set_last_micro_batch(int last) {
+  last_ = last;
+  ran_last_.clear();
+}
+
+bool WeightGradQueue::done(int unit) const {
+  return pending_of(unit) == 0 && (last_ < 0 || ran_last_.contains(unit));
+}
+
+std::shared_ptr<const WeightGradQueue::Listener> WeightGradQueue::on_unit_done(Listener listener) {
   PENTATRON_CHECK(listener != nullptr, kInternal, "an empty listener of the weight-gradient queue");
   std::erase_if(listeners_, [](const auto& weak) { return weak.expired(); });
   auto handle = std::make_shared<const Listener>(std::move(listener));
@@ -70,17 +98,17 @@ std::shared_ptr<const WeightGradQueue::Listener> WeightGradQueue::on_layer_done(
   return handle;
 }
 
-void WeightGradQueue::tell_layer_done(int layer) const {
+void WeightGradQueue::tell_done(int unit) const {
   // A copy: a listener may subscribe others or let go of its handle.
   const auto listeners = listeners_;
   for (const auto& weak : listeners) {
-    if (const auto listener = weak.lock()) (*listener)(layer);
+    if (const auto listener = weak.lock()) (*listener)(unit);
   }
 }
 
-std::size_t WeightGradQueue::pending_of(int layer) const {
+std::size_t WeightGradQueue::pending_of(int unit) const {
   return static_cast<std::size_t>(std::count_if(
-      queue_.begin(), queue_.end(), [layer](const Entry& entry) { return entry.layer == layer; }));
+      queue_.begin(), queue_.end(), [unit](const Entry& entry) { return entry.key.unit == unit; }));
 }
 
 }  // namespace pentatron

@@ -1,18 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pentatron/tensor/fp8.h"
 #include "pentatron/tensor/tensor.h"
 
 namespace pentatron {
 
-// In which form an op wants a weight. kCompute: the compute dtype. fp8 forms come with a scale
-// beside the payload (value = payload * scale): kFp8RowWise as [out, in] for the forward product,
-// kFp8ColumnWise stored transposed, [in, out], for the gradient of the input.
-enum class WeightFormat { kCompute, kFp8RowWise, kFp8ColumnWise };
+// In which numbers a product is made.
+enum class Numbers { kCompute, kFp8 };
+
+// In which form an op wants a weight [out, in]. The default: as it is, in the compute dtype. As fp8
+// it comes as [out, in] for the forward product and transposed, [in, out], for the gradient of the
+// input, with the scales of `block` (of the tensor as it comes).
+struct WeightFormat {
+  Numbers numbers = Numbers::kCompute;
+  bool transposed = false;
+  tensor::ScaleBlock block = {};
+  bool operator==(const WeightFormat&) const = default;
+};
 
 struct WeightView {
   Tensor data;
-  Tensor scale;  // undefined unless fp8
+  Tensor scale = {};              // undefined unless fp8; as in tensor::Fp8Tensor
+  tensor::ScaleBlock block = {};  // what was asked for
 };
 
 // Where an op writes a weight's gradient: `buffer` has the parameter's local shape and the
@@ -37,8 +47,8 @@ class WeightRef {
   [[nodiscard]] virtual GradSlot grad_slot() = 0;
   [[nodiscard]] virtual bool trainable() const = 0;
 
-  [[nodiscard]] Tensor forward_weight() { return forward_view(WeightFormat::kCompute).data; }
-  [[nodiscard]] Tensor backward_weight() { return backward_view(WeightFormat::kCompute).data; }
+  [[nodiscard]] Tensor forward_weight() { return forward_view({}).data; }
+  [[nodiscard]] Tensor backward_weight() { return backward_view({}).data; }
 };
 
 // Adds `gradient` (any float dtype, local shape) into the weight's slot; nothing when it is not

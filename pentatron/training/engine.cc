@@ -173,6 +173,7 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
         tensor::scalar(-std::numeric_limits<double>::infinity(), kAccumulationDType, device_);
   }
   state_->weight_grads.set_postpone(split);
+  state_->weight_grads.set_last_micro_batch(static_cast<int>(batches.size()) - 1);
   state_->reducer->begin_step();
   const pipeline_parallel::StepLosses losses = pipeline_parallel::run_schedule(
       lists.at(static_cast<std::size_t>(context_.coordinate("pp"))), *stage_, context_.group("pp"),

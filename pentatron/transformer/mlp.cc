@@ -16,7 +16,8 @@ Mlp::Mlp(const parallel_layers::LeafContext& context, const nn::ParameterPlan& p
 
 Tensor Mlp::forward(const Tensor& x_th, nn::StepContext& step) {
   const Tensor hidden = fc1_.forward(x_th, step);
-  return fc2_.forward(swiglu_ ? ops::swiglu(hidden) : ops::gelu_tanh(hidden), step);
+  return fc2_.forward(
+      swiglu_ ? ops::swiglu(hidden, step.scope) : ops::gelu_tanh(hidden, step.scope), step);
 }
 
 }  // namespace pentatron::transformer

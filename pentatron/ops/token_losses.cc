@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes: t tokens, h hidden, v local vocabulary rows (padding included).
+#include "pentatron/ops/token_losses.h"
+
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/ops/backward.h"
+#include "pentatron/ops/cross_entropy.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::ops {
+namespace {
+
+constexpr std::string_view kName = "TokenLosses";
+
+// Over all ranks of the vocabulary.
+struct Statistics {
+  Tensor log_sum_exp_t;
+  Tensor target_logit_t;
+};
+
+Statistics statistics_of(const Tensor& logits_tv, const Tensor& labels_t,
+                         const TokenLossOptions& options) {
+  RowReducer* ranks = options.vocabulary_ranks;
+  Tensor max_t = row_max(logits_tv, options.valid_columns, options.statistics);
+  if (ranks != nullptr) ranks->max(max_t);
+  const SoftmaxPieces pieces =
+      softmax_pieces(logits_tv, labels_t, max_t, options.column_begin, options.valid_columns);
+  if (ranks == nullptr) return {max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t};
+  Tensor sums_2t = tensor::stack({pieces.sum_exp_t, pieces.target_logit_t}, 0);
+  ranks->sum(sums_2t);
+  return {max_t.add(sums_2t.select(0, 0).log()), sums_2t.select(0, 1)};
+}
+
+class TokenLossesBackward final : public Backward {
+ public:
+  TokenLossesBackward(const Tensor& x_th, std::unique_ptr<Projection> projection, Tensor logits_tv,
+                      Tensor labels_t, Tensor log_sum_exp_t, const TokenLossOptions& options)
+      : projection_(std::move(projection)),
+        x_(projection_->save_input(x_th, kName)),
+        needs_dx_(x_th.requires_grad()),
+        dtype_(x_th.scalar_type()),
+        logits_tv_(std::move(logits_tv)),
+        labels_t_(std::move(labels_t)),
+        log_sum_exp_t_(std::move(log_sum_exp_t)),
+        column_begin_(options.column_begin),
+        valid_columns_(options.valid_columns) {}
+
+  std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
+    const Tensor d_logits_tv = std::move(logits_tv_);  // overwritten in place
+    const Tensor coefficient_t =
+        output_grads[0].defined()
+            ? output_grads[0].contiguous()
+            : tensor::zeros(log_sum_exp_t_.sizes(), log_sum_exp_t_.scalar_type(),
+                            log_sum_exp_t_.device());
+    softmax_gradient_(d_logits_tv, labels_t_, log_sum_exp_t_, coefficient_t, column_begin_,
+                      valid_columns_);
+    return {projection_->backward(d_logits_tv, x_, dtype_, needs_dx_)};
+  }
+  void release() override {
+    x_.release();
+    logits_tv_ = labels_t_ = log_sum_exp_t_ = Tensor();
+  }
+  std::string_view name() const override { return kName; }
+
+ private:
+  std::unique_ptr<Projection> projection_;
+  Saved x_;
+  bool needs_dx_;
+  DType dtype_;
+  Tensor logits_tv_;
+  Tensor labels_t_;
+  Tensor log_sum_exp_t_;
+  std::int64_t column_begin_;
+  std::int64_t valid_columns_;
+};
+
+class WeightedSumBackward final : public Backward {
+ public:
+  explicit WeightedSumBackward(Tensor weights_t) : weights_t_(std::move(weights_t)) {}
+  std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
+    if (!output_grads[0].defined()) return {Tensor()};
+    return {weights_t_.mul(tensor::cast(output_grads[0], weights_t_.scalar_type()))};
+  }
+  void release() override { weights_t_ = Tensor(); }
+  std::string_view name() const override { return "WeightedSum"; }
+
+ private:
+  Tensor weights_t_;
+};
+
+}  // namespace
+
+Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
+                    const Tensor& labels_t, const TokenLossOptions& options) {
+  const bool learns = projection->learns();
+  const bool keep = needs_backward({x_th}, learns);
+  Tensor losses_t;
+  Tensor logits_tv;
+  Statistics statistics;
+  {
+    const tensor::NoGrad no_grad;
+    logits_tv = projection->forward(x_th, options.logits);
+    PENTATRON_CHECK(labels_t.numel() == logits_tv.size(0), kInternal,
+                    "token losses: {} labels for {} rows of logits", labels_t.numel(),
+                    logits_tv.size(0));
+    statistics = statistics_of(logits_tv, labels_t, options);
+    losses_t = statistics.log_sum_exp_t.sub(statistics.target_logit_t);
+  }
+  if (!keep) return losses_t;
+  auto backward =
+      std::make_unique<TokenLossesBackward>(x_th, std::move(projection), std::move(logits_tv),
+                                            labels_t, std::move(statistics.log_sum_exp_t), options);
+  return attach(std::move(losses_t), {x_th}, std::move(backward), learns);
+}
+
+Tensor weighted_sum(const Tensor& values_t, const Tensor& weights_t, DType out) {
+  PENTATRON_CHECK(values_t.dim() == 1 && values_t.sizes() == weights_t.sizes() &&
+                      values_t.scalar_type() == weights_t.scalar_type(),
+                  kInternal, "a weighted sum of {} with the weights {}", tensor::describe(values_t),
+                  tensor::describe(weights_t));
+  Tensor sum;
+  {
+    const tensor::NoGrad no_grad;
+    sum = tensor::cast(values_t.mul(weights_t), out).sum();
+  }
+  if (!needs_backward({values_t})) return sum;
+  return attach(std::move(sum), {values_t}, std::make_unique<WeightedSumBackward>(weights_t));
+}
+
+}  // namespace pentatron::ops

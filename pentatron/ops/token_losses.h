@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "pentatron/ops/projection.h"
+#include "pentatron/tensor/precision.h"
+
+namespace pentatron::ops {
+
+// Combines rows of numbers over the ranks that hold a vocabulary in slices; in place, the result on
+// every rank. Ranks call it in the same order.
+class RowReducer {
+ public:
+  virtual ~RowReducer() = default;
+  virtual void max(Tensor t) = 0;
+  virtual void sum(Tensor t) = 0;
+};
+
+struct TokenLossOptions {
+  DType logits = DType::Float;      // dtype of the logits
+  DType statistics = DType::Float;  // of maximum, sum of exponentials and losses
+  // The slice of the vocabulary that the projection gives: its first `valid_columns` outputs are
+  // the ids from column_begin on, the others are padding and never enter.
+  std::int64_t column_begin = 0;
+  std::int64_t valid_columns = 0;
+  RowReducer* vocabulary_ranks = nullptr;  // null: the whole vocabulary is here
+};
+
+// The negative log-likelihood of each token's label under softmax(projection(x)): [t], in the
+// statistics dtype, differentiable in x and in the weights. labels int64 [t], global ids. The
+// softmax's gradient takes the logits' place in memory. Shapes that do not fit: kInternal.
+[[nodiscard]] Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
+                                  const Tensor& labels_t, const TokenLossOptions& options);
+
+// Sum of values_t times weights_t (constants in the same dtype) in dtype `out`: a scalar. What
+// makes a loss of the losses of tokens.
+[[nodiscard]] Tensor weighted_sum(const Tensor& values_t, const Tensor& weights_t, DType out);
+
+}  // namespace pentatron::ops
