@@ -61,9 +61,9 @@ class AdaptedGpt final : public nn::Stage {
     Adapter::plan(plan_, config_, context);
     const int layers = static_cast<int>(config_.num_layers);
     embedding_ = &add_child(std::make_unique<models::GptEmbedding>(context, plan_, config_));
-    decoder_ = &add_child(std::make_unique<transformer::TransformerBlock>(context, plan_, "decoder",
-                                                                          config_, 0, layers,
-                                                                          /*first_unit=*/1));
+    decoder_ = &add_child(std::make_unique<transformer::TransformerBlock>(
+        context, plan_, "decoder", config_, transformer::layer_specs(config_), 0, layers,
+        /*first_unit=*/1));
     adapter_ = &add_child(std::make_unique<Adapter>(context, plan_));
     head_ = &add_child(std::make_unique<models::GptHead>(
         context, plan_, config_, "embedding.word_embeddings", &embedding_->word_weight()));

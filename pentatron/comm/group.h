@@ -19,6 +19,9 @@ class Work {
  public:
   virtual ~Work() = default;
   virtual void wait() = 0;
+  // True when wait() has nothing left to wait for; false when it has or when the backend cannot
+  // tell (gloo's sends and receives, operations of a recorded step). Never blocks.
+  [[nodiscard]] virtual bool finished() { return false; }
 };
 using WorkPtr = std::unique_ptr<Work>;
 

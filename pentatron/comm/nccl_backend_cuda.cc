@@ -50,6 +50,7 @@ class NcclWork final : public Work {
     lane_->wait(*op);
     op->tensors.clear();
   }
+  bool finished() override { return !op_ || lane_->finished(*op_); }
 
  private:
   std::shared_ptr<Lane> lane_;

@@ -31,6 +31,7 @@ struct LaneOp {
   c10::cuda::CUDAEvent start;  // the current stream, when the operation was posted
   c10::cuda::CUDAEvent end;    // the lane's stream, behind the operation
   bool issued = false;         // `end` is recorded (under the lane's mutex)
+  bool in_graph = false;       // part of a recorded step: its events cannot be asked
 };
 
 // What the lanes of one rank share: the card, the rendezvous, the first failure, and a thread that
@@ -103,6 +104,8 @@ class Lane final : public std::enable_shared_from_this<Lane> {
       std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call);
   // The current stream waits for the operation; the host only until it is on its way.
   void wait(LaneOp& op);
+  // Whether the operation has ended on the card; the host does not wait.
+  [[nodiscard]] bool finished(const LaneOp& op);
   // NCCL's own error, or nothing.
   [[nodiscard]] std::string asynchronous_error();
   // Ends the communicator whatever it does; safe from another thread, also during a call.

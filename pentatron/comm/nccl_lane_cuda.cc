@@ -64,6 +64,7 @@ std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensor
   op->where = std::move(where);
   op->tensors = std::move(tensors);
   op->call = std::move(call);
+  op->in_graph = recorded;
   op->start.record(current);
   bool start_thread = false;
   {
@@ -109,6 +110,11 @@ void Lane::wait(LaneOp& op) {
   if (const std::string reason = hub_->failure(); !reason.empty()) throw_failure(op.where, reason);
   const c10::cuda::CUDAGuard on_card(hub_->device());
   op.end.block(c10::cuda::getCurrentCUDAStream());
+}
+
+bool Lane::finished(const LaneOp& op) {
+  const std::lock_guard lock(mutex_);
+  return op.issued && !op.in_graph && op.end.query();
 }
 
 void Lane::throw_failure(const std::string& where, const std::string& reason) const {

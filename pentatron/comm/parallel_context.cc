@@ -82,6 +82,13 @@ Group& ParallelContext::group(std::string_view axis) {
   return make(grids_.with(names), names, names.front());
 }
 
+Group& ParallelContext::second_group(std::string_view axis) {
+  Group& first = group(axis);
+  std::unique_ptr<Group>& entry = groups_[std::string(axis) + "#2"];
+  if (!entry) entry = backend_.make_group(first.world_ranks(), first.name() + "#2");
+  return *entry;
+}
+
 Group& ParallelContext::world() {
   std::unique_ptr<Group>& entry = groups_[""];  // no axis has this name
   if (!entry) {

@@ -46,6 +46,9 @@ class ParallelContext final {
     return group(std::vector<std::string>(axes));
   }
   [[nodiscard]] Group& group(std::string_view axis);
+  // Another group of the same members, whose operations do not stand in line with the first's. Made
+  // when it is first asked for, as any other.
+  [[nodiscard]] Group& second_group(std::string_view axis);
   [[nodiscard]] Group& world();
 
   // By meaning: replica_axes(), model_axes() of the dense grid.

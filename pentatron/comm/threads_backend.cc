@@ -55,6 +55,7 @@ class ThreadsWork final : public Work {
     const threads::Ticket mine = std::exchange(ticket, nullptr);
     meeting_->wait(member_, mine);
   }
+  bool finished() override { return !ticket || meeting_->done(ticket); }
 
   threads::Ticket ticket;
   Payload payload;

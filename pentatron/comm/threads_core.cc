@@ -194,6 +194,11 @@ Ticket Meeting::post_recv(int member, int peer, const std::string& fingerprint, 
   return post_pair(member, peer, member, fingerprint, data, bytes);
 }
 
+bool Meeting::done(const Ticket& ticket) const {
+  const std::lock_guard lock(world_->mutex_);
+  return ticket->state == Round::State::kDone;
+}
+
 void Meeting::wait(int member, const Ticket& ticket) {
   const std::int64_t rank = ranks_[static_cast<std::size_t>(member)];
   const auto deadline = std::chrono::steady_clock::now() + world_->timeout_;

@@ -94,6 +94,8 @@ class Meeting final {
   // Returns when the operation was carried out; kComm error on poison, timeout or a member that
   // ended.
   void wait(int member, const Ticket& ticket);
+  // Whether the operation was carried out.
+  [[nodiscard]] bool done(const Ticket& ticket) const;
   // For destructors during an exception: the payload is not touched after this returns.
   void abandon(int member, const Ticket& ticket);
 

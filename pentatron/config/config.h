@@ -43,6 +43,11 @@ struct ModelConfig {
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
+  // Activations that backward makes again instead of keeping them
+  std::string recompute_granularity;      // full: whole layers; selective: modules; empty: none
+  std::string recompute_method;           // full: uniform, block
+  std::int64_t recompute_num_layers = 0;  // uniform: layers a run; block: layers a stage
+  std::vector<std::string> recompute_modules;  // selective; resolved: core_attn
 };
 
 struct ParallelConfig {
@@ -56,6 +61,16 @@ struct ParallelConfig {
   std::int64_t context_parallel_size = 1;
   std::int64_t expert_model_parallel_size = 1;
   std::int64_t data_parallel_size = 1;  // resolved: world / (tp * cp * pp)
+  // Which stage holds what (pipeline_layout.h); 0 and empty: equal stages, one a rank
+  std::int64_t decoder_first_pipeline_num_layers = 0;
+  std::int64_t decoder_last_pipeline_num_layers = 0;
+  bool account_for_embedding_in_pipeline_split = false;
+  bool account_for_loss_in_pipeline_split = false;
+  std::string pipeline_model_parallel_layout;
+  std::int64_t num_layers_per_virtual_pipeline_stage = 0;
+  std::int64_t num_virtual_stages_per_pipeline_rank = 0;
+  std::int64_t microbatch_group_size_per_vp_stage = 0;  // 0: pipeline_model_parallel_size
+  std::string pipeline_schedule = "1f1b";               // or split-weight
   bool sequence_parallel = false;
   bool use_distributed_optimizer = false;
   std::string distributed_backend = "auto";  // nccl, gloo, threads, fake

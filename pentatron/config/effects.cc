@@ -33,6 +33,7 @@ bool gpt2_bpe(const RunConfig& c) {
 }
 bool null_tokenizer(const RunConfig& c) { return c.data.tokenizer_type == "NullTokenizer"; }
 bool real_data(const RunConfig& c) { return !c.data.mock_data; }
+bool recomputes_layers(const RunConfig& c) { return c.model.recompute_granularity == "full"; }
 bool warms_up(const RunConfig& c) {
   return c.optimizer.lr_warmup_fraction.value_or(0) > 0 || c.optimizer.lr_warmup_iters > 0 ||
          c.optimizer.lr_warmup_samples > 0;
@@ -42,6 +43,7 @@ bool decay_length_counts(const RunConfig& c) {
   return decays(c) || c.optimizer.lr_warmup_fraction.has_value();
 }
 
+constexpr std::string_view kLayers = "it belongs to --recompute-granularity full";
 constexpr std::string_view kLoads = "there is no --load";
 constexpr std::string_view kSaves = "there is no --save";
 constexpr std::string_view kTensorboard = "there is no --tensorboard-dir";
@@ -100,6 +102,21 @@ constexpr EffectRule kRules[] = {
     {"--min-loss-scale", "min_loss_scale", scales_dynamically, kDynamic},
     {"--loss-scale-window", "loss_scale_window", scales_dynamically, kDynamic},
     {"--hysteresis", "hysteresis", scales_dynamically, kDynamic},
+    {"--recompute-method", "recompute_method", recomputes_layers, kLayers},
+    {"--recompute-num-layers", "recompute_num_layers", recomputes_layers, kLayers},
+    {"--recompute-modules", "recompute_modules",
+     [](const RunConfig& c) { return c.model.recompute_granularity == "selective"; },
+     "it belongs to --recompute-granularity selective"},
+    {"--microbatch-group-size-per-virtual-pipeline-stage", "microbatch_group_size_per_vp_stage",
+     [](const RunConfig& c) {
+       return c.parallel.num_virtual_stages_per_pipeline_rank > 1 ||
+              c.parallel.num_layers_per_virtual_pipeline_stage > 0 ||
+              !c.parallel.pipeline_model_parallel_layout.empty();
+     },
+     "each rank holds one stage"},
+    {"--pipeline-schedule", "pipeline_schedule",
+     [](const RunConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; },
+     "there is one pipeline rank"},
     {"--start-eval-at-iter", "start_eval_at_iter", evaluates_while_training,
      "nothing is evaluated during training"},
     {"--eval-global-batch-size", "eval_global_batch_size", evaluates, kEvaluates},

@@ -37,6 +37,10 @@ void visit_model(Config& c, Visit&& visit) {
   visit("reset_position_ids", c.reset_position_ids);
   visit("reset_attention_mask", c.reset_attention_mask);
   visit("eod_mask_loss", c.eod_mask_loss);
+  visit("recompute_granularity", c.recompute_granularity);
+  visit("recompute_method", c.recompute_method);
+  visit("recompute_num_layers", c.recompute_num_layers);
+  visit("recompute_modules", c.recompute_modules);
 }
 
 template <typename Config, typename Visit>
@@ -51,6 +55,15 @@ void visit_parallel(Config& c, Visit&& visit) {
   visit("context_parallel_size", c.context_parallel_size);
   visit("expert_model_parallel_size", c.expert_model_parallel_size);
   visit("data_parallel_size", c.data_parallel_size);
+  visit("decoder_first_pipeline_num_layers", c.decoder_first_pipeline_num_layers);
+  visit("decoder_last_pipeline_num_layers", c.decoder_last_pipeline_num_layers);
+  visit("account_for_embedding_in_pipeline_split", c.account_for_embedding_in_pipeline_split);
+  visit("account_for_loss_in_pipeline_split", c.account_for_loss_in_pipeline_split);
+  visit("pipeline_model_parallel_layout", c.pipeline_model_parallel_layout);
+  visit("num_layers_per_virtual_pipeline_stage", c.num_layers_per_virtual_pipeline_stage);
+  visit("num_virtual_stages_per_pipeline_rank", c.num_virtual_stages_per_pipeline_rank);
+  visit("microbatch_group_size_per_vp_stage", c.microbatch_group_size_per_vp_stage);
+  visit("pipeline_schedule", c.pipeline_schedule);
   visit("sequence_parallel", c.sequence_parallel);
   visit("use_distributed_optimizer", c.use_distributed_optimizer);
   visit("distributed_backend", c.distributed_backend);

@@ -17,6 +17,7 @@ std::vector<const OptionSpec*> all_options() {
   append(run_options());
   append(model_options());
   append(parallel_options());
+  append(pipeline_options());
   append(data_options());
   append(optimizer_options());
   append(training_options());

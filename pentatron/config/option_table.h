@@ -95,6 +95,7 @@ struct OptionSpec {
 [[nodiscard]] std::span<const OptionSpec> run_options();
 [[nodiscard]] std::span<const OptionSpec> model_options();
 [[nodiscard]] std::span<const OptionSpec> parallel_options();
+[[nodiscard]] std::span<const OptionSpec> pipeline_options();
 [[nodiscard]] std::span<const OptionSpec> data_options();
 [[nodiscard]] std::span<const OptionSpec> optimizer_options();
 [[nodiscard]] std::span<const OptionSpec> training_options();

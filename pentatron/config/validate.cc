@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/validate.h"
 
+#include "pentatron/base/error.h"
+#include "pentatron/base/format.h"
+#include "pentatron/config/pipeline_layout.h"
 #include "pentatron/config/validate_training.h"
 
 namespace pentatron::config {
@@ -126,6 +129,53 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   }
 }
 
+void resolve_pipeline(const ModelConfig& model, const ParallelConfig& parallel,
+                      Problems& problems) {
+  if (model.num_layers == 0) return;  // said already
+  if (!all_below(
+          {{"--decoder-first-pipeline-num-layers", parallel.decoder_first_pipeline_num_layers},
+           {"--decoder-last-pipeline-num-layers", parallel.decoder_last_pipeline_num_layers},
+           {"--num-layers-per-virtual-pipeline-stage",
+            parallel.num_layers_per_virtual_pipeline_stage},
+           {"--num-virtual-stages-per-pipeline-rank",
+            parallel.num_virtual_stages_per_pipeline_rank},
+           {"--microbatch-group-size-per-virtual-pipeline-stage",
+            parallel.microbatch_group_size_per_vp_stage},
+           {"--recompute-num-layers", model.recompute_num_layers}},
+          kMaxModelSize, problems)) {
+    return;
+  }
+  try {
+    static_cast<void>(plan_pipeline(model, parallel));
+    if (parallel.pipeline_schedule != "1f1b" && num_pipeline_chunks(model, parallel) > 1) {
+      problems.add(
+          fmt::format("--pipeline-schedule {} runs one stage a rank: drop it, or the "
+                      "options that give a rank several",
+                      parallel.pipeline_schedule));
+    }
+  } catch (const Error& error) {
+    problems.add(error.what());
+  }
+}
+
+void resolve_recompute(ModelConfig& model, Problems& problems) {
+  if (model.recompute_granularity == "full") {
+    if (model.recompute_method.empty()) {
+      problems.add("--recompute-granularity full needs --recompute-method uniform or block");
+    }
+    if (model.recompute_num_layers < 1) {
+      problems.add("--recompute-granularity full needs --recompute-num-layers");
+    }
+  }
+  if (model.recompute_granularity != "selective") return;
+  if (model.recompute_modules.empty()) model.recompute_modules = {"core_attn"};
+  for (const std::string& name : model.recompute_modules) {
+    if (name == "core_attn" || name == "mlp") continue;
+    problems.add(
+        fmt::format("--recompute-modules {}: expected core_attn or mlp", quoted_for_message(name)));
+  }
+}
+
 void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& problems) {
   require(model.num_layers, "--num-layers", "num_layers", problems);
   require(model.hidden_size, "--hidden-size", "hidden_size", problems);
@@ -148,11 +198,8 @@ void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& probl
     return;
   }
   const std::int64_t tp = parallel.tensor_model_parallel_size;
-  const std::int64_t pp = parallel.pipeline_model_parallel_size;
-  if (model.num_layers % pp != 0) {
-    problems.add(fmt::format("--num-layers {} does not divide by --pipeline-model-parallel-size {}",
-                             model.num_layers, pp));
-  }
+  resolve_pipeline(model, parallel, problems);
+  resolve_recompute(model, problems);
   if (model.max_position_embeddings > 0 && model.seq_length > model.max_position_embeddings) {
     problems.add(fmt::format("--seq-length {} is longer than --max-position-embeddings {}",
                              model.seq_length, model.max_position_embeddings));

@@ -186,6 +186,50 @@ TEST(Resolve, ResolvedConfigResolvesToItself) {
   EXPECT_EQ(to_json(config), once);
 }
 
+TEST(Resolve, Recompute) {
+  const auto layers = [](const char* method, std::int64_t count) {
+    return problem([=](RunConfig& c) {
+      c.model.recompute_granularity = "full";
+      c.model.recompute_method = method;
+      c.model.recompute_num_layers = count;
+    });
+  };
+  EXPECT_EQ(layers("block", 2), "");
+  EXPECT_NE(layers("", 2).find("needs --recompute-method"), std::string::npos);
+  EXPECT_NE(layers("uniform", 0).find("needs --recompute-num-layers"), std::string::npos);
+  RunConfig config = small();
+  config.model.recompute_granularity = "selective";
+  resolve(config);
+  EXPECT_EQ(config.model.recompute_modules, std::vector<std::string>{"core_attn"});
+  EXPECT_EQ(problem([](RunConfig& c) {
+              c.model.recompute_granularity = "selective";
+              c.model.recompute_modules = {"mlp", "moe"};
+            }),
+            "--recompute-modules 'moe': expected core_attn or mlp");
+}
+
+TEST(Resolve, MicroBatchesFillTheVirtualStages) {
+  const auto with = [](std::int64_t micro_batches, std::int64_t group) {
+    return problem([=](RunConfig& c) {
+      c.parallel.world_size = c.parallel.pipeline_model_parallel_size = 2;
+      c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+      c.parallel.microbatch_group_size_per_vp_stage = group;
+      c.training.global_batch_size = micro_batches;
+    });
+  };
+  EXPECT_EQ(with(4, 0), "");
+  EXPECT_EQ(with(5, 3), "") << "the rest fills the pipeline";
+  EXPECT_NE(with(3, 0).find("change --global-batch-size"), std::string::npos);
+  EXPECT_NE(with(4, 3).find("the rest, 1,"), std::string::npos);
+  EXPECT_NE(with(4, 1).find("is below --pipeline-model-parallel-size 2"), std::string::npos);
+  EXPECT_NE(problem([](RunConfig& c) {
+              c.parallel.world_size = c.parallel.pipeline_model_parallel_size = 2;
+              c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+              c.parallel.pipeline_schedule = "split-weight";
+            }).find("--pipeline-schedule split-weight"),
+            std::string::npos);
+}
+
 TEST(Resolve, RefusesWhatDoesNotDivide) {
   const auto tp = [](RunConfig& c, std::int64_t size) {
     c.parallel.world_size = c.parallel.tensor_model_parallel_size = size;

@@ -3,6 +3,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/config/batch_schedule.h"
+#include "pentatron/config/pipeline_layout.h"
 
 namespace pentatron::config {
 namespace {
@@ -90,6 +91,38 @@ bool resolve_batch(RunConfig& config, Problems& problems) {
                   "data-parallel size {}",
                   training.global_batch_size, training.micro_batch_size, dp));
   return false;
+}
+
+// A rank with several stages takes micro-batches through them in groups.
+void check_interleaving(const RunConfig& config, Problems& problems) {
+  const ParallelConfig& parallel = config.parallel;
+  try {
+    if (num_pipeline_chunks(config.model, parallel) == 1) return;
+  } catch (const Error&) {
+    return;  // said already
+  }
+  const std::int64_t pp = parallel.pipeline_model_parallel_size;
+  const std::int64_t group = parallel.microbatch_group_size_per_vp_stage > 0
+                                 ? parallel.microbatch_group_size_per_vp_stage
+                                 : pp;
+  if (group < pp) {
+    problems.add(
+        fmt::format("--microbatch-group-size-per-virtual-pipeline-stage {} is below "
+                    "--pipeline-model-parallel-size {}",
+                    group, pp));
+    return;
+  }
+  for (const std::int64_t size : batch_schedule(config).sizes()) {
+    const std::int64_t count =
+        size / (config.training.micro_batch_size * parallel.data_parallel_size);
+    const std::int64_t rest = count % group;
+    if (rest == 0 || rest >= pp) continue;
+    problems.add(fmt::format(
+        "a batch of {} samples gives each pipeline {} micro-batches; with virtual stages they go "
+        "in groups of {} (--microbatch-group-size-per-virtual-pipeline-stage), and the rest, {}, "
+        "must be 0 or at least --pipeline-model-parallel-size {}: change --global-batch-size",
+        size, count, group, rest, pp));
+  }
 }
 
 void check_length(const RunConfig& config, Problems& problems) {
@@ -298,17 +331,14 @@ void check_checkpoint(const CheckpointConfig& checkpoint, Problems& problems) {
   }
 }
 
-// The model writes on one rank, which must hold all of it.
+// Tensor- and pipeline-parallel ranks write together; nobody has yet said how others would.
 void check_samples(const RunConfig& config, Problems& problems) {
   if (config.logging.sample_prompt.empty()) return;
   const ParallelConfig& p = config.parallel;
-  if (p.tensor_model_parallel_size > 1 || p.pipeline_model_parallel_size > 1 ||
-      p.context_parallel_size > 1 || p.expert_model_parallel_size > 1) {
+  if (p.context_parallel_size > 1 || p.expert_model_parallel_size > 1) {
     problems.add(
-        fmt::format("--sample-prompt needs the whole model on each rank, not tensor {} x pipeline "
-                    "{} x context {} x expert {} parallel: drop it, and use `pentatron generate` "
-                    "on a checkpoint",
-                    p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
+        fmt::format("--sample-prompt does not work with context {} x expert {} parallel: drop it, "
+                    "and use `pentatron generate` on a checkpoint",
                     p.context_parallel_size, p.expert_model_parallel_size),
         "sample_prompt");
   }
@@ -320,7 +350,10 @@ void resolve_training(RunConfig& config, const Origins& origins, bool layout_fin
                       Problems& problems) {
   TrainingConfig& training = config.training;
   training.exit_signal_handler |= training.exit_signal_handler_for_training;
-  if (layout_fine && resolve_batch(config, problems)) check_length(config, problems);
+  if (layout_fine && resolve_batch(config, problems)) {
+    check_length(config, problems);
+    check_interleaving(config, problems);
+  }
   check_units(config, problems);
   resolve_schedule(config, problems);
   resolve_data(config, origins, problems);

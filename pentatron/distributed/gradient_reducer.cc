@@ -76,7 +76,7 @@ struct GradientReducer::State {
   Timers* timers = nullptr;
   WeightGradQueue* queue = nullptr;
   std::shared_ptr<const WeightGradQueue::Listener> listening{};
-  bool last_micro_batch = false;
+  std::set<int> in_last_micro_batch{};  // units
   std::set<int> done_units{};
 
   // Views of gradients that need more than the data-parallel sum.
@@ -213,17 +213,19 @@ void GradientReducer::begin_step() {
   for (const FlatSlot& slot : state_->buffer.slots()) slot.parameter->begin_step();
   for (BucketState& bucket : state_->buckets) bucket.started = false;
   state_->done_units.clear();
-  state_->last_micro_batch = false;
+  state_->in_last_micro_batch.clear();
 }
 
-void GradientReducer::begin_last_micro_batch() { state_->last_micro_batch = true; }
+void GradientReducer::begin_last_micro_batch(int first_unit, int end_unit) {
+  for (int unit = first_unit; unit < end_unit; ++unit) state_->in_last_micro_batch.insert(unit);
+}
 
 void GradientReducer::on_backward_end(int unit) {
   if (!state_->postponed(unit)) weights_done(unit);
 }
 
 void GradientReducer::weights_done(int unit) {
-  if (!state_->last_micro_batch) return;
+  if (state_->in_last_micro_batch.count(unit) == 0) return;
   const tensor::NoGrad no_grad;
   state_->done_units.insert(unit);
   state_->start_ready();

@@ -33,7 +33,9 @@ class GradientReducer final : public ops::UnitEventSink {
   void listen_to(WeightGradQueue& queue);
   void set_timers(Timers* timers);  // null: none
   void begin_step();                // parameters: next write overwrites
-  void begin_last_micro_batch();    // from now on weights_done starts buckets
+  // From now on weights_done of the units [first_unit, end_unit) starts buckets: the last
+  // micro-batch of their stage begins its backward.
+  void begin_last_micro_batch(int first_unit, int end_unit);
   void on_backward_end(int unit) override;
   void weights_done(int unit);
   // Starts what has not started, waits for all; every gradient that nothing wrote is zero.

@@ -134,7 +134,7 @@ double worst_deviation(const Layout& layout, const PrecisionPolicy& policy, bool
             write_grad(*parameter, local_gradient(*parameter, backend.rank(), policy.main_grad));
           }
           if (with_events) {
-            reducer.begin_last_micro_batch();
+            reducer.begin_last_micro_batch(0, static_cast<int>(stage.units.size()));
             for (int unit = static_cast<int>(stage.units.size()); unit-- > 0;) {
               reducer.on_backward_end(unit);
             }
@@ -299,7 +299,7 @@ TEST(GradientReducer, BucketsStartInOrderInTheLastMicroBatchOnly) {
   for (int unit = 5; unit-- > 0;) reducer.on_backward_end(unit);
   EXPECT_EQ(alone.values(), (Values{1, 1, 1, 1, 1})) << "another micro-batch comes";
   alone.backward();
-  reducer.begin_last_micro_batch();
+  reducer.begin_last_micro_batch(0, 5);
   // Unit 1 is done before the last: its bucket waits for its turn.
   reducer.on_backward_end(1);
   EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 2}));
@@ -322,6 +322,22 @@ TEST(GradientReducer, BucketsStartInOrderInTheLastMicroBatchOnly) {
   EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 2}));
 }
 
+// Two stages on one rank, units 0 to 2 and 3 to 4: the second is in its last micro-batch first.
+TEST(GradientReducer, EachStageHasItsOwnLastMicroBatch) {
+  Alone alone;
+  GradientReducer& reducer = alone.reducer();
+  reducer.begin_step();
+  alone.backward();
+  reducer.begin_last_micro_batch(3, 5);
+  for (int unit = 5; unit-- > 0;) reducer.on_backward_end(unit);
+  EXPECT_EQ(alone.values(), (Values{1, 1, 1, 2, 2})) << "another micro-batch comes to the first";
+  reducer.begin_last_micro_batch(0, 3);
+  reducer.on_backward_end(2);
+  EXPECT_EQ(alone.values(), (Values{1, 1, 2, 2, 2}));
+  reducer.finish_step();
+  EXPECT_EQ(alone.values(), (Values{2, 2, 2, 2, 2}));
+}
+
 TEST(GradientReducer, PostponedWeightGradientsHoldTheirBucket) {
   Alone alone;
   GradientReducer& reducer = alone.reducer();
@@ -334,7 +350,7 @@ TEST(GradientReducer, PostponedWeightGradientsHoldTheirBucket) {
   const auto after = queue.on_unit_done([&](int unit) { heard += "b" + std::to_string(unit); });
   reducer.begin_step();
   alone.backward();
-  reducer.begin_last_micro_batch();
+  reducer.begin_last_micro_batch(0, 5);
   queue.put({.unit = 0}, [] {});  // a tied head's: the embedding's
   queue.put({.unit = 3, .micro_batch = 0}, [] {});
   queue.put({.unit = 3, .micro_batch = 1}, [] {});

@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/inference/model_runner.h"
 #include "pentatron/inference/sampler.h"
-#include "pentatron/nn/kv_cache.h"
-#include "pentatron/nn/stage.h"
-#include "pentatron/tensor/precision.h"
 
 namespace pentatron::inference {
 
@@ -19,13 +17,6 @@ struct GenerationOptions {
   // Generation ends after one of them (it is not returned).
   std::vector<std::int32_t> stop_tokens = {};
   bool use_kv_cache = true;
-};
-
-struct CacheShape {
-  std::int64_t num_layers = 0;
-  std::int64_t num_kv_heads = 0;
-  std::int64_t head_dim = 0;
-  std::int64_t max_positions = 0;  // longest sequence the model can take
 };
 
 enum class FinishReason { kLength, kStopToken, kStopText };
@@ -38,15 +29,13 @@ struct Generated {
 // Called for each new token; false ends generation (kStopText).
 using TokenSink = std::function<bool(std::int32_t token)>;
 
-// Continues `prompt` (at least one token) with a whole model (one pipeline stage, one tensor rank)
-// that is ready for evaluation. Prompt and new tokens together must fit max_positions: kConfig
-// error otherwise, as for an empty prompt or sampling options out of range; kData for a token
-// outside the vocabulary. `device`: where the model lies. With and without cache the tokens are the
-// same.
-[[nodiscard]] Generated generate(nn::Stage& model, const CacheShape& shape,
-                                 const PrecisionPolicy& policy, std::int64_t vocab_size,
+// Continues `prompt` (at least one token) with a model that is ready for evaluation; where it
+// stands on several ranks all of them call with the same arguments and get the same tokens. Prompt
+// and new tokens together must fit the model's positions: kConfig error otherwise, as for an empty
+// prompt or sampling options out of range; kData for a token outside the vocabulary. With and
+// without cache the tokens are the same.
+[[nodiscard]] Generated generate(ModelRunner& model, std::int64_t vocab_size,
                                  const std::vector<std::int32_t>& prompt,
-                                 const GenerationOptions& options, const TokenSink& sink = {},
-                                 Device device = kCpu);
+                                 const GenerationOptions& options, const TokenSink& sink = {});
 
 }  // namespace pentatron::inference

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "pentatron/base/test_support.h"
+#include "pentatron/config/pipeline_layout.h"
 #include "pentatron/models/model_test_support.h"
 
 namespace pentatron::inference {
@@ -19,38 +20,66 @@ using Tokens = std::vector<std::int32_t>;
 // A tiny model with random weights, ready to generate.
 class TinyModel {
  public:
-  TinyModel(const config::ModelConfig& config, nn::Stage& stage, const PrecisionPolicy& policy)
-      : config_(config), stage_(stage), policy_(policy) {}
+  TinyModel(const config::RunConfig& config, nn::LocalStages& stages,
+            comm::ParallelContext& context, const PrecisionPolicy& policy)
+      : config_(config), stages_(stages), context_(context), policy_(policy) {}
   [[nodiscard]] Generated run(const Tokens& prompt, const GenerationOptions& options,
                               const TokenSink& sink = {}) const {
-    const CacheShape shape{.num_layers = config_.num_layers,
-                           .num_kv_heads = config_.num_query_groups,
-                           .head_dim = config_.kv_channels,
-                           .max_positions = config_.max_position_embeddings};
-    return generate(stage_, shape, policy_, config_.vocab_size, prompt, options, sink);
+    ModelRunner runner(config_, stages_, context_, policy_);
+    return generate(runner, config_.model.vocab_size, prompt, options, sink);
   }
-  [[nodiscard]] const config::ModelConfig& config() const { return config_; }
-  [[nodiscard]] nn::Stage& stage() const { return stage_; }
+  [[nodiscard]] const config::ModelConfig& config() const { return config_.model; }
+  [[nodiscard]] nn::LocalStages& stages() const { return stages_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
 
  private:
-  const config::ModelConfig& config_;
-  nn::Stage& stage_;
+  const config::RunConfig& config_;
+  nn::LocalStages& stages_;
+  comm::ParallelContext& context_;
   const PrecisionPolicy& policy_;
 };
 
-// `body` for the GPT-2 and the Llama kind.
-void with_models(const std::string& precision, const std::function<void(const TinyModel&)>& body) {
+struct Layout {
+  std::int64_t tp = 1;
+  std::int64_t pp = 1;
+  std::int64_t chunks = 1;
+  bool sequence_parallel = false;
+};
+
+// `body` on every rank of the layout, for a model kind.
+void with_model(const std::string& precision, const config::ModelConfig& kind, const Layout& layout,
+                const std::function<void(const TinyModel&)>& body) {
   const PrecisionPolicy policy = precision_policy(precision);
-  for (config::ModelConfig config : {test_support::gpt2_kind(), test_support::llama_kind()}) {
-    config.max_position_embeddings = 48;
-    config.hidden_dropout = 0.5;  // never applied here
-    config.attention_dropout = 0.5;
-    test_support::run_layout({1, false}, policy, [&](const parallel_layers::LeafContext& context) {
-      const auto stage = models::make_stage("gpt", config, context, {});
-      test_support::load(*stage, test_support::random_weights(config));
-      body(TinyModel(config, *stage, policy));
-    });
+  config::RunConfig config;
+  config.model = kind;
+  config.model.max_position_embeddings = 48;
+  config.model.hidden_dropout = 0.5;  // never applied here
+  config.model.attention_dropout = 0.5;
+  config.parallel.world_size = layout.tp * layout.pp;
+  config.parallel.tensor_model_parallel_size = layout.tp;
+  config.parallel.pipeline_model_parallel_size = layout.pp;
+  config.parallel.sequence_parallel = layout.sequence_parallel;
+  if (layout.chunks > 1) config.parallel.num_virtual_stages_per_pipeline_rank = layout.chunks;
+  const test_support::Tensors weights = test_support::random_weights(config.model);
+  const std::vector<config::StagePlan> plans = config::plan_pipeline(config.model, config.parallel);
+  comm::run_threads({.world_size = config.parallel.world_size}, [&](comm::Backend& backend) {
+    comm::ParallelContext context(backend, comm::make_grids(config.parallel));
+    const parallel_layers::LeafContext leaf =
+        parallel_layers::make_leaf_context(context, layout.sequence_parallel, policy);
+    nn::LocalStages stages;
+    for (std::int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
+      const auto stage = static_cast<std::size_t>(chunk * layout.pp + context.coordinate("pp"));
+      stages.add(models::make_stage("gpt", config.model, leaf, plans.at(stage)));
+      test_support::load(stages.at(static_cast<int>(chunk)), weights);
+    }
+    body(TinyModel(config, stages, context, policy));
+  });
+}
+
+// On one rank, for the GPT-2 and the Llama kind.
+void with_models(const std::string& precision, const std::function<void(const TinyModel&)>& body) {
+  for (const config::ModelConfig& kind : {test_support::gpt2_kind(), test_support::llama_kind()}) {
+    with_model(precision, kind, {}, body);
   }
 }
 
@@ -92,13 +121,52 @@ TEST(Generator, GreedyTokensAreTheLargestLogitsOfTheWholeText) {
                                                model.config().vocab_size);
     batch.tokens = tensor::from_vector(std::vector<std::int64_t>(text.begin(), text.end()));
     const tensor::NoGrad no_grad;
-    nn::StepContext step{.batch = batch, .policy = model.policy(), .phase = nn::Phase::kEvaluate};
-    const Tensor best =
-        model.stage().logits({}, step).narrow(1, 0, model.config().vocab_size).argmax(1);
+    nn::StepContext step{.batch = batch,
+                         .policy = model.policy(),
+                         .phase = nn::Phase::kEvaluate,
+                         .output = nn::StageOutput::kLogits};
+    const Tensor logits_tv = model.stages().at(0).forward({}, step).at(0).tensor;
+    const Tensor best = logits_tv.narrow(1, 0, model.config().vocab_size).argmax(1);
     for (std::size_t i = 0; i < got.tokens.size(); ++i) {
       const auto row = static_cast<std::int64_t>(kPrompt.size() + i) - 1;
       EXPECT_EQ(best[row].item<std::int64_t>(), got.tokens[i]) << "token " << i;
     }
+  });
+}
+
+TEST(Generator, EveryLayoutWritesTheSameText) {
+  for (const config::ModelConfig& kind : {test_support::gpt2_kind(), test_support::llama_kind()}) {
+    for (const double temperature : {0.0, 1.0}) {
+      GenerationOptions options{.sampling = {.temperature = temperature, .seed = 5},
+                                .max_new_tokens = 12};
+      Tokens expected;
+      with_model("fp64", kind, {},
+                 [&](const TinyModel& model) { expected = model.run(kPrompt, options).tokens; });
+      ASSERT_EQ(expected.size(), 12U);
+      for (const Layout& layout : {Layout{.tp = 2}, Layout{.pp = 2}, Layout{.tp = 2, .pp = 2},
+                                   Layout{.tp = 2, .pp = 2, .sequence_parallel = true}}) {
+        for (const bool use_kv_cache : {true, false}) {
+          options.use_kv_cache = use_kv_cache;
+          with_model("fp64", kind, layout, [&](const TinyModel& model) {
+            EXPECT_EQ(model.run(kPrompt, options).tokens, expected)
+                << "tp " << layout.tp << " pp " << layout.pp << " sp " << layout.sequence_parallel
+                << " cache " << use_kv_cache;
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(Generator, VirtualStagesWriteTheSameText) {
+  config::ModelConfig kind = test_support::gpt2_kind();
+  kind.num_layers = 4;
+  const GenerationOptions options{.sampling = {.temperature = 0.0}, .max_new_tokens = 8};
+  Tokens expected;
+  with_model("fp64", kind, {},
+             [&](const TinyModel& model) { expected = model.run(kPrompt, options).tokens; });
+  with_model("fp64", kind, {.pp = 2, .chunks = 2}, [&](const TinyModel& model) {
+    EXPECT_EQ(model.run(kPrompt, options).tokens, expected);
   });
 }
 
@@ -178,7 +246,7 @@ TEST(Generator, DamagedWeightsAreAnErrorNotAText) {
   with_models("fp32", [](const TinyModel& model) {
     {
       const tensor::NoGrad no_grad;
-      model.stage().parameters().back()->data().fill_(std::nan(""));
+      model.stages().parameters().back()->data().fill_(std::nan(""));
     }
     expect_error(ErrorKind::kData, "are the weights damaged?",
                  [&] { (void)model.run(kPrompt, {.max_new_tokens = 1}); });

@@ -18,20 +18,24 @@ namespace pentatron::inference {
 namespace {
 
 // No tensor of the model is left as it was made, none of the checkpoint is passed over.
-void check_names(nn::Stage& stage, const checkpoint::Manifest& manifest,
-                 const std::string& folder) {
-  std::set<std::string> names;
-  for (const nn::Parameter* parameter : stage.parameters()) {
-    for (const nn::ShardPart& part : parameter->spec().parts) names.insert("param/" + part.name);
+void check_names(nn::LocalStages& stages, comm::ParallelContext& context,
+                 const checkpoint::Manifest& manifest, const std::string& folder) {
+  nlohmann::json mine = nlohmann::json::array();
+  for (const nn::Parameter* parameter : stages.parameters()) {
+    for (const nn::ShardPart& part : parameter->spec().parts) mine.push_back("param/" + part.name);
   }
-  for (const nn::Buffer* buffer : stage.buffers()) {
-    for (const nn::ShardPart& part : buffer->spec().parts) names.insert("buffer/" + part.name);
+  for (const nn::Buffer* buffer : stages.buffers()) {
+    for (const nn::ShardPart& part : buffer->spec().parts) mine.push_back("buffer/" + part.name);
+  }
+  std::set<std::string> names;
+  for (const std::string& text : comm::all_gather_bytes(context.world(), mine.dump())) {
+    for (const auto& name : nlohmann::json::parse(text)) names.insert(name.get<std::string>());
   }
   checkpoint::check_model_names(names, manifest, folder);
 }
 
-void read_buffers(nn::Stage& stage, checkpoint::CheckpointReader& reader) {
-  for (nn::Buffer* buffer : stage.buffers()) {
+void read_buffers(nn::LocalStages& stages, checkpoint::CheckpointReader& reader) {
+  for (nn::Buffer* buffer : stages.buffers()) {
     for (const nn::ShardPart& part : buffer->spec().parts) {
       if (part.box.empty()) continue;
       const Tensor there = buffer->part_values(part);
@@ -42,8 +46,8 @@ void read_buffers(nn::Stage& stage, checkpoint::CheckpointReader& reader) {
   }
 }
 
-void read_weights(nn::Stage& stage, checkpoint::CheckpointReader& reader) {
-  for (nn::Parameter* parameter : stage.parameters()) {
+void read_weights(nn::LocalStages& stages, checkpoint::CheckpointReader& reader) {
+  for (nn::Parameter* parameter : stages.parameters()) {
     parameter->data().zero_();
     for (const nn::ShardPart& part : parameter->spec().parts) {
       if (part.box.empty()) continue;
@@ -60,52 +64,68 @@ std::string recorded_tokenizer(const std::string& train_state, const std::string
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-}  // namespace
-
-CacheShape LoadedModel::cache_shape() const {
-  return {.num_layers = config.model.num_layers,
-          .num_kv_heads = config.model.num_query_groups,
-          .head_dim = config.model.kv_channels,
-          .max_positions = config.model.max_position_embeddings};
+// One iteration's folder, or the newest checkpoint of a --save folder whose files are whole. Every
+// rank looks for itself, and all find the same.
+checkpoint::OpenedCheckpoint open_folder(const std::filesystem::path& root, std::int64_t step) {
+  checkpoint::OpenedCheckpoint opened;
+  if (std::filesystem::exists(root / "manifest.json")) {
+    opened.found.folder = root;
+    opened.reader = std::make_unique<checkpoint::CheckpointReader>(root);
+    return opened;
+  }
+  opened = checkpoint::open_checkpoint(root, step);
+  PENTATRON_CHECK(opened.reader != nullptr, kCheckpoint, "--load {}: no checkpoint there",
+                  root.string());
+  if (!opened.found.note.empty()) log::warn("{}", opened.found.note);
+  return opened;
 }
 
-LoadedModel load_model(const std::filesystem::path& root, std::int64_t step,
-                       const std::string& precision, Device device,
-                       const StageFactory& make_stage) {
-  std::filesystem::path folder = root;
-  std::unique_ptr<checkpoint::CheckpointReader> opened_reader;
-  if (std::filesystem::exists(root / "manifest.json")) {
-    opened_reader = std::make_unique<checkpoint::CheckpointReader>(folder);
-  } else {
-    checkpoint::OpenedCheckpoint opened = checkpoint::open_checkpoint(root, step);
-    PENTATRON_CHECK(opened.reader != nullptr, kCheckpoint, "--load {}: no checkpoint there",
-                    root.string());
-    if (!opened.found.note.empty()) log::warn("{}", opened.found.note);
-    folder = opened.found.folder;
-    opened_reader = std::move(opened.reader);
-  }
-  checkpoint::CheckpointReader& reader = *opened_reader;
+// The checkpoint's configuration in the layout asked for.
+config::RunConfig config_of(const checkpoint::CheckpointReader& reader, const LoadOptions& options,
+                            std::int64_t world_size, const std::string& label) {
+  config::RunConfig config = config::from_json(reader.manifest().config, label);
+  config.parallel = config::ParallelConfig{};
+  config.parallel.world_size = world_size;
+  config.parallel.tensor_model_parallel_size = options.tensor_model_parallel_size;
+  config.parallel.pipeline_model_parallel_size = options.pipeline_model_parallel_size;
+  // Shapes in the checkpoint are the true ones: padding is only what the ranks need.
+  const std::int64_t tp = options.tensor_model_parallel_size;
+  config.model.padded_vocab_size = (config.model.vocab_size + tp - 1) / tp * tp;
+  config.model.recompute_granularity.clear();  // nothing is kept for a backward
+  if (!options.precision.empty()) config.training.precision = options.precision;
+  config::resolve(config, config::Purpose::kModel);
+  return config;
+}
+
+}  // namespace
+
+LoadedModel load_model(const std::filesystem::path& root, const LoadOptions& options) {
+  const checkpoint::OpenedCheckpoint opened = open_folder(root, options.step);
+  const std::filesystem::path& folder = opened.found.folder;
+  checkpoint::CheckpointReader& reader = *opened.reader;
   LoadedModel model;
-  model.config = config::from_json(reader.manifest().config, folder.string());
+  if (options.backend == nullptr) model.backend = comm::make_single_backend();
+  comm::Backend& backend = options.backend != nullptr ? *options.backend : *model.backend;
+  model.config = config_of(reader, options, backend.world_size(), folder.string());
   model.iteration = reader.manifest().iteration;
   model.tokenizer = recorded_tokenizer(reader.manifest().train_state, folder.string());
-  model.config.parallel = config::ParallelConfig{};
-  // One rank needs no padding beyond its own: shapes in the checkpoint are the true ones.
-  model.config.model.padded_vocab_size = model.config.model.vocab_size;
-  if (!precision.empty()) model.config.training.precision = precision;
-  config::resolve(model.config, config::Purpose::kModel);
-  model.device = device;
+  model.device = options.device;
   model.policy = precision_policy(model.config.training.precision);
-  model.backend = comm::make_single_backend();
-  model.context = std::make_unique<comm::ParallelContext>(*model.backend,
-                                                          comm::make_grids(model.config.parallel));
+  const config::ModelConfig& shape = model.config.model;
+  model.context = std::make_unique<comm::ParallelContext>(
+      backend, comm::make_grids(model.config.parallel), "generate");
+  static_cast<void>(model.context->second_group("pp"));
   const parallel_layers::LeafContext leaf_context = parallel_layers::make_leaf_context(
-      *model.context, /*sequence_parallel=*/false, model.policy, device);
-  model.stage = make_stage ? make_stage(leaf_context)
-                           : models::make_stage("gpt", model.config.model, leaf_context, {});
-  check_names(*model.stage, reader.manifest(), folder.string());
-  read_weights(*model.stage, reader);
-  read_buffers(*model.stage, reader);
+      *model.context, /*sequence_parallel=*/false, model.policy, options.device);
+  const config::StagePlan plan = config::plan_pipeline(shape, model.config.parallel)
+                                     .at(static_cast<std::size_t>(model.context->coordinate("pp")));
+  model.stages = std::make_unique<nn::LocalStages>();
+  model.stages->add(options.make_stage
+                        ? options.make_stage(leaf_context, plan)
+                        : models::make_stage(models::model_kind(shape), shape, leaf_context, plan));
+  check_names(*model.stages, *model.context, reader.manifest(), folder.string());
+  read_weights(*model.stages, reader);
+  read_buffers(*model.stages, reader);
   return model;
 }
 

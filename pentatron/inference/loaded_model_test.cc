@@ -8,6 +8,7 @@
 #include "pentatron/checkpoint/store.h"
 #include "pentatron/checkpoint/writer.h"
 #include "pentatron/config/config_json.h"
+#include "pentatron/inference/generator.h"
 #include "pentatron/models/model_test_support.h"
 
 namespace pentatron::inference {
@@ -29,8 +30,10 @@ void save_halves(const config::ModelConfig& model, const test_support::Tensors& 
   comm::run_threads({.world_size = kTensorSize}, [&](comm::Backend& backend) {
     comm::ParallelContext context(backend, comm::make_grids(run.parallel));
     const parallel_layers::LeafContext leaf =
-        parallel_layers::make_leaf_context(context, model.num_query_groups, false, policy);
-    const auto stage = make_stage ? make_stage(leaf) : models::make_stage("gpt", model, leaf, {});
+        parallel_layers::make_leaf_context(context, false, policy);
+    const config::StagePlan plan = config::whole_model(model);
+    const auto stage =
+        make_stage ? make_stage(leaf, plan) : models::make_stage("gpt", model, leaf, plan);
     test_support::load(*stage, weights);
     checkpoint::SaveRequest request{.root = root,
                                     .iteration = iteration,
@@ -63,17 +66,13 @@ TEST(LoadedModel, TwoHalvesBecomeOneModel) {
     save_halves(config, weights, folder.path(), 7);
     // By the run's folder, and by the iteration's own.
     for (const fs::path& root : {folder.path(), folder.path() / checkpoint::iteration_folder(7)}) {
-      const LoadedModel model = load_model(root, 0, "");
+      const LoadedModel model = load_model(root);
       EXPECT_EQ(model.iteration, 7);
       EXPECT_EQ(model.policy.compute, DType::Float);
       EXPECT_EQ(model.config.parallel.tensor_model_parallel_size, 1);
-      const CacheShape shape = model.cache_shape();
-      EXPECT_EQ(shape.num_layers, config.num_layers);
-      EXPECT_EQ(shape.num_kv_heads, config.num_query_groups);
-      EXPECT_EQ(shape.head_dim, config.kv_channels);
-      EXPECT_EQ(shape.max_positions, config.max_position_embeddings);
+      EXPECT_EQ(model.runner().max_positions(), config.max_position_embeddings);
       std::size_t parts = 0;
-      for (nn::Parameter* parameter : model.stage->parameters()) {
+      for (nn::Parameter* parameter : model.stages->parameters()) {
         for (const nn::ShardPart& part : parameter->spec().parts) {
           ++parts;
           EXPECT_TRUE(
@@ -111,9 +110,6 @@ class StageWithBuffer final : public nn::Stage {
     return gpt_.output_spec(batch);
   }
   std::vector<nn::Unit> units() override { return gpt_.units(); }
-  Tensor logits(const nn::Bundle& input, nn::StepContext& context) override {
-    return gpt_.logits(input, context);
-  }
   [[nodiscard]] const nn::Buffer& buffer() const { return *buffer_; }
 
  private:
@@ -125,28 +121,29 @@ TEST(LoadedModel, ReadsBuffersByTheirNames) {
   const config::ModelConfig config = test_support::gpt2_kind();
   const TempFolder folder;
   const auto maker = [&](const std::string& name, std::int64_t first) {
-    return [&config, name, first](const parallel_layers::LeafContext& context) {
-      return std::make_unique<StageWithBuffer>(models::make_stage("gpt", config, context, {}), name,
-                                               first);
+    return [&config, name, first](const parallel_layers::LeafContext& context,
+                                  const config::StagePlan& plan) {
+      return std::make_unique<StageWithBuffer>(models::make_stage("gpt", config, context, plan),
+                                               name, first);
     };
   };
   const test_support::Tensors weights = test_support::random_weights(config);
   save_halves(config, weights, folder.path() / "with", 1, maker("router.bias", 40));
   const LoadedModel model =
-      load_model(folder.path() / "with", 0, "", Device("cpu"), maker("router.bias", 0));
-  const Tensor& values = dynamic_cast<StageWithBuffer&>(*model.stage).buffer().data();
+      load_model(folder.path() / "with", {.make_stage = maker("router.bias", 0)});
+  const Tensor& values = dynamic_cast<StageWithBuffer&>(model.stages->at(0)).buffer().data();
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     EXPECT_EQ(values.view({-1})[i].item<std::int64_t>(), 40 + i);
   }
   // Neither a Buffer that stays as it was made, nor one that is passed over.
   expect_error(ErrorKind::kCheckpoint, "the model has no place for: buffer/router.bias",
-               [&] { (void)load_model(folder.path() / "with", 0, ""); });
+               [&] { (void)load_model(folder.path() / "with"); });
   expect_error(ErrorKind::kCheckpoint, "the checkpoint has not: buffer/router.count", [&] {
-    (void)load_model(folder.path() / "with", 0, "", Device("cpu"), maker("router.count", 0));
+    (void)load_model(folder.path() / "with", {.make_stage = maker("router.count", 0)});
   });
   save_halves(config, weights, folder.path() / "without", 1);
   expect_error(ErrorKind::kCheckpoint, "the checkpoint has not: buffer/router.bias", [&] {
-    (void)load_model(folder.path() / "without", 0, "", Device("cpu"), maker("router.bias", 0));
+    (void)load_model(folder.path() / "without", {.make_stage = maker("router.bias", 0)});
   });
 }
 
@@ -155,36 +152,42 @@ TEST(LoadedModel, GeneratesWhatTheSavedWeightsSay) {
   const TempFolder folder;
   const test_support::Tensors weights = test_support::random_weights(config);
   save_halves(config, weights, folder.path(), 1);
-  const LoadedModel model = load_model(folder.path(), 0, "fp64");
+  const LoadedModel model = load_model(folder.path(), {.precision = "fp64"});
   EXPECT_EQ(model.policy.compute, DType::Double);
   const GenerationOptions options{.sampling = {.temperature = 0.0}, .max_new_tokens = 10};
-  const Generated got = generate(*model.stage, model.cache_shape(), model.policy, config.vocab_size,
-                                 {5, 6, 7}, options);
-  std::vector<std::int32_t> expected;
-  test_support::run_layout({1, false}, model.policy,
-                           [&](const parallel_layers::LeafContext& context) {
-                             const auto stage = models::make_stage("gpt", config, context, {});
-                             test_support::load(*stage, weights);
-                             expected = generate(*stage, model.cache_shape(), model.policy,
-                                                 config.vocab_size, {5, 6, 7}, options)
-                                            .tokens;
-                           });
-  EXPECT_EQ(got.tokens, expected);
+  ModelRunner loaded = model.runner();
+  const Generated got = generate(loaded, config.vocab_size, {5, 6, 7}, options);
+  // The weights themselves, without a checkpoint in between.
+  test_support::load(*model.stages, weights);
+  ModelRunner set = model.runner();
+  EXPECT_EQ(got.tokens, generate(set, config.vocab_size, {5, 6, 7}, options).tokens);
   EXPECT_EQ(got.tokens.size(), 10U);
+  // The same on ranks that share the model.
+  for (const auto& [tp, pp] : std::vector<std::pair<std::int64_t, std::int64_t>>{{2, 1}, {1, 2}}) {
+    comm::run_threads({.world_size = 2}, [&, tp = tp, pp = pp](comm::Backend& backend) {
+      const LoadedModel part = load_model(folder.path(), {.precision = "fp64",
+                                                          .backend = &backend,
+                                                          .tensor_model_parallel_size = tp,
+                                                          .pipeline_model_parallel_size = pp});
+      ModelRunner runner = part.runner();
+      EXPECT_EQ(generate(runner, config.vocab_size, {5, 6, 7}, options).tokens, got.tokens);
+    });
+  }
 }
 
 TEST(LoadedModel, ChoosesTheStepAndRefusesWhatIsNotThere) {
   const config::ModelConfig config = test_support::gpt2_kind();
   const TempFolder folder;
   expect_error(ErrorKind::kCheckpoint, "no checkpoint there",
-               [&] { (void)load_model(folder.path() / "nothing", 0, ""); });
+               [&] { (void)load_model(folder.path() / "nothing"); });
   const test_support::Tensors weights = test_support::random_weights(config);
   save_halves(config, weights, folder.path(), 3);
   save_halves(config, weights, folder.path(), 5);
-  EXPECT_EQ(load_model(folder.path(), 0, "").iteration, 5);
-  EXPECT_EQ(load_model(folder.path(), 3, "").iteration, 3);
-  expect_error(ErrorKind::kCheckpoint, "4", [&] { (void)load_model(folder.path(), 4, ""); });
-  expect_error(ErrorKind::kConfig, "fp7", [&] { (void)load_model(folder.path(), 0, "fp7"); });
+  EXPECT_EQ(load_model(folder.path()).iteration, 5);
+  EXPECT_EQ(load_model(folder.path(), {.step = 3}).iteration, 3);
+  expect_error(ErrorKind::kCheckpoint, "4", [&] { (void)load_model(folder.path(), {.step = 4}); });
+  expect_error(ErrorKind::kConfig, "fp7",
+               [&] { (void)load_model(folder.path(), {.precision = "fp7"}); });
 }
 
 }  // namespace

@@ -126,11 +126,13 @@ Outcome run_one(const config::ModelConfig& config, const Tensors& weights, const
   Outcome outcome;
   const PrecisionPolicy policy = precision_policy(precision);
   run_layout({1, false}, policy, [&](const parallel_layers::LeafContext& context) {
-    const auto stage = make_stage("gpt", config, context, {0, 1});
+    const auto stage = make_stage("gpt", config, context, config::whole_model(config));
     bind_gradients(*stage, policy);
     load(*stage, weights);
     nn::StepContext step{.batch = batch, .policy = policy};
-    outcome.logits = stage->logits({}, step).detach();
+    step.output = nn::StageOutput::kLogits;
+    outcome.logits = stage->forward({}, step).at(0).tensor.detach();
+    step.output = nn::StageOutput::kLoss;
     const Tensor loss = stage->forward({}, step).at(0).tensor;
     outcome.loss = loss.detach().reshape({1});
     ops::run_backward(loss, tensor::scalar(1.0, policy.loss));

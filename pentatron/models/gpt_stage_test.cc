@@ -18,7 +18,7 @@ void with_model(const config::ModelConfig& config,
                 std::int64_t tensor_size = 1) {
   const PrecisionPolicy policy = precision_policy("fp64");
   run_layout({tensor_size, false}, policy, [&](const parallel_layers::LeafContext& context) {
-    const auto stage = make_stage("gpt", config, context, {0, 1});
+    const auto stage = make_stage("gpt", config, context, config::whole_model(config));
     bind_gradients(*stage, policy);
     load(*stage, random_weights(config));
     body(*stage, policy);
@@ -53,8 +53,11 @@ TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
           [&](nn::Stage& stage, const PrecisionPolicy& policy) {
             const tensor::NoGrad no_grad;
             const BatchMeta whole = make_batch({{12}}, config.vocab_size);
-            nn::StepContext step{.batch = whole, .policy = policy, .phase = nn::Phase::kEvaluate};
-            const Tensor expected = stage.logits({}, step);
+            nn::StepContext step{.batch = whole,
+                                 .policy = policy,
+                                 .phase = nn::Phase::kEvaluate,
+                                 .output = nn::StageOutput::kLogits};
+            const Tensor expected = stage.forward({}, step).at(0).tensor;
             nn::KvCache cache(config.num_layers, 12, config.num_query_groups / tensor_size,
                               config.kv_channels, policy.compute);
             std::vector<Tensor> rows;
@@ -64,8 +67,11 @@ TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
               nn::StepContext decode{.batch = newest,
                                      .policy = policy,
                                      .phase = begin == 0 ? nn::Phase::kPrefill : nn::Phase::kDecode,
+                                     .output = nn::StageOutput::kLogits,
                                      .kv_cache = &cache};
-              rows.push_back(stage.logits({}, decode));
+              const nn::Bundle output = stage.forward({}, decode);
+              EXPECT_EQ(output.at(0).name, "logits");
+              rows.push_back(output.at(0).tensor);
             }
             EXPECT_LE(difference(tensor::cat(rows, 0), expected), 1e-12);
           },
@@ -131,18 +137,20 @@ TEST(GptStage, PostponedWeightGradientsAreTheSame) {
 TEST(GptStage, UnitsHoldEveryParameterOnce) {
   const PrecisionPolicy policy = precision_policy("fp32");
   run_layout({1, false}, policy, [&](const parallel_layers::LeafContext& context) {
-    const auto last = make_stage("gpt", gpt2_kind(), context, {1, 2});
+    const auto last =
+        make_stage("gpt", gpt2_kind(), context, config::equal_stages(gpt2_kind(), 2).at(1));
     const auto units = last->units();
     ASSERT_EQ(units.size(), 2U);
     EXPECT_EQ(units[0].name, "decoder.layers.1");
     EXPECT_EQ(units[1].name, "head");
     EXPECT_EQ(units[0].parameters.size() + units[1].parameters.size(), last->parameters().size());
     EXPECT_EQ(units[1].parameters.back()->local_name(), "embedding.word_embeddings.weight");
-    const auto first = make_stage("gpt", gpt2_kind(), context, {0, 2});
+    const auto first =
+        make_stage("gpt", gpt2_kind(), context, config::equal_stages(gpt2_kind(), 2).at(0));
     EXPECT_EQ(first->units().at(0).name, "embedding");
     EXPECT_EQ(first->units().at(1).name, "decoder.layers.0");
     // One weight for both ends of one stage: the embedding's, whose backward comes last.
-    const auto whole = make_stage("gpt", gpt2_kind(), context, {0, 1});
+    const auto whole = make_stage("gpt", gpt2_kind(), context, config::whole_model(gpt2_kind()));
     std::vector<nn::Parameter*> in_units;
     for (const nn::Unit& unit : whole->units()) {
       in_units.insert(in_units.end(), unit.parameters.begin(), unit.parameters.end());
@@ -164,15 +172,18 @@ TEST(GptStage, MisuseIsAnError) {
   });
   const PrecisionPolicy policy = precision_policy("fp32");
   run_layout({1, false}, policy, [&](const parallel_layers::LeafContext& context) {
-    EXPECT_THROW(static_cast<void>(make_stage("gtp", gpt2_kind(), context, {0, 1})), Error);
-    const auto last = make_stage("gpt", gpt2_kind(), context, {1, 2});
-    const auto first = make_stage("gpt", gpt2_kind(), context, {0, 2});
+    EXPECT_THROW(static_cast<void>(
+                     make_stage("gtp", gpt2_kind(), context, config::whole_model(gpt2_kind()))),
+                 Error);
+    const auto last =
+        make_stage("gpt", gpt2_kind(), context, config::equal_stages(gpt2_kind(), 2).at(1));
+    const auto first =
+        make_stage("gpt", gpt2_kind(), context, config::equal_stages(gpt2_kind(), 2).at(0));
     const BatchMeta batch = make_batch({{12}}, 61);
     nn::StepContext step{.batch = batch, .policy = policy};
     EXPECT_THROW(static_cast<void>(last->forward({}, step)), Error);
     const Tensor wrong_dtype = tensor::zeros({12, 24}, DType::Double);
     EXPECT_THROW(static_cast<void>(last->forward({{"hidden", wrong_dtype, true}}, step)), Error);
-    EXPECT_THROW(static_cast<void>(first->logits({}, step)), Error);
   });
 }
 

@@ -70,7 +70,9 @@ inline void run_model(const config::ModelConfig& config,
   std::vector<Tensor> outputs;
   nn::Bundle bundle;
   for (std::int64_t place = 0; place < pipeline_size; ++place) {
-    stages.push_back(models::make_stage("gpt", config, context, {place, pipeline_size}));
+    stages.push_back(models::make_stage(
+        "gpt", config, context,
+        config::equal_stages(config, pipeline_size).at(static_cast<std::size_t>(place))));
     nn::Stage& stage = *stages.back();
     bind_gradients(stage, policy);
     load(stage, weights);

@@ -12,12 +12,14 @@ namespace pentatron::models {
 namespace {
 
 using Factory = std::unique_ptr<nn::Stage> (*)(const config::ModelConfig&,
-                                               const parallel_layers::LeafContext&, StagePlace);
+                                               const parallel_layers::LeafContext&,
+                                               const config::StagePlan&);
 
 template <typename Model>
 std::unique_ptr<nn::Stage> make(const config::ModelConfig& config,
-                                const parallel_layers::LeafContext& context, StagePlace place) {
-  return std::make_unique<Model>(config, context, place);
+                                const parallel_layers::LeafContext& context,
+                                const config::StagePlan& plan) {
+  return std::make_unique<Model>(config, context, plan);
 }
 
 struct Kind {
@@ -31,6 +33,8 @@ constexpr std::array kKinds = {
 
 }  // namespace
 
+std::string_view model_kind(const config::ModelConfig&) { return "gpt"; }
+
 std::vector<std::string_view> model_kinds() {
   std::vector<std::string_view> names;
   for (const Kind& kind : kKinds) names.push_back(kind.name);
@@ -39,9 +43,9 @@ std::vector<std::string_view> model_kinds() {
 
 std::unique_ptr<nn::Stage> make_stage(std::string_view kind, const config::ModelConfig& config,
                                       const parallel_layers::LeafContext& context,
-                                      StagePlace place) {
+                                      const config::StagePlan& plan) {
   for (const Kind& known : kKinds) {
-    if (known.name == kind) return known.factory(config, context, place);
+    if (known.name == kind) return known.factory(config, context, plan);
   }
   PENTATRON_THROW(kConfig, "model kind '{}' is not one of: {}", kind,
                   fmt::join(model_kinds(), ", "));

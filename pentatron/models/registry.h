@@ -12,12 +12,14 @@
 
 namespace pentatron::models {
 
-// The stage of a model kind ("gpt") at a place of the pipeline. `config` is resolved. An unknown
+// The model kind that the options ask for.
+[[nodiscard]] std::string_view model_kind(const config::ModelConfig& config);
+// A stage of a model kind. `config` is resolved. An unknown
 // kind or sizes that do not fit: config error.
 [[nodiscard]] std::unique_ptr<nn::Stage> make_stage(std::string_view kind,
                                                     const config::ModelConfig& config,
                                                     const parallel_layers::LeafContext& context,
-                                                    StagePlace place);
+                                                    const config::StagePlan& plan);
 // The kinds that make_stage() knows.
 [[nodiscard]] std::vector<std::string_view> model_kinds();
 

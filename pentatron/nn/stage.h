@@ -26,9 +26,10 @@ struct BundleItemSpec {
 };
 using BundleSpec = std::vector<BundleItemSpec>;
 
-// A pipeline stage's part of a model. The first stage takes an empty bundle (it reads the batch),
-// the last returns one item "loss": the sum over valid tokens of the loss (scalar, loss dtype), to
-// be seeded with 1 / global valid count.
+// A pipeline stage's part of a model. The first stage takes an empty bundle (it reads the batch).
+// The last returns what the step asks for (StepContext::output): "loss", the sum over valid tokens
+// of the loss (scalar, loss dtype), to be seeded with 1 / global valid count; or "logits" [tokens,
+// local vocabulary] in the logits dtype, without gradient.
 class Stage : public Module {
  public:
   [[nodiscard]] virtual Bundle forward(const Bundle& input, StepContext& context) = 0;
@@ -39,9 +40,6 @@ class Stage : public Module {
   // The stage's units in the order in which forward runs them, each with run_unit() under its
   // position here. Every parameter is in exactly one.
   [[nodiscard]] virtual std::vector<Unit> units() = 0;
-  // Logits [tokens, local vocabulary] instead of the loss (last stage; generation and evaluation of
-  // text).
-  [[nodiscard]] virtual Tensor logits(const Bundle& input, StepContext& context) = 0;
 };
 
 }  // namespace pentatron::nn

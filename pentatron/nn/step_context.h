@@ -15,6 +15,9 @@ namespace pentatron::nn {
 
 enum class Phase { kTrain, kRecompute, kEvaluate, kPrefill, kDecode };
 
+// What a model returns behind its last layer.
+enum class StageOutput { kLoss, kLogits };
+
 class KvCache;  // declared in nn/kv_cache.h
 
 // Everything a forward needs besides its input. One object per micro-batch forward; passed by
@@ -24,6 +27,7 @@ struct StepContext {
   const PrecisionPolicy& policy;
   std::uint64_t seed = 0;  // of the run; dropout sites mix it with their names
   Phase phase = Phase::kTrain;
+  StageOutput output = StageOutput::kLoss;
   ops::Scope scope = {};  // queue of weight gradients, the unit that runs (set by run_unit()),
                           // policy of saved activations
   ops::UnitEventSink* events = nullptr;  // null: no events

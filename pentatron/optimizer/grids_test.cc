@@ -170,7 +170,7 @@ TEST(Grids, TwoBuffersOfOneModelReduceOverTheirOwnAxes) {
         for (Grid* grid : {&dense, &expert}) grid->reducer.begin_step();
         model.backward(backend.rank(), 0);
         if (with_events) {
-          for (Grid* grid : {&dense, &expert}) grid->reducer.begin_last_micro_batch();
+          for (Grid* grid : {&dense, &expert}) grid->reducer.begin_last_micro_batch(0, kNumLayers);
           for (int unit = kNumLayers; unit-- > 0;) events.on_backward_end(unit);
         }
         for (Grid* grid : {&dense, &expert}) grid->reducer.finish_step();

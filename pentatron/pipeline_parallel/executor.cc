@@ -1,64 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/pipeline_parallel/executor.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <deque>
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/ops/backward.h"
+#include "pentatron/pipeline_parallel/transport.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::pipeline_parallel {
 namespace {
 
-// Sends of one direction. A send ends when the peer has received it; its tensors live here until
-// then.
-class SendQueue {
- public:
-  void post(comm::Group& group, int peer, int micro_batch, std::vector<Tensor> tensors) {
-    Entry entry{micro_batch, std::move(tensors), {}};
-    for (Tensor& t : entry.tensors) entry.works.push_back(group.send(t, peer));
-    entries_.push_back(std::move(entry));
-  }
-  // Ends every send up to this micro-batch's: its answer has come, so the peer has them.
-  void received_through(int micro_batch) {
-    const bool known = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-      return entry.micro_batch == micro_batch;
-    });
-    if (!known) return;
-    bool reached = false;
-    while (!reached) {
-      reached = entries_.front().micro_batch == micro_batch;
-      finish_oldest();
-    }
-  }
-  void shrink_to(std::size_t count) {
-    while (entries_.size() > count) finish_oldest();
-  }
-
- private:
-  struct Entry {
-    int micro_batch;
-    std::vector<Tensor> tensors;
-    std::vector<comm::WorkPtr> works;
-  };
-
-  void finish_oldest() {
-    for (comm::WorkPtr& work : entries_.front().works) work->wait();
-    entries_.pop_front();
-  }
-
-  std::deque<Entry> entries_;
-};
-
-// Gradients on the way to the previous stage that may be unanswered before the next one is posted.
-// The previous stage receives them in order and needs nothing newer from this stage for that, so
-// waiting here cannot close a circle.
+// Receives of one direction from one peer that are under way at once: the one that is waited for
+// and the one behind it.
+constexpr std::size_t kReceivesAhead = 2;
+// Sends to one peer without backward, where no answer bounds them. The receiver has posted as many
+// receives ahead and takes its list in the same order, so waiting for the oldest ends.
 constexpr std::size_t kMaxPendingSends = 2;
+
+enum class Direction { kActivations, kGradients };
 
 // Postpones weight gradients while a list with kBackwardWeight runs.
 class PostponeScope {
@@ -84,6 +48,7 @@ struct MicroBatchState {
   nn::Bundle input;                              // leaves of this stage's graph
   std::vector<std::vector<Tensor>> to_send;      // per edge: activations between forward and send
   std::vector<ops::GradientEdge> edges;          // of the differentiable outputs, in order
+  std::vector<std::string> output_names;         // of the model's outputs, in order of edges
   std::vector<Tensor> output_grads;              // received, in order of edges
   std::size_t grads_due = 0;                     // tensors that recv_backward still has to bring
   std::vector<std::vector<Tensor>> input_grads;  // per edge: between backward and send
@@ -94,54 +59,52 @@ bool travels_on(const StageEdge& edge, const std::string& item) {
          std::find(edge.items.begin(), edge.items.end(), item) != edge.items.end();
 }
 
-StageEdges chain_edges(const comm::Group& pipeline) {
-  StageEdges edges;
-  if (pipeline.rank() > 0) edges.previous.push_back({pipeline.rank() - 1, {}});
-  if (pipeline.rank() + 1 < pipeline.size()) edges.next.push_back({pipeline.rank() + 1, {}});
-  return edges;
+// Forwards whose backward has not run, at most.
+std::size_t peak_in_flight(const ActionList& actions) {
+  int in_flight = 0;
+  int peak = 0;
+  for (const Action& action : actions) {
+    if (action.kind == ActionKind::kForward) peak = std::max(peak, ++in_flight);
+    if (action.kind == ActionKind::kBackward) --in_flight;
+  }
+  return static_cast<std::size_t>(peak);
 }
 
 class Runner {
  public:
-  Runner(const ActionList& actions, nn::Stage& stage, comm::Group& pipeline,
-         const std::vector<BatchMeta>& micro_batches, const Tensor& loss_seed,
-         const ExecutorOptions& options)
+  Runner(const ActionList& actions, std::span<const StageSlot> stages, const PipelineGroups& groups,
+         const std::vector<BatchMeta>& micro_batches, const ExecutorOptions& options)
       : actions_(actions),
-        stage_(stage),
-        pipeline_(pipeline),
+        stages_(stages),
+        groups_(groups),
         batches_(micro_batches),
-        loss_seed_(loss_seed),
         options_(options),
-        place_(options.edges ? *options.edges : chain_edges(pipeline)),
-        states_(micro_batches.size()),
-        sent_forward_(place_.next.size()),
-        sent_backward_(place_.previous.size()) {
-    for (const std::vector<StageEdge>* edges : {&place_.previous, &place_.next}) {
-      for (const StageEdge& edge : *edges) {
-        PENTATRON_CHECK(edge.peer >= 0 && edge.peer < pipeline.size(), kInternal,
-                        "an edge leads to rank {} of a pipeline of {}", edge.peer, pipeline.size());
-      }
-    }
+        rank_(groups.activations.rank()),
+        num_ranks_(groups.activations.size()),
+        graph_(options.graph.empty() ? chain_graph(num_ranks_ * static_cast<int>(stages.size()))
+                                     : options.graph),
+        backwards_left_(stages.size(), 0),
+        states_(stages.size() * micro_batches.size()),
+        most_gradient_sends_(peak_in_flight(actions) + static_cast<std::size_t>(num_ranks_)) {
+    check_graph();
     for (const Action& action : actions) {
-      check_edge(action);
-      PENTATRON_CHECK(action.chunk == 0, kUnsupported,
-                      "virtual pipeline stages are not built yet; do not set "
-                      "--num-virtual-stages-per-pipeline-rank");
-      PENTATRON_CHECK(action.micro_batch >= 0 &&
-                          static_cast<std::size_t>(action.micro_batch) < micro_batches.size(),
-                      kInternal, "the schedule names micro-batch {} of {}", action.micro_batch,
-                      micro_batches.size());
-      if (action.kind == ActionKind::kBackward) ++backwards_left_;
+      check_action(action);
+      if (action.kind == ActionKind::kBackward) {
+        ++backwards_left_[static_cast<std::size_t>(action.chunk)];
+        trains_ = true;
+      }
       splits_weight_ = splits_weight_ || action.kind == ActionKind::kBackwardWeight;
+      expect_message(action);
     }
-    trains_ = backwards_left_ > 0;
-    PENTATRON_CHECK(!trains_ || !is_last() || loss_seed.defined(), kInternal,
-                    "a schedule with backward needs the seed of the loss");
+    for (std::size_t chunk = 0; chunk < stages.size(); ++chunk) {
+      PENTATRON_CHECK(!trains_ || !place(static_cast<int>(chunk)).next.empty() || options.seed_of,
+                      kInternal, "a schedule with backward needs the seeds of the losses");
+    }
     queue_ = options.weight_grads;
     if (splits_weight_ && queue_ == nullptr) queue_ = &own_queue_;
   }
 
-  StepLosses run() {
+  void run() {
     std::optional<tensor::NoGrad> no_grad;
     std::optional<tensor::EnableGrad> with_grad;
     if (trains_) {
@@ -150,30 +113,85 @@ class Runner {
       no_grad.emplace();
     }
     const PostponeScope postpone(queue_, splits_weight_);
+    for (auto& [channel, queue] : receives_) post_receives(channel, queue);
     for (const Action& action : actions_) step(action);
     // A caller's queue that postpones without weight actions in the list: nothing may be lost at
     // the end of the step.
     if (trains_ && queue_ != nullptr) queue_->drain();
-    for (SendQueue& sent : sent_forward_) sent.shrink_to(0);
-    for (SendQueue& sent : sent_backward_) sent.shrink_to(0);
-    return std::move(losses_);
+    for (auto& [channel, queue] : sends_) queue.shrink_to(0);
   }
 
  private:
-  [[nodiscard]] bool is_first() const { return place_.previous.empty(); }
-  [[nodiscard]] bool is_last() const { return place_.next.empty(); }
+  using Channel = std::pair<Direction, int>;  // and the peer's rank
+  // Of a message from one stage to another of the same rank: named as its receiver names it.
+  using LocalKey = std::tuple<Direction, int, int, int>;  // chunk, micro-batch, edge
 
-  void check_edge(const Action& action) const {
+  [[nodiscard]] int stage_of(int chunk) const { return chunk * num_ranks_ + rank_; }
+  [[nodiscard]] int rank_of(int stage) const { return stage % num_ranks_; }
+  [[nodiscard]] const StageEdges& place(int chunk) const {
+    return graph_[static_cast<std::size_t>(stage_of(chunk))];
+  }
+  [[nodiscard]] nn::Stage& stage(int chunk) const {
+    return *stages_[static_cast<std::size_t>(chunk)].stage;
+  }
+  [[nodiscard]] const BatchMeta& batch(int micro_batch) const {
+    return batches_[static_cast<std::size_t>(micro_batch)];
+  }
+  [[nodiscard]] comm::Group& group(Direction direction) const {
+    return direction == Direction::kActivations ? groups_.activations : groups_.gradients;
+  }
+
+  void check_graph() const {
+    const auto num_stages = static_cast<std::size_t>(num_ranks_) * stages_.size();
+    PENTATRON_CHECK(graph_.size() == num_stages, kInternal,
+                    "a graph of {} stages for {} ranks with {} each", graph_.size(), num_ranks_,
+                    stages_.size());
+    for (const StageEdges& edges : graph_) {
+      for (const std::vector<StageEdge>* ends : {&edges.previous, &edges.next}) {
+        for (const StageEdge& edge : *ends) {
+          PENTATRON_CHECK(edge.stage >= 0 && static_cast<std::size_t>(edge.stage) < num_stages,
+                          kInternal, "an edge leads to stage {} of {}", edge.stage, num_stages);
+        }
+      }
+    }
+  }
+
+  void check_action(const Action& action) const {
+    PENTATRON_CHECK(action.chunk >= 0 && static_cast<std::size_t>(action.chunk) < stages_.size(),
+                    kInternal, "the schedule names chunk {} of {}", action.chunk, stages_.size());
+    PENTATRON_CHECK(
+        action.micro_batch >= 0 && static_cast<std::size_t>(action.micro_batch) < batches_.size(),
+        kInternal, "the schedule names micro-batch {} of {}", action.micro_batch, batches_.size());
     std::size_t count = 1;
     if (action.kind == ActionKind::kSendForward || action.kind == ActionKind::kRecvBackward) {
-      count = place_.next.size();
+      count = place(action.chunk).next.size();
     }
     if (action.kind == ActionKind::kRecvForward || action.kind == ActionKind::kSendBackward) {
-      count = place_.previous.size();
+      count = place(action.chunk).previous.size();
     }
     PENTATRON_CHECK(action.edge >= 0 && static_cast<std::size_t>(action.edge) < count, kInternal,
-                    "the schedule of stage {} has {} over edge {} of {}", pipeline_.rank(),
+                    "the schedule of stage {} has {} over edge {} of {}", stage_of(action.chunk),
                     to_string(action.kind), action.edge, count);
+  }
+
+  void expect_message(const Action& action) {
+    const bool forward = action.kind == ActionKind::kRecvForward;
+    if (!forward && action.kind != ActionKind::kRecvBackward) return;
+    const int peer = rank_of(edge_of(action).stage);
+    if (peer == rank_) return;
+    const Direction direction = forward ? Direction::kActivations : Direction::kGradients;
+    receives_[{direction, peer}].expect(key_of(action));
+  }
+
+  [[nodiscard]] static MessageKey key_of(const Action& action) {
+    return {action.chunk, action.micro_batch, action.edge};
+  }
+  // Of a send or receive.
+  [[nodiscard]] const StageEdge& edge_of(const Action& action) const {
+    const bool towards_next =
+        action.kind == ActionKind::kSendForward || action.kind == ActionKind::kRecvBackward;
+    const StageEdges& edges = place(action.chunk);
+    return (towards_next ? edges.next : edges.previous)[static_cast<std::size_t>(action.edge)];
   }
 
   // Megatron's name of the timer.
@@ -198,118 +216,170 @@ class Runner {
 
   void step(const Action& action) {
     const TimedScope timed(options_.timers, timer_name(action.kind), 2);
-    const auto index = static_cast<std::size_t>(action.micro_batch);
-    const auto edge = static_cast<std::size_t>(action.edge);
-    MicroBatchState& state = states_[index];
+    MicroBatchState& state = states_[static_cast<std::size_t>(action.chunk) * batches_.size() +
+                                     static_cast<std::size_t>(action.micro_batch)];
     switch (action.kind) {
       case ActionKind::kRecvForward:
-        return recv_forward(state, batches_[index], place_.previous[edge]);
+        return recv_forward(state, action);
       case ActionKind::kForward:
-        return forward(state, batches_[index], action.micro_batch);
+        return forward(state, action);
       case ActionKind::kSendForward:
-        // Forward only: no answer tells when a send has ended, so the oldest are ended here (the
-        // next stage receives in order and waits for nothing of ours).
-        if (!trains_) sent_forward_[edge].shrink_to(kMaxPendingSends - 1);
-        sent_forward_[edge].post(pipeline_, place_.next[edge].peer, action.micro_batch,
-                                 take(state.to_send, edge));
-        return;
+        return send(Direction::kActivations, action, take(state.to_send, action));
       case ActionKind::kRecvBackward:
-        recv_backward(state, batches_[index], place_.next[edge]);
-        sent_forward_[edge].received_through(action.micro_batch);
-        return;
+        return recv_backward(state, action);
       case ActionKind::kBackward:
-        return backward(state, batches_[index]);
+        return backward(state, action);
       case ActionKind::kSendBackward:
-        sent_backward_[edge].shrink_to(kMaxPendingSends - 1);
-        sent_backward_[edge].post(pipeline_, place_.previous[edge].peer, action.micro_batch,
-                                  take(state.input_grads, edge));
-        return;
+        return send(Direction::kGradients, action, take(state.input_grads, action));
       case ActionKind::kBackwardWeight:
-        queue_->drain_micro_batch(action.micro_batch);
-        return;
+        return queue_->drain_micro_batch(action.micro_batch, action.chunk);
     }
   }
 
-  std::vector<Tensor> take(std::vector<std::vector<Tensor>>& per_edge, std::size_t edge) const {
+  std::vector<Tensor> take(std::vector<std::vector<Tensor>>& per_edge, const Action& action) const {
+    const auto edge = static_cast<std::size_t>(action.edge);
     PENTATRON_CHECK(edge < per_edge.size(), kInternal,
-                    "stage {} sends before it has anything to send", pipeline_.rank());
+                    "stage {} sends before it has anything to send", stage_of(action.chunk));
     return std::exchange(per_edge[edge], {});
   }
 
-  void recv_forward(MicroBatchState& state, const BatchMeta& batch, const StageEdge& edge) {
-    const nn::BundleSpec spec = stage_.input_spec(batch);
+  void send(Direction direction, const Action& action, std::vector<Tensor> tensors) {
+    const int other = edge_of(action).stage;
+    const int peer = rank_of(other);
+    if (peer == rank_) {
+      local_[local_key(direction, action, other)] = std::move(tensors);
+      return;
+    }
+    SendQueue& queue = sends_[{direction, peer}];
+    queue.poll();
+    if (!trains_) queue.shrink_to(kMaxPendingSends - 1);
+    // Where a backend cannot tell that a send has ended: the peer is never further behind.
+    if (direction == Direction::kGradients) queue.shrink_to(most_gradient_sends_);
+    queue.post(group(direction), peer, key_of(action), std::move(tensors));
+  }
+
+  [[nodiscard]] LocalKey local_key(Direction direction, const Action& action, int other) const {
+    const StageEdges& theirs = graph_[static_cast<std::size_t>(other)];
+    const std::vector<StageEdge>& ends =
+        direction == Direction::kActivations ? theirs.previous : theirs.next;
+    const auto end = std::find_if(ends.begin(), ends.end(), [&](const StageEdge& edge) {
+      return edge.stage == stage_of(action.chunk);
+    });
+    PENTATRON_CHECK(end != ends.end(), kInternal, "stages {} and {} do not share an edge",
+                    stage_of(action.chunk), other);
+    return {direction, other / num_ranks_, action.micro_batch,
+            static_cast<int>(end - ends.begin())};
+  }
+
+  std::vector<Tensor> receive(Direction direction, const Action& action) {
+    const int peer = rank_of(edge_of(action).stage);
+    if (peer == rank_) {
+      auto found = local_.extract({direction, action.chunk, action.micro_batch, action.edge});
+      PENTATRON_CHECK(!found.empty(), kInternal, "stage {} receives what was not sent",
+                      stage_of(action.chunk));
+      return std::move(found.mapped());
+    }
+    const Channel channel{direction, peer};
+    std::vector<Tensor> tensors = receives_.at(channel).take(key_of(action));
+    post_receives(channel, receives_.at(channel));
+    return tensors;
+  }
+
+  void post_receives(const Channel& channel, ReceiveQueue& queue) {
+    const auto [direction, peer] = channel;
+    const bool forward = direction == Direction::kActivations;
+    queue.post_ahead(group(direction), peer, kReceivesAhead, [&](const MessageKey& key) {
+      const StageEdges& edges = place(key.chunk);
+      const StageEdge& edge =
+          (forward ? edges.previous : edges.next)[static_cast<std::size_t>(key.edge)];
+      const nn::Stage& receiver = stage(key.chunk);
+      std::vector<Tensor> tensors;
+      for (const nn::BundleItemSpec& spec : forward
+                                                ? receiver.input_spec(batch(key.micro_batch))
+                                                : receiver.output_spec(batch(key.micro_batch))) {
+        if (!travels_on(edge, spec.name) || !(forward || spec.differentiable)) continue;
+        tensors.push_back(tensor::empty(spec.shape, spec.dtype, options_.device));
+      }
+      return tensors;
+    });
+  }
+
+  void recv_forward(MicroBatchState& state, const Action& action) {
+    const nn::BundleSpec spec = stage(action.chunk).input_spec(batch(action.micro_batch));
     // Edges may bring their items in any order, the bundle has the spec's.
     if (state.input.empty()) {
       for (const nn::BundleItemSpec& s : spec) {
         state.input.push_back({s.name, Tensor(), s.differentiable});
       }
     }
-    std::vector<comm::WorkPtr> works;
-    for (std::size_t i = 0; i < spec.size(); ++i) {
-      if (!travels_on(edge, spec[i].name)) continue;
-      Tensor t = tensor::empty(spec[i].shape, spec[i].dtype, options_.device);
-      works.push_back(pipeline_.recv(t, edge.peer));
-      state.input[i].tensor = std::move(t);
-    }
-    for (comm::WorkPtr& work : works) work->wait();
+    std::vector<Tensor> tensors = receive(Direction::kActivations, action);
+    std::size_t number = 0;
     for (nn::BundleItem& item : state.input) {
-      if (!travels_on(edge, item.name)) continue;
-      item.tensor = item.tensor.detach();
+      if (!travels_on(edge_of(action), item.name)) continue;
+      item.tensor = tensors.at(number++).detach();
       if (trains_ && item.differentiable) item.tensor.requires_grad_(true);
     }
   }
 
-  void forward(MicroBatchState& state, const BatchMeta& batch, int micro_batch) {
-    nn::StepContext context{.batch = batch,
-                            .policy = options_.policy,
-                            .seed = options_.seed,
-                            .phase = options_.phase,
-                            .scope = {.queue = queue_, .micro_batch = micro_batch},
-                            .events = options_.events,
-                            .max_attention_logit = options_.max_attention_logit};
+  void forward(MicroBatchState& state, const Action& action) {
+    const StageSlot& slot = stages_[static_cast<std::size_t>(action.chunk)];
+    nn::StepContext context{
+        .batch = batch(action.micro_batch),
+        .policy = options_.policy,
+        .seed = options_.seed,
+        .phase = options_.phase,
+        .output = options_.output,
+        .scope = {.queue = queue_, .micro_batch = action.micro_batch, .chunk = action.chunk},
+        .events = options_.events,
+        .first_unit = slot.first_unit,
+        .kv_cache = slot.kv_cache,
+        .max_attention_logit = options_.max_attention_logit};
     for (const nn::BundleItem& item : state.input) {
       PENTATRON_CHECK(item.tensor.defined(), kInternal, "stage {}: input {} was not received",
-                      pipeline_.rank(), item.name);
+                      stage_of(action.chunk), item.name);
     }
-    nn::Bundle output = stage_.forward(state.input, context);
-    if (is_last()) {
-      take_loss(state, output);
+    nn::Bundle output = slot.stage->forward(state.input, context);
+    if (place(action.chunk).next.empty()) {
+      take_outputs(state, action, output);
     } else {
-      take_activations(state, output, stage_.output_spec(batch));
+      take_activations(state, action, output);
     }
     // Without backward nobody reads the input again.
     if (!trains_) state.input.clear();
   }
 
-  void take_loss(MicroBatchState& state, const nn::Bundle& output) {
-    PENTATRON_CHECK(output.size() == 1 && output[0].tensor.numel() == 1, kInternal,
-                    "the last stage must return its loss alone, not {} items", output.size());
-    const Tensor& loss = output[0].tensor;
-    if (trains_) state.edges.emplace_back(loss);
-    // A copy: the graph's own tensor goes with the graph.
-    Tensor value = loss.detach().clone();
-    losses_.loss_sum = losses_.loss_sum.defined() ? losses_.loss_sum.add(value) : value;
-    losses_.per_micro_batch.push_back(std::move(value));
+  void take_outputs(MicroBatchState& state, const Action& action, nn::Bundle& output) {
+    for (nn::BundleItem& item : output) {
+      const bool begins = trains_ && item.differentiable;
+      if (begins) {
+        state.edges.emplace_back(item.tensor);
+        state.output_names.push_back(item.name);
+      }
+      // A copy of what has a graph: the graph's own tensor goes with it.
+      item.tensor = begins ? item.tensor.detach().clone() : item.tensor.detach();
+    }
+    if (options_.on_output) options_.on_output(action.chunk, action.micro_batch, output);
   }
 
-  void take_activations(MicroBatchState& state, const nn::Bundle& output,
-                        const nn::BundleSpec& spec) {
+  void take_activations(MicroBatchState& state, const Action& action, const nn::Bundle& output) {
+    const nn::BundleSpec spec = stage(action.chunk).output_spec(batch(action.micro_batch));
+    const std::vector<StageEdge>& next = place(action.chunk).next;
     PENTATRON_CHECK(output.size() == spec.size(), kInternal,
-                    "stage {} returned {} items, its output spec has {}", pipeline_.rank(),
+                    "stage {} returned {} items, its output spec has {}", stage_of(action.chunk),
                     output.size(), spec.size());
-    state.to_send.assign(place_.next.size(), {});
+    state.to_send.assign(next.size(), {});
     for (std::size_t i = 0; i < output.size(); ++i) {
       const Tensor& t = output[i].tensor;
       PENTATRON_CHECK(output[i].name == spec[i].name && t.sizes() == IntList(spec[i].shape) &&
                           t.scalar_type() == spec[i].dtype,
                       kInternal, "stage {} returned {} {}, its output spec says {} {}{}",
-                      pipeline_.rank(), output[i].name, tensor::describe(t), spec[i].name,
+                      stage_of(action.chunk), output[i].name, tensor::describe(t), spec[i].name,
                       tensor::dtype_name(spec[i].dtype), spec[i].shape);
       const bool gets_gradient = trains_ && spec[i].differentiable;
       if (gets_gradient) state.edges.emplace_back(t);
       const Tensor sent = t.detach().contiguous();
-      for (std::size_t e = 0; e < place_.next.size(); ++e) {
-        if (!travels_on(place_.next[e], spec[i].name)) continue;
+      for (std::size_t e = 0; e < next.size(); ++e) {
+        if (!travels_on(next[e], spec[i].name)) continue;
         state.to_send[e].push_back(sent);
         if (gets_gradient) ++state.grads_due;
       }
@@ -317,38 +387,46 @@ class Runner {
     state.output_grads.assign(state.edges.size(), Tensor());
   }
 
-  void recv_backward(MicroBatchState& state, const BatchMeta& batch, const StageEdge& edge) {
-    std::vector<comm::WorkPtr> works;
-    std::vector<Tensor> received(state.output_grads.size());
+  void recv_backward(MicroBatchState& state, const Action& action) {
+    std::vector<Tensor> received = receive(Direction::kGradients, action);
+    const StageEdge& edge = edge_of(action);
+    // Who answers with gradients has received the activations.
+    if (rank_of(edge.stage) != rank_) {
+      sends_[{Direction::kActivations, rank_of(edge.stage)}].answered(key_of(action));
+    }
     std::size_t number = 0;
-    for (const nn::BundleItemSpec& spec : stage_.output_spec(batch)) {
+    std::size_t taken = 0;
+    for (const nn::BundleItemSpec& spec :
+         stage(action.chunk).output_spec(batch(action.micro_batch))) {
       if (!spec.differentiable) continue;
       const std::size_t index = number++;
       if (!travels_on(edge, spec.name)) continue;
-      PENTATRON_CHECK(index < received.size() && state.grads_due > 0, kInternal,
-                      "stage {} receives a gradient that no forward asked for", pipeline_.rank());
-      Tensor& t = received[index];
-      t = tensor::empty(spec.shape, spec.dtype, options_.device);
-      works.push_back(pipeline_.recv(t, edge.peer));
+      PENTATRON_CHECK(index < state.output_grads.size() && state.grads_due > 0, kInternal,
+                      "stage {} receives a gradient that no forward asked for",
+                      stage_of(action.chunk));
+      Tensor& grad = state.output_grads[index];
+      Tensor& came = received.at(taken++);
+      grad = grad.defined() ? grad.add(came) : std::move(came);
       --state.grads_due;
-    }
-    for (comm::WorkPtr& work : works) work->wait();
-    for (std::size_t i = 0; i < received.size(); ++i) {
-      if (!received[i].defined()) continue;
-      Tensor& grad = state.output_grads[i];
-      grad = grad.defined() ? grad.add(received[i]) : received[i];
     }
   }
 
-  void backward(MicroBatchState& state, const BatchMeta& batch) {
-    if (--backwards_left_ == 0 && options_.on_last_micro_batch) options_.on_last_micro_batch();
-    if (is_last()) state.output_grads = {loss_seed_};
+  void backward(MicroBatchState& state, const Action& action) {
+    if (--backwards_left_[static_cast<std::size_t>(action.chunk)] == 0 &&
+        options_.on_last_micro_batch) {
+      options_.on_last_micro_batch(action.chunk);
+    }
+    if (place(action.chunk).next.empty()) {
+      for (const std::string& name : state.output_names) {
+        state.output_grads.push_back(options_.seed_of(name));
+      }
+    }
     PENTATRON_CHECK(state.edges.size() == state.output_grads.size(), kInternal,
-                    "stage {}: {} gradients for {} outputs", pipeline_.rank(),
+                    "stage {}: {} gradients for {} outputs", stage_of(action.chunk),
                     state.output_grads.size(), state.edges.size());
     PENTATRON_CHECK(state.grads_due == 0, kInternal,
                     "stage {}: {} gradients of its outputs were not received before backward",
-                    pipeline_.rank(), state.grads_due);
+                    stage_of(action.chunk), state.grads_due);
     std::vector<ops::GradientEdge*> edges;
     std::vector<Tensor> grads;
     for (std::size_t i = 0; i < state.edges.size(); ++i) {
@@ -357,14 +435,15 @@ class Runner {
       grads.push_back(std::move(state.output_grads[i]));
     }
     state.output_grads.clear();
+    state.output_names.clear();
     if (!edges.empty()) ops::run_backward(edges, grads);
     state.edges.clear();
-    if (!is_first()) take_input_grads(state);
+    take_input_grads(state, place(action.chunk).previous);
     state.input.clear();
   }
 
-  void take_input_grads(MicroBatchState& state) {
-    state.input_grads.assign(place_.previous.size(), {});
+  static void take_input_grads(MicroBatchState& state, const std::vector<StageEdge>& previous) {
+    state.input_grads.assign(previous.size(), {});
     for (nn::BundleItem& item : state.input) {
       if (!item.differentiable) continue;
       Tensor grad = item.tensor.grad();
@@ -373,37 +452,39 @@ class Runner {
         grad = tensor::zeros(item.tensor.sizes(), item.tensor.scalar_type(), item.tensor.device());
       }
       const auto edge = std::find_if(
-          place_.previous.begin(), place_.previous.end(),
+          previous.begin(), previous.end(),
           [&](const StageEdge& candidate) { return travels_on(candidate, item.name); });
-      state.input_grads[static_cast<std::size_t>(edge - place_.previous.begin())].push_back(
+      state.input_grads[static_cast<std::size_t>(edge - previous.begin())].push_back(
           grad.detach().contiguous());
     }
   }
 
   const ActionList& actions_;
-  nn::Stage& stage_;
-  comm::Group& pipeline_;
+  std::span<const StageSlot> stages_;
+  const PipelineGroups& groups_;
   const std::vector<BatchMeta>& batches_;
-  const Tensor& loss_seed_;
   const ExecutorOptions& options_;
-  const StageEdges place_;
+  const int rank_;
+  const int num_ranks_;
+  const StageGraph graph_;
+  std::vector<int> backwards_left_;  // per chunk
   std::vector<MicroBatchState> states_;
-  std::size_t backwards_left_ = 0;
+  std::size_t most_gradient_sends_;
   bool trains_ = false;
   bool splits_weight_ = false;
   WeightGradQueue own_queue_;
   WeightGradQueue* queue_ = nullptr;
-  std::vector<SendQueue> sent_forward_;   // per outgoing edge
-  std::vector<SendQueue> sent_backward_;  // per incoming edge
-  StepLosses losses_;
+  std::map<Channel, SendQueue> sends_;
+  std::map<Channel, ReceiveQueue> receives_;
+  std::map<LocalKey, std::vector<Tensor>> local_;
 };
 
 }  // namespace
 
-StepLosses run_schedule(const ActionList& actions, nn::Stage& stage, comm::Group& pipeline,
-                        const std::vector<BatchMeta>& micro_batches, const Tensor& loss_seed,
-                        const ExecutorOptions& options) {
-  return Runner(actions, stage, pipeline, micro_batches, loss_seed, options).run();
+void run_schedule(const ActionList& actions, std::span<const StageSlot> stages,
+                  const PipelineGroups& groups, const std::vector<BatchMeta>& micro_batches,
+                  const ExecutorOptions& options) {
+  Runner(actions, stages, groups, micro_batches, options).run();
 }
 
 }  // namespace pentatron::pipeline_parallel

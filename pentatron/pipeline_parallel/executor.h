@@ -2,7 +2,7 @@
 #pragma once
 
 #include <functional>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,50 +19,51 @@ class UnitEventSink;
 
 namespace pentatron::pipeline_parallel {
 
-// One end of an edge between stages.
-struct StageEdge {
-  int peer = 0;  // rank in the pipeline group
-  // Names of the bundle items that travel on it; empty: all. An output may go over several edges,
-  // an input comes over one.
-  std::vector<std::string> items = {};
+// One of the rank's stages: the chunk of its number in the list.
+struct StageSlot {
+  nn::Stage* stage = nullptr;
+  int first_unit = 0;               // index of its first unit on this rank
+  nn::KvCache* kv_cache = nullptr;  // prefill and decode
 };
-// What Action::edge counts. A stage without outgoing edges returns the loss.
-struct StageEdges {
-  std::vector<StageEdge> previous;
-  std::vector<StageEdge> next;
+
+// The same members in the same order; two, so that a rank's activations for a later chunk never
+// stand behind its gradients for an earlier one.
+struct PipelineGroups {
+  comm::Group& activations;
+  comm::Group& gradients;
 };
+
+// What a stage without outgoing edges returned for a micro-batch, without graph.
+using OnOutput = std::function<void(int chunk, int micro_batch, const nn::Bundle& output)>;
 
 struct ExecutorOptions {
   PrecisionPolicy policy;
   Device device = kCpu;  // where activations and batches are
   std::uint64_t seed = 0;
   nn::Phase phase = nn::Phase::kTrain;
+  nn::StageOutput output = nn::StageOutput::kLoss;
+  OnOutput on_output = {};
+  // The gradient at which an output that is differentiable begins its backward (1 / global valid
+  // count for a loss sum); a list with backward needs it where outputs come from.
+  std::function<Tensor(const std::string& name)> seed_of = {};
   ops::UnitEventSink* events = nullptr;
   WeightGradQueue* weight_grads = nullptr;
-  // Called when the last micro-batch's backward begins (gradient reduction may start with its
-  // weights_done events).
-  std::function<void()> on_last_micro_batch = {};
-  // This rank's place in the DAG of stages; unset: a chain in the order of the group.
-  std::optional<StageEdges> edges = {};
+  // Called when the backward of a chunk's last micro-batch begins: gradient reduction may start
+  // with the weights_done events of its units.
+  std::function<void(int chunk)> on_last_micro_batch = {};
+  StageGraph graph = {};            // empty: a chain of all ranks' stages
   Timers* timers = nullptr;         // level 2: each action
   Tensor max_attention_logit = {};  // as in nn::StepContext
 };
 
-struct StepLosses {
-  // Last stage: sum over micro-batches of the loss sums (scalar, loss dtype, on device). Undefined
-  // on other stages.
-  Tensor loss_sum;
-  std::vector<Tensor> per_micro_batch;
-};
-
-// Runs one rank's action list over the micro-batches of a step. Activations travel over `pipeline`
-// (group of the pp axis; size 1 allowed) and the options' edges. Keeps the gradient edge, not the
-// sent tensor. `loss_seed`: scalar given to each loss's backward (1 / global valid count),
-// undefined for forward only. A micro-batch's metadata is read on every rank, never sent. A list or
-// a bundle that does not fit the stage: kInternal; virtual stages: kUnsupported.
-[[nodiscard]] StepLosses run_schedule(const ActionList& actions, nn::Stage& stage,
-                                      comm::Group& pipeline,
-                                      const std::vector<BatchMeta>& micro_batches,
-                                      const Tensor& loss_seed, const ExecutorOptions& options);
+// Runs one rank's action list over the micro-batches of a step, its stages in turn. Keeps the
+// gradient edge, not the sent tensor. Receives are posted ahead of their action, in the order of
+// the list, so that they travel beside compute; a send holds its tensors until it has ended and is
+// waited for at the end of the step. Weight actions may stand in any order. A micro-batch's
+// metadata is read on every rank, never sent. What simulate() finds sound ends; a list or a bundle
+// that does not fit the stages: kInternal.
+void run_schedule(const ActionList& actions, std::span<const StageSlot> stages,
+                  const PipelineGroups& groups, const std::vector<BatchMeta>& micro_batches,
+                  const ExecutorOptions& options);
 
 }  // namespace pentatron::pipeline_parallel

@@ -81,7 +81,6 @@ class DiamondStage final : public nn::Stage {
     return specs(names[static_cast<std::size_t>(place_)], batch);
   }
   std::vector<nn::Unit> units() override { return {{"stage", {weight_}}}; }
-  Tensor logits(const nn::Bundle&, nn::StepContext&) override { return Tensor(); }
   Tensor& grad() { return weight_->main_grad(); }
 
  private:
@@ -98,11 +97,11 @@ class DiamondStage final : public nn::Stage {
 };
 
 // "hidden" goes over both edges of stage 0, "extra" over one: gradients of the first are summed.
-StageEdges edges_of(int place) {
-  if (place == 0) return {{}, {{1, {"hidden"}}, {2, {}}}};
-  if (place == 1) return {{{0, {}}}, {{3, {}}}};
-  if (place == 2) return {{{0, {}}}, {{3, {}}}};
-  return {{{1, {"left"}}, {2, {"right", "bottom"}}}, {}};
+StageGraph diamond() {
+  return {{{}, {{1, {"hidden"}}, {2}}},
+          {{{0, {"hidden"}}}, {{3, {"left"}}}},
+          {{{0}}, {{3, {"right", "bottom"}}}},
+          {{{1, {"left"}}, {2, {"right", "bottom"}}}, {}}};
 }
 
 ActionList actions_of(int place, int num_micro_batches) {
@@ -157,17 +156,23 @@ TEST(Executor, RunsADagOfStages) {
   std::mutex mutex;
   comm::run_threads(
       {.world_size = 4, .timeout = std::chrono::milliseconds(20'000)}, [&](comm::Backend& backend) {
-        const auto group = backend.make_group({0, 1, 2, 3}, "pp");
-        const int place = group->rank();
+        const auto activations = backend.make_group({0, 1, 2, 3}, "pp");
+        const auto gradients = backend.make_group({0, 1, 2, 3}, "pp#2");
+        const int place = activations->rank();
         DiamondStage stage(place);
-        const StepLosses losses = run_schedule(
-            actions_of(place, 3), stage, *group, batches, tensor::scalar(0.5, DType::Double),
-            {.policy = precision_policy("fp64"), .edges = edges_of(place)});
+        const StageSlot slot{.stage = &stage};
+        double loss_sum = 0;
+        run_schedule(
+            actions_of(place, 3), std::span(&slot, 1), {*activations, *gradients}, batches,
+            {.policy = precision_policy("fp64"),
+             .on_output =
+                 [&](int, int, const nn::Bundle& output) {
+                   loss_sum += output.at(0).tensor.item<double>();
+                 },
+             .seed_of = [](const std::string&) { return tensor::scalar(0.5, DType::Double); },
+             .graph = diamond()});
         const std::lock_guard lock(mutex);
-        EXPECT_EQ(losses.loss_sum.defined(), place == 3);
-        if (place == 3) {
-          EXPECT_NEAR(losses.loss_sum.item<double>(), expected_loss, 1e-12 * expected_loss);
-        }
+        EXPECT_NEAR(loss_sum, place == 3 ? expected_loss : 0, 1e-12 * expected_loss);
         const Tensor expected = weights[static_cast<std::size_t>(place)].grad();
         const double largest = expected.abs().max().item<double>();
         ASSERT_GT(largest, 0);
@@ -175,24 +180,57 @@ TEST(Executor, RunsADagOfStages) {
       });
 }
 
+// All four stages on one rank: it hands over to itself, in whatever order the list says.
+TEST(Executor, OneRankHoldsAWholeGraph) {
+  const auto batches = make_batches(2);
+  const auto backend = comm::make_single_backend();
+  const auto activations = backend->make_group({0}, "pp");
+  const auto gradients = backend->make_group({0}, "pp#2");
+  std::vector<std::unique_ptr<DiamondStage>> stages;
+  std::vector<StageSlot> slots;
+  ActionList list;
+  const auto append = [&](int place, bool forward) {
+    for (Action action : actions_of(place, 2)) {
+      const bool is_forward = action.kind == ActionKind::kForward ||
+                              action.kind == ActionKind::kSendForward ||
+                              action.kind == ActionKind::kRecvForward;
+      action.chunk = place;
+      if (is_forward == forward) list.push_back(action);
+    }
+  };
+  for (int place = 0; place < 4; ++place) {
+    stages.push_back(std::make_unique<DiamondStage>(place));
+    slots.push_back({.stage = stages.back().get(), .first_unit = place});
+    append(place, true);
+  }
+  for (int place = 4; place-- > 0;) append(place, false);
+  ASSERT_EQ(simulate({list}, {1, 2, 4}, {}, diamond()).problem, "");
+  run_schedule(list, slots, {*activations, *gradients}, batches,
+               {.policy = precision_policy("fp64"),
+                .seed_of = [](const std::string&) { return tensor::scalar(1, DType::Double); },
+                .graph = diamond()});
+  for (const auto& stage : stages) EXPECT_GT(stage->grad().abs().max().item<double>(), 0);
+}
+
 TEST(Executor, RefusesEdgesThatTheStageHasNot) {
   const auto batches = make_batches(1);
   const auto backend = comm::make_single_backend();
-  const auto group = backend->make_group({0}, "pp");
+  const auto activations = backend->make_group({0}, "pp");
+  const auto gradients = backend->make_group({0}, "pp#2");
   DiamondStage stage(0);
-  const Tensor seed = tensor::scalar(1, DType::Double);
-  const auto run = [&](const ActionList& list, std::optional<StageEdges> edges) {
-    (void)run_schedule(list, stage, *group, batches, seed,
-                       {.policy = precision_policy("fp64"), .edges = std::move(edges)});
+  const StageSlot slot{.stage = &stage};
+  const auto run = [&](const ActionList& list, StageGraph graph) {
+    run_schedule(list, std::span(&slot, 1), {*activations, *gradients}, batches,
+                 {.policy = precision_policy("fp64"),
+                  .seed_of = [](const std::string&) { return tensor::scalar(1, DType::Double); },
+                  .graph = std::move(graph)});
   };
   using K = ActionKind;
-  EXPECT_THROW(run({{K::kRecvForward, 0, 0, 0}}, std::nullopt), Error);  // a chain of one
-  EXPECT_THROW(run({{K::kForward, 0, 0, 1}}, edges_of(0)), Error);
-  EXPECT_THROW(run({{K::kSendForward, 0, 0, 2}}, edges_of(0)), Error);
-  EXPECT_THROW(run({{K::kRecvBackward, 0, 0, -1}}, edges_of(0)), Error);
-  EXPECT_THROW(run({}, StageEdges{{{7, {}}}, {}}), Error);  // no such rank
-  // A gradient of one edge is missing.
-  EXPECT_THROW(run({{K::kForward, 0}, {K::kBackward, 0}}, edges_of(0)), Error);
+  EXPECT_THROW(run({{K::kRecvForward, 0, 0, 0}}, {}), Error) << "a chain of one";
+  EXPECT_THROW(run({{K::kForward, 0, 0, 1}}, {}), Error);
+  EXPECT_THROW(run({{K::kSendForward, 0, 0, -1}}, {}), Error);
+  EXPECT_THROW(run({}, {{{7}, {}}}), Error) << "no such stage";
+  EXPECT_THROW(run({}, diamond()), Error) << "four stages, one is here";
 }
 
 }  // namespace

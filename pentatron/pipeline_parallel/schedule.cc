@@ -9,43 +9,85 @@
 namespace pentatron::pipeline_parallel {
 namespace {
 
-void check_shape(const ScheduleShape& shape) {
-  PENTATRON_CHECK(shape.num_stages >= 1 && shape.num_micro_batches >= 1, kConfig,
-                  "a schedule needs at least one stage and one micro-batch, not {} stages "
-                  "(--pipeline-model-parallel-size) and {} micro-batches (--global-batch-size)",
-                  shape.num_stages, shape.num_micro_batches);
+void check_shape(const ScheduleShape& shape, bool chunks) {
+  PENTATRON_CHECK(shape.num_ranks >= 1 && shape.num_micro_batches >= 1 && shape.num_chunks >= 1,
+                  kConfig,
+                  "a schedule needs at least one rank, micro-batch and chunk, not {} ranks "
+                  "(--pipeline-model-parallel-size), {} micro-batches (--global-batch-size) and {} "
+                  "chunks (--num-virtual-stages-per-pipeline-rank)",
+                  shape.num_ranks, shape.num_micro_batches, shape.num_chunks);
+  PENTATRON_CHECK(chunks || shape.num_chunks == 1, kConfig,
+                  "this schedule runs one stage a rank, not {} "
+                  "(--num-virtual-stages-per-pipeline-rank)",
+                  shape.num_chunks);
 }
+
+// A micro-batch on one of the rank's stages.
+struct Turn {
+  int micro_batch;
+  int chunk;
+};
 
 // Writes one rank's list; knows where the neighbours are.
 class Writer {
  public:
-  Writer(const ScheduleShape& shape, int rank)
-      : has_previous_(rank > 0), has_next_(rank + 1 < shape.num_stages) {}
+  Writer(const ScheduleShape& shape, int rank) : shape_(shape), rank_(rank) {}
 
-  void forward(int micro_batch) {
-    if (has_previous_) put(ActionKind::kRecvForward, micro_batch);
-    put(ActionKind::kForward, micro_batch);
-    if (has_next_) put(ActionKind::kSendForward, micro_batch);
+  void forward(Turn turn) {
+    if (stage(turn) > 0) put(ActionKind::kRecvForward, turn);
+    put(ActionKind::kForward, turn);
+    if (has_next(turn)) put(ActionKind::kSendForward, turn);
   }
-  void backward(int micro_batch) {
-    if (has_next_) put(ActionKind::kRecvBackward, micro_batch);
-    put(ActionKind::kBackward, micro_batch);
-    if (has_previous_) put(ActionKind::kSendBackward, micro_batch);
+  void backward(Turn turn) {
+    if (has_next(turn)) put(ActionKind::kRecvBackward, turn);
+    put(ActionKind::kBackward, turn);
+    if (stage(turn) > 0) put(ActionKind::kSendBackward, turn);
   }
-  void backward_weight(int micro_batch) { put(ActionKind::kBackwardWeight, micro_batch); }
+  void forward(int micro_batch) { forward({micro_batch, 0}); }
+  void backward(int micro_batch) { backward({micro_batch, 0}); }
+  void backward_weight(int micro_batch) { put(ActionKind::kBackwardWeight, {micro_batch, 0}); }
   [[nodiscard]] ActionList take() { return std::move(list_); }
 
  private:
-  void put(ActionKind kind, int micro_batch) { list_.push_back({kind, micro_batch, 0}); }
+  [[nodiscard]] int stage(Turn turn) const { return turn.chunk * shape_.num_ranks + rank_; }
+  [[nodiscard]] bool has_next(Turn turn) const {
+    return stage(turn) + 1 < shape_.num_ranks * shape_.num_chunks;
+  }
+  void put(ActionKind kind, Turn turn) { list_.push_back({kind, turn.micro_batch, turn.chunk}); }
 
-  bool has_previous_;
-  bool has_next_;
+  const ScheduleShape& shape_;
+  int rank_;
   ActionList list_;
 };
 
 // Forwards that a rank runs before its first backward: the later stages' distance to the end.
 int num_warmup(const ScheduleShape& shape, int rank) {
-  return std::min(shape.num_stages - 1 - rank, shape.num_micro_batches);
+  return std::min(shape.num_ranks - 1 - rank, shape.num_micro_batches);
+}
+
+int group_size(const ScheduleShape& shape) {
+  return shape.group_size > 0 ? shape.group_size : shape.num_ranks;
+}
+
+// The order in which every rank takes its forwards: a group of micro-batches through one chunk
+// after the other.
+std::vector<Turn> forward_turns(const ScheduleShape& shape) {
+  std::vector<Turn> turns;
+  const int group = group_size(shape);
+  for (int begin = 0; begin < shape.num_micro_batches; begin += group) {
+    const int end = std::min(begin + group, shape.num_micro_batches);
+    for (int chunk = 0; chunk < shape.num_chunks; ++chunk) {
+      for (int i = begin; i < end; ++i) turns.push_back({i, chunk});
+    }
+  }
+  return turns;
+}
+
+// Backwards take the chunks from the end.
+std::vector<Turn> backward_turns(const ScheduleShape& shape) {
+  std::vector<Turn> turns = forward_turns(shape);
+  for (Turn& turn : turns) turn.chunk = shape.num_chunks - 1 - turn.chunk;
+  return turns;
 }
 
 }  // namespace
@@ -73,18 +115,18 @@ std::string_view to_string(ActionKind kind) {
 StageGraph chain_graph(int num_stages) {
   StageGraph graph;
   for (int stage = 0; stage < num_stages; ++stage) {
-    StagePeers peers;
-    if (stage > 0) peers.previous.push_back(stage - 1);
-    if (stage + 1 < num_stages) peers.next.push_back(stage + 1);
-    graph.push_back(std::move(peers));
+    StageEdges edges;
+    if (stage > 0) edges.previous.emplace_back(stage - 1);
+    if (stage + 1 < num_stages) edges.next.emplace_back(stage + 1);
+    graph.push_back(std::move(edges));
   }
   return graph;
 }
 
 std::vector<ActionList> one_forward_one_backward(const ScheduleShape& shape) {
-  check_shape(shape);
+  check_shape(shape, /*chunks=*/false);
   std::vector<ActionList> lists;
-  for (int rank = 0; rank < shape.num_stages; ++rank) {
+  for (int rank = 0; rank < shape.num_ranks; ++rank) {
     Writer writer(shape, rank);
     const int warmup = num_warmup(shape, rank);
     for (int i = 0; i < warmup; ++i) writer.forward(i);
@@ -100,21 +142,51 @@ std::vector<ActionList> one_forward_one_backward(const ScheduleShape& shape) {
   return lists;
 }
 
-std::vector<ActionList> forward_only(const ScheduleShape& shape) {
-  check_shape(shape);
+std::vector<ActionList> interleaved_one_forward_one_backward(const ScheduleShape& shape) {
+  check_shape(shape, /*chunks=*/true);
+  const int group = group_size(shape);
+  const int rest = shape.num_micro_batches % group;
+  PENTATRON_CHECK(group >= shape.num_ranks, kConfig,
+                  "--microbatch-group-size-per-virtual-pipeline-stage {} is below "
+                  "--pipeline-model-parallel-size {}",
+                  group, shape.num_ranks);
+  PENTATRON_CHECK(rest == 0 || rest >= shape.num_ranks, kConfig,
+                  "{} micro-batches in groups of {} "
+                  "(--microbatch-group-size-per-virtual-pipeline-stage) leave {}: the rest must be "
+                  "0 or at least --pipeline-model-parallel-size {}; change --global-batch-size",
+                  shape.num_micro_batches, group, rest, shape.num_ranks);
+  const std::vector<Turn> forwards = forward_turns(shape);
+  const std::vector<Turn> backwards = backward_turns(shape);
+  const auto total = static_cast<int>(forwards.size());
   std::vector<ActionList> lists;
-  for (int rank = 0; rank < shape.num_stages; ++rank) {
+  for (int rank = 0; rank < shape.num_ranks; ++rank) {
     Writer writer(shape, rank);
-    for (int i = 0; i < shape.num_micro_batches; ++i) writer.forward(i);
+    const int warmup =
+        std::min(total, 2 * (shape.num_ranks - 1 - rank) + (shape.num_chunks - 1) * group);
+    for (int i = 0; i < total + warmup; ++i) {
+      if (i < total) writer.forward(forwards[static_cast<std::size_t>(i)]);
+      if (i >= warmup) writer.backward(backwards[static_cast<std::size_t>(i - warmup)]);
+    }
+    lists.push_back(writer.take());
+  }
+  return lists;
+}
+
+std::vector<ActionList> forward_only(const ScheduleShape& shape) {
+  check_shape(shape, /*chunks=*/true);
+  std::vector<ActionList> lists;
+  for (int rank = 0; rank < shape.num_ranks; ++rank) {
+    Writer writer(shape, rank);
+    for (const Turn& turn : forward_turns(shape)) writer.forward(turn);
     lists.push_back(writer.take());
   }
   return lists;
 }
 
 std::vector<ActionList> one_forward_one_backward_split_weight(const ScheduleShape& shape) {
-  check_shape(shape);
+  check_shape(shape, /*chunks=*/false);
   std::vector<ActionList> lists;
-  for (int rank = 0; rank < shape.num_stages; ++rank) {
+  for (int rank = 0; rank < shape.num_ranks; ++rank) {
     Writer writer(shape, rank);
     const int warmup = num_warmup(shape, rank);
     std::deque<int> postponed;

@@ -129,12 +129,100 @@ TEST(Schedule, SendsCostTime) {
   EXPECT_DOUBLE_EQ(result.total_time, 1 + 0.25 + 1 + 2 + 0.25 + 2);
 }
 
+// 2 to 4 ranks, 2 to 3 chunks, groups as large as the ranks and larger, whole groups and a rest.
+template <typename Body>
+void for_each_interleaved(const Body& body) {
+  for (int p = 1; p <= 4; ++p) {
+    for (int chunks = 1; chunks <= 3; ++chunks) {
+      for (const int group : {p, p + 1, 2 * p}) {
+        for (int m = 1; m <= 4 * group; ++m) {
+          if (m % group != 0 && m % group < p) continue;
+          SCOPED_TRACE(testing::Message() << p << " ranks, " << chunks << " chunks, groups of "
+                                          << group << ", " << m << " micro-batches");
+          body(ScheduleShape{p, m, chunks, group}, p, chunks, m);
+        }
+      }
+    }
+  }
+}
+
+TEST(Schedule, InterleavedIsSound) {
+  for_each_interleaved([](const ScheduleShape& shape, int p, int chunks, int m) {
+    const auto lists = interleaved_one_forward_one_backward(shape);
+    const SimulationResult result = simulate(lists, shape);
+    EXPECT_EQ(result.problem, "");
+    for (int r = 0; r < p; ++r) {
+      EXPECT_DOUBLE_EQ(result.busy_time[static_cast<std::size_t>(r)], 3.0 * m * chunks);
+      // Warm-up and the forward of the steady state that comes before its backward.
+      const int warmup = 2 * (p - 1 - r) + (chunks - 1) * shape.group_size;
+      EXPECT_LE(result.peak_in_flight[static_cast<std::size_t>(r)], warmup + 1);
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        for (const ActionKind kind : {ActionKind::kForward, ActionKind::kBackward}) {
+          std::vector<int> order;
+          for (const Action& action : lists[static_cast<std::size_t>(r)]) {
+            if (action.kind == kind && action.chunk == chunk) order.push_back(action.micro_batch);
+          }
+          EXPECT_EQ(order, ascending(m));
+        }
+      }
+    }
+    EXPECT_EQ(simulate(forward_only(shape), shape).problem, "");
+  });
+}
+
+// The bubble shrinks by the number of chunks: each is a chunk's share of a micro-batch's time
+// (Narayanan et al., section 2.2).
+TEST(Schedule, InterleavedBubbleShareIsTheClosedFormula) {
+  for (const int p : {2, 3, 4}) {
+    for (const int chunks : {1, 2, 4}) {
+      const int m = 4 * p;
+      const ScheduleShape shape{p, m, chunks};
+      const SimulationResult result = simulate(interleaved_one_forward_one_backward(shape), shape);
+      EXPECT_NEAR(result.total_time, 3.0 * (m * chunks + p - 1), 1e-9)
+          << p << " ranks, " << chunks << " chunks";
+    }
+  }
+}
+
+TEST(Schedule, OneChunkOfInterleavedComputesInAnOrderOfItsOwn) {
+  // With one chunk the warm-up is twice as long less one, and all else is 1F1B.
+  const ScheduleShape shape{3, 6};
+  const auto lists = interleaved_one_forward_one_backward(shape);
+  EXPECT_EQ(simulate(lists, shape).peak_in_flight, (std::vector<int>{5, 3, 1}));
+}
+
+TEST(Schedule, InterleavedRefusesGroupsThatDoNotFit) {
+  EXPECT_THROW((void)interleaved_one_forward_one_backward({4, 8, 2, 3}), Error);
+  EXPECT_THROW((void)interleaved_one_forward_one_backward({4, 6, 2}), Error);
+  EXPECT_THROW((void)interleaved_one_forward_one_backward({4, 8, 0}), Error);
+  EXPECT_THROW((void)one_forward_one_backward({4, 8, 2}), Error);
+  EXPECT_NO_THROW((void)interleaved_one_forward_one_backward({4, 9, 2, 5}));
+}
+
+// Two ranks: both the activations for the next chunk and the gradients for the previous one go from
+// the last rank to the first. They do not stand in one line, and within a direction the order of
+// sending is that of receiving.
+TEST(Schedule, SimulatorKeepsMessagesInLine) {
+  const ScheduleShape shape{2, 2, 2};
+  auto lists = interleaved_one_forward_one_backward(shape);
+  ASSERT_EQ(simulate(lists, shape).problem, "");
+  ActionList& last = lists[1];
+  const auto first_send =
+      std::find(last.begin(), last.end(), Action{ActionKind::kSendForward, 0, 0});
+  const auto second_send = std::find(last.begin(), last.end(), Action{ActionKind::kForward, 1, 0});
+  // The wrap-around send of micro-batch 0 behind that of micro-batch 1.
+  std::rotate(first_send, first_send + 1, second_send + 2);
+  EXPECT_NE(simulate(lists, shape).problem.find("comes instead"), std::string::npos)
+      << simulate(lists, shape).problem;
+}
+
 // Every single action is load-bearing: without it, or with a second copy of it, the lists are
 // refused.
 TEST(Schedule, SimulatorCatchesDroppedAndDoubledActions) {
-  for (const auto& make : {one_forward_one_backward, one_forward_one_backward_split_weight}) {
-    for (const ScheduleShape shape :
-         {ScheduleShape{2, 3}, ScheduleShape{4, 6}, ScheduleShape{3, 1}}) {
+  for (const auto& make : {one_forward_one_backward, one_forward_one_backward_split_weight,
+                           interleaved_one_forward_one_backward}) {
+    for (ScheduleShape shape : {ScheduleShape{2, 3}, ScheduleShape{4, 6}, ScheduleShape{3, 1}}) {
+      if (make == interleaved_one_forward_one_backward) shape = {2, 4, 2};
       const auto sound = make(shape);
       for (std::size_t r = 0; r < sound.size(); ++r) {
         for (std::size_t i = 0; i < sound[r].size(); ++i) {
@@ -160,13 +248,13 @@ TEST(Schedule, SimulatorCatchesSwappedOrder) {
   std::swap(lists[0][index_of(lists[0], ActionKind::kSendForward, 0)],
             lists[0][index_of(lists[0], ActionKind::kSendForward, 1)]);
   SimulationResult result = simulate(lists, shape);
-  EXPECT_NE(result.problem.find("stage 0: send-forward of micro-batch 1"), std::string::npos)
+  EXPECT_NE(result.problem.find("rank 0: send-forward of micro-batch 1"), std::string::npos)
       << result.problem;
   lists = sound;
   std::swap(lists[1][index_of(lists[1], ActionKind::kRecvForward, 1)],
             lists[1][index_of(lists[1], ActionKind::kRecvForward, 0)]);
   result = simulate(lists, shape);
-  EXPECT_NE(result.problem.find("micro-batch 0 comes instead"), std::string::npos)
+  EXPECT_NE(result.problem.find("micro-batch 0 (chunk 0) comes instead"), std::string::npos)
       << result.problem;
   // Backward before its gradient came.
   lists = sound;
@@ -187,7 +275,7 @@ TEST(Schedule, SimulatorFindsDeadlock) {
               first.begin() + static_cast<std::ptrdiff_t>(recv) + 1);
   const SimulationResult result = simulate(lists, shape);
   EXPECT_TRUE(result.deadlock);
-  EXPECT_NE(result.problem.find("deadlock: stage 0 waits in recv-backward of micro-batch 0"),
+  EXPECT_NE(result.problem.find("deadlock: rank 0 waits in recv-backward of micro-batch 0"),
             std::string::npos)
       << result.problem;
 }
@@ -220,7 +308,7 @@ const StageGraph kDiamond = {{{}, {1, 2}}, {{0}, {3}}, {{0}, {3}}, {{2, 1}, {}}}
 std::vector<ActionList> lists_for(const StageGraph& graph, int num_micro_batches) {
   using K = ActionKind;
   std::vector<ActionList> lists;
-  for (const StagePeers& peers : graph) {
+  for (const StageEdges& peers : graph) {
     ActionList list;
     const auto put = [&list](K kind, int micro_batch, std::size_t num_edges) {
       for (std::size_t e = 0; e < num_edges; ++e) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <utility>
 
 #include "pentatron/pipeline_parallel/schedule.h"
@@ -10,15 +11,24 @@
 namespace pentatron::pipeline_parallel {
 namespace {
 
-// A message on its way: messages of one edge and direction arrive in the order in which they were
-// sent.
+// Where messages queue up: one direction from one rank to another.
+struct Channel {
+  int from;
+  int to;
+  bool forward;
+  auto operator<=>(const Channel&) const = default;
+};
+
+// A message on its way, named as its receiver names it.
 struct Message {
+  int stage;
+  int edge;
   int micro_batch;
   double arrival;
 };
 
-// What one rank knows of one micro-batch. Without incoming edges the activations come from the
-// batch, without outgoing ones the gradients start at the loss.
+// What is known of one micro-batch on one stage. Without incoming edges the activations come from
+// the batch, without outgoing ones the gradients start at the loss.
 struct MicroBatchState {
   std::vector<bool> inputs;     // per incoming edge: activations are here
   std::vector<bool> gradients;  // per outgoing edge: output gradients are here
@@ -38,9 +48,14 @@ std::string problem_of(const StageGraph& graph, int num_stages) {
   if (static_cast<int>(graph.size()) != num_stages) {
     return fmt::format("the graph has {} stages, the schedule {}", graph.size(), num_stages);
   }
-  const auto ends = [&graph](int stage, bool next) -> const std::vector<int>& {
-    const StagePeers& peers = graph[static_cast<std::size_t>(stage)];
-    return next ? peers.next : peers.previous;
+  const auto ends = [&graph](int stage, bool next) {
+    const StageEdges& edges = graph[static_cast<std::size_t>(stage)];
+    std::vector<int> stages;
+    for (const StageEdge& edge : next ? edges.next : edges.previous) stages.push_back(edge.stage);
+    return stages;
+  };
+  const auto holds_once = [](const std::vector<int>& stages, int stage) {
+    return std::count(stages.begin(), stages.end(), stage) == 1;
   };
   std::vector<int> waiting_for;  // incoming edges whose stage is not yet in order
   for (int stage = 0; stage < num_stages; ++stage) {
@@ -48,8 +63,7 @@ std::string problem_of(const StageGraph& graph, int num_stages) {
     for (const bool next : {false, true}) {
       for (const int peer : ends(stage, next)) {
         if (peer < 0 || peer >= num_stages || peer == stage ||
-            std::count(ends(stage, next).begin(), ends(stage, next).end(), peer) != 1 ||
-            std::count(ends(peer, !next).begin(), ends(peer, !next).end(), stage) != 1) {
+            !holds_once(ends(stage, next), peer) || !holds_once(ends(peer, !next), stage)) {
           return fmt::format("stages {} and {} do not share exactly one edge", stage, peer);
         }
       }
@@ -76,9 +90,6 @@ struct RankState {
   double busy = 0;
   int in_flight = 0;
   int peak_in_flight = 0;
-  std::vector<MicroBatchState> micro_batches;
-  std::vector<std::deque<Message>> from_previous;  // activations, per incoming edge
-  std::vector<std::deque<Message>> from_next;      // gradients, per outgoing edge
 };
 
 class Player {
@@ -99,11 +110,11 @@ class Player {
   }
 
   SimulationResult play() {
-    if (static_cast<int>(lists_.size()) != shape_.num_stages) {
-      result_.problem = fmt::format("{} lists for {} stages", lists_.size(), shape_.num_stages);
+    if (static_cast<int>(lists_.size()) != shape_.num_ranks) {
+      result_.problem = fmt::format("{} lists for {} ranks", lists_.size(), shape_.num_ranks);
       return result_;
     }
-    result_.problem = problem_of(graph_, shape_.num_stages);
+    result_.problem = problem_of(graph_, shape_.num_ranks * shape_.num_chunks);
     if (!result_.problem.empty()) return result_;
     prepare();
     bool progress = true;
@@ -121,31 +132,31 @@ class Player {
 
  private:
   void prepare() {
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const std::size_t incoming = graph_[r].previous.size();
-      const std::size_t outgoing = graph_[r].next.size();
-      ranks_[r].from_previous.resize(incoming);
-      ranks_[r].from_next.resize(outgoing);
+    for (const StageEdges& edges : graph_) {
       MicroBatchState state;
-      state.inputs.assign(incoming, false);
-      state.sent_backward.assign(incoming, false);
-      state.gradients.assign(outgoing, false);
-      state.sent_forward.assign(outgoing, false);
-      ranks_[r].micro_batches.assign(
-          static_cast<std::size_t>(std::max(0, shape_.num_micro_batches)), state);
+      state.inputs.assign(edges.previous.size(), false);
+      state.sent_backward.assign(edges.previous.size(), false);
+      state.gradients.assign(edges.next.size(), false);
+      state.sent_forward.assign(edges.next.size(), false);
+      stages_.emplace_back(static_cast<std::size_t>(std::max(0, shape_.num_micro_batches)), state);
     }
   }
 
+  [[nodiscard]] int stage_of(int rank, int chunk) const { return chunk * shape_.num_ranks + rank; }
+  [[nodiscard]] int rank_of(int stage) const { return stage % shape_.num_ranks; }
+  [[nodiscard]] const StageEdges& edges_of(int stage) const {
+    return graph_[static_cast<std::size_t>(stage)];
+  }
+
   // Why the stage has no such edge; empty when it has.
-  std::string edge_problem(int rank, const Action& action) const {
-    const StagePeers& peers = graph_[static_cast<std::size_t>(rank)];
+  std::string edge_problem(int stage, const Action& action) const {
     std::size_t count = 1;  // work of the stage itself names edge 0
     if (action.kind == ActionKind::kSendForward || action.kind == ActionKind::kRecvBackward) {
-      count = peers.next.size();
+      count = edges_of(stage).next.size();
       if (count == 0) return "there is no next stage";
     }
     if (action.kind == ActionKind::kRecvForward || action.kind == ActionKind::kSendBackward) {
-      count = peers.previous.size();
+      count = edges_of(stage).previous.size();
       if (count == 0) return "there is no previous stage";
     }
     const bool known = action.edge >= 0 && static_cast<std::size_t>(action.edge) < count;
@@ -157,20 +168,21 @@ class Player {
     RankState& state = ranks_[static_cast<std::size_t>(rank)];
     const Action& action = lists_[static_cast<std::size_t>(rank)][state.position];
     if (action.micro_batch < 0 || action.micro_batch >= shape_.num_micro_batches ||
-        action.chunk != 0) {
+        action.chunk < 0 || action.chunk >= shape_.num_chunks) {
       return fail(rank, action, "there is no such micro-batch or chunk");
     }
-    if (const std::string problem = edge_problem(rank, action); !problem.empty()) {
+    const int stage = stage_of(rank, action.chunk);
+    if (const std::string problem = edge_problem(stage, action); !problem.empty()) {
       return fail(rank, action, problem);
     }
-    MicroBatchState& micro = state.micro_batches[static_cast<std::size_t>(action.micro_batch)];
+    MicroBatchState& micro =
+        stages_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(action.micro_batch)];
     const bool done = step(rank, state, micro, action);
     if (done) ++state.position;
     return done;
   }
 
   bool step(int rank, RankState& state, MicroBatchState& micro, const Action& action) {
-    const auto edge = static_cast<std::size_t>(action.edge);
     switch (action.kind) {
       case ActionKind::kForward:
         if (!all(micro.inputs)) return fail(rank, action, "its input was not received");
@@ -200,9 +212,9 @@ class Player {
         if (!micro.backward) return fail(rank, action, "its backward did not run");
         return post(rank, micro.sent_backward, action, false);
       case ActionKind::kRecvForward:
-        return receive(rank, state, state.from_previous[edge], micro.inputs, action);
+        return receive(rank, state, micro.inputs, action, true);
       case ActionKind::kRecvBackward:
-        return receive(rank, state, state.from_next[edge], micro.gradients, action);
+        return receive(rank, state, micro.gradients, action, false);
     }
     return fail(rank, action, "unknown kind");
   }
@@ -212,39 +224,57 @@ class Player {
     state.busy += cost;
   }
 
+  // The stage at the other end of an action's edge.
+  [[nodiscard]] int peer_of(int rank, const Action& action, bool towards_next) const {
+    const StageEdges& own = edges_of(stage_of(rank, action.chunk));
+    const auto edge = static_cast<std::size_t>(action.edge);
+    return (towards_next ? own.next : own.previous)[edge].stage;
+  }
+
   // The sender goes on at once; the message takes costs_.send to arrive.
   bool post(int rank, std::vector<bool>& sent, const Action& action, bool forward) {
     const auto edge = static_cast<std::size_t>(action.edge);
     if (sent[edge]) return fail(rank, action, "it was sent before");
     sent[edge] = true;
-    const StagePeers& own = graph_[static_cast<std::size_t>(rank)];
-    const auto peer = static_cast<std::size_t>((forward ? own.next : own.previous)[edge]);
+    const int peer = peer_of(rank, action, forward);
     // The number that the edge has at its other end.
-    const std::vector<int>& theirs = forward ? graph_[peer].previous : graph_[peer].next;
-    const auto there = std::find(theirs.begin(), theirs.end(), rank) - theirs.begin();
-    auto& edges = forward ? ranks_[peer].from_previous : ranks_[peer].from_next;
-    edges[static_cast<std::size_t>(there)].push_back(
-        {action.micro_batch, ranks_[static_cast<std::size_t>(rank)].time + costs_.send});
+    const std::vector<StageEdge>& theirs = forward ? edges_of(peer).previous : edges_of(peer).next;
+    const int stage = stage_of(rank, action.chunk);
+    const auto there = std::find_if(theirs.begin(), theirs.end(), [stage](const StageEdge& other) {
+      return other.stage == stage;
+    });
+    channels_[{rank, rank_of(peer), forward}].push_back(
+        {peer, static_cast<int>(there - theirs.begin()), action.micro_batch,
+         ranks_[static_cast<std::size_t>(rank)].time + costs_.send});
     return true;
   }
 
-  bool receive(int rank, RankState& state, std::deque<Message>& edge, std::vector<bool>& here,
-               const Action& action) {
+  bool receive(int rank, RankState& state, std::vector<bool>& here, const Action& action,
+               bool forward) {
     const auto number = static_cast<std::size_t>(action.edge);
     if (here[number]) return fail(rank, action, "it was received before");
-    if (edge.empty()) return false;
-    if (edge.front().micro_batch != action.micro_batch) {
-      return fail(rank, action,
-                  fmt::format("micro-batch {} comes instead", edge.front().micro_batch));
+    const int sender = rank_of(peer_of(rank, action, !forward));
+    std::deque<Message>& channel = channels_[{sender, rank, forward}];
+    const int stage = stage_of(rank, action.chunk);
+    const auto wanted = std::find_if(channel.begin(), channel.end(), [&](const Message& message) {
+      return message.stage == stage && message.edge == action.edge &&
+             message.micro_batch == action.micro_batch;
+    });
+    if (channel.empty() || (sender == rank && wanted == channel.end())) return false;
+    if (sender != rank && wanted != channel.begin()) {
+      return fail(
+          rank, action,
+          fmt::format("micro-batch {} (chunk {}) comes instead", channel.front().micro_batch,
+                      channel.front().stage / shape_.num_ranks));
     }
-    state.time = std::max(state.time, edge.front().arrival);
-    edge.pop_front();
+    state.time = std::max(state.time, wanted->arrival);
+    channel.erase(wanted);
     here[number] = true;
     return true;
   }
 
   bool fail(int rank, const Action& action, std::string_view reason) {
-    result_.problem = fmt::format("stage {}: {} of micro-batch {} (chunk {}): {}", rank,
+    result_.problem = fmt::format("rank {}: {} of micro-batch {} (chunk {}): {}", rank,
                                   to_string(action.kind), action.micro_batch, action.chunk, reason);
     return false;
   }
@@ -254,26 +284,25 @@ class Player {
       if (ranks_[r].position < lists_[r].size()) {
         const Action& action = lists_[r][ranks_[r].position];
         result_.deadlock = true;
-        result_.problem = fmt::format("deadlock: stage {} waits in {} of micro-batch {}", r,
-                                      to_string(action.kind), action.micro_batch);
+        result_.problem = fmt::format("deadlock: rank {} waits in {} of micro-batch {} (chunk {})",
+                                      r, to_string(action.kind), action.micro_batch, action.chunk);
         return;
       }
     }
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const RankState& state = ranks_[r];
-      const auto has_messages = [](const std::deque<Message>& edge) { return !edge.empty(); };
-      if (std::any_of(state.from_previous.begin(), state.from_previous.end(), has_messages) ||
-          std::any_of(state.from_next.begin(), state.from_next.end(), has_messages)) {
-        result_.problem = fmt::format("stage {}: a message to it was never received", r);
-        return;
-      }
-      for (std::size_t i = 0; i < state.micro_batches.size(); ++i) {
-        const MicroBatchState& micro = state.micro_batches[i];
+    for (const auto& [channel, messages] : channels_) {
+      if (messages.empty()) continue;
+      result_.problem =
+          fmt::format("stage {}: a message to it was never received", messages.front().stage);
+      return;
+    }
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      for (std::size_t i = 0; i < stages_[s].size(); ++i) {
+        const MicroBatchState& micro = stages_[s][i];
         const bool whole = micro.forward && micro.backward == has_backward_ &&
                            micro.backward_weight == splits_weight_;
         if (!whole) {
           result_.problem = fmt::format(
-              "stage {}: micro-batch {} has forward {}, backward {}, backward-weight {}", r, i,
+              "stage {}: micro-batch {} has forward {}, backward {}, backward-weight {}", s, i,
               micro.forward, micro.backward, micro.backward_weight);
           return;
         }
@@ -298,6 +327,8 @@ class Player {
   const SimulationCosts& costs_;
   StageGraph graph_;
   std::vector<RankState> ranks_;
+  std::vector<std::vector<MicroBatchState>> stages_;  // per stage, per micro-batch
+  std::map<Channel, std::deque<Message>> channels_;
   bool has_backward_ = false;
   bool splits_weight_ = false;
   SimulationResult result_;
@@ -307,7 +338,9 @@ class Player {
 
 SimulationResult simulate(const std::vector<ActionList>& lists, const ScheduleShape& shape,
                           const SimulationCosts& costs, const StageGraph& graph) {
-  return Player(lists, shape, costs, graph.empty() ? chain_graph(shape.num_stages) : graph).play();
+  return Player(lists, shape, costs,
+                graph.empty() ? chain_graph(shape.num_ranks * shape.num_chunks) : graph)
+      .play();
 }
 
 }  // namespace pentatron::pipeline_parallel

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <mutex>
 
 #include "pentatron/base/error.h"
 #include "pentatron/tensor/ops.h"
@@ -111,6 +112,50 @@ TEST(Cases, MegatronBridge_6032) {
       EXPECT_NE(text.find("no place for: param/lora.down.weight."), std::string::npos) << text;
     }
   });
+}
+
+// Weights after a few steps with dropout, every layer recomputed or none.
+Tensors trained(bool recompute) {
+  Tensors weights;
+  const auto change = [&](config::RunConfig& config) {
+    config.model.hidden_dropout = 0.3;
+    config.model.attention_dropout = 0.3;
+    if (!recompute) return;
+    config.model.recompute_granularity = "full";
+    config.model.recompute_method = "uniform";
+    config.model.recompute_num_layers = 1;
+  };
+  with_engine(tiny_config({}, change), [&](Engine& engine) {
+    (void)train_steps(engine, 0, 3);
+    weights = engine.gather_parameters();
+  });
+  return weights;
+}
+
+// The second forward draws the masks of the first.
+TEST(Cases, OLMoCore_828) { EXPECT_EQ(first_difference(trained(true), trained(false)), ""); }
+
+// Several micro-batches in flight on stages: each is recomputed from its own input and batch.
+TEST(Cases, MegatronLM_290) {
+  const auto gradients = [](bool recompute) {
+    Tensors whole;
+    const auto change = [&](config::RunConfig& config) {
+      config.training.micro_batch_size = 1;
+      if (!recompute) return;
+      config.model.recompute_granularity = "full";
+      config.model.recompute_method = "block";
+      config.model.recompute_num_layers = 1;
+    };
+    std::mutex mutex;
+    with_engine(tiny_config({.pp = 2}, change), [&](Engine& engine) {
+      (void)engine.forward_backward(micro_batches(engine, 0));
+      Tensors mine = engine.gather_gradients();
+      const std::lock_guard lock(mutex);
+      whole = std::move(mine);
+    });
+    return whole;
+  };
+  EXPECT_EQ(first_difference(gradients(true), gradients(false)), "");
 }
 
 }  // namespace

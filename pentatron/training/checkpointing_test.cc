@@ -436,9 +436,6 @@ class StageWithBuffers final : public nn::Stage {
     return gpt_.output_spec(batch);
   }
   std::vector<nn::Unit> units() override { return gpt_.units(); }
-  Tensor logits(const nn::Bundle& input, nn::StepContext& context) override {
-    return gpt_.logits(input, context);
-  }
 
   // Every element another value, by its global place.
   void fill() {
@@ -473,16 +470,17 @@ TEST(Buffers, AreSavedAndRestoredInAnyLayout) {
        {Layout{.tp = 2, .dp = 2}, Layout{}, Layout{.tp = 2, .dp = 2, .sharded = true}}) {
     const config::RunConfig config = tiny_config(layout);
     const StageMaker make = [&](comm::ParallelContext& context,
-                                const parallel_layers::LeafContext& leaf) {
-      return std::make_unique<StageWithBuffers>(
-          models::make_stage("gpt", config.model, leaf, {.rank = 0, .size = 1}), context);
+                                const parallel_layers::LeafContext& leaf,
+                                const config::StagePlan& plan) {
+      return std::make_unique<StageWithBuffers>(models::make_stage("gpt", config.model, leaf, plan),
+                                                context);
     };
     const fs::path root = folder.path() / ("run" + std::to_string(hashes.size()));
     const auto save = [&](const fs::path& to, bool fill) {
       with_engine(
           with_folders(config, to, ""),
           [&](Engine& engine) {
-            if (fill) dynamic_cast<StageWithBuffers&>(engine.stage()).fill();
+            if (fill) dynamic_cast<StageWithBuffers&>(engine.stages().at(0)).fill();
             save_engine(engine, state_after(config, 1), -1);
           },
           make);
@@ -503,7 +501,7 @@ TEST(Buffers, AreSavedAndRestoredInAnyLayout) {
       with_engine(
           loading,
           [&](Engine& engine) {
-            auto& stage = dynamic_cast<StageWithBuffers&>(engine.stage());
+            auto& stage = dynamic_cast<StageWithBuffers&>(engine.stages().at(0));
             EXPECT_TRUE(load_engine(engine, state_after(config, 0)).loaded);
             EXPECT_TRUE(stage.filled());
           },
@@ -517,9 +515,10 @@ TEST(Buffers, AreSavedAndRestoredInAnyLayout) {
     with_engine(
         with_folders(plain, "", folder.path() / "plain"),
         [&](Engine& engine) { (void)load_engine(engine, state_after(plain, 0)); },
-        [&](comm::ParallelContext& context, const parallel_layers::LeafContext& leaf) {
+        [&](comm::ParallelContext& context, const parallel_layers::LeafContext& leaf,
+            const config::StagePlan& plan) {
           return std::make_unique<StageWithBuffers>(
-              models::make_stage("gpt", plain.model, leaf, {.rank = 0, .size = 1}), context);
+              models::make_stage("gpt", plain.model, leaf, plan), context);
         });
   });
 }

@@ -55,7 +55,6 @@ struct Engine::State {
   std::unique_ptr<distributed::FlatBuffer> buffer;
   WeightGradQueue weight_grads;  // outlives the reducer, which listens to it
   std::unique_ptr<distributed::GradientReducer> reducer;
-  std::string schedule = "1f1b";
   Timers* timers = nullptr;
   // What changes from step to step, one after another in device memory, and views of each.
   Tensor inputs;
@@ -92,14 +91,18 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
       loss_scaler_(config.optimizer, config.training.precision) {
   const parallel_layers::LeafContext leaf_context = parallel_layers::make_leaf_context(
       context, config.parallel.sequence_parallel, policy_, device);
-  stage_ = make_stage
-               ? make_stage(leaf_context)
-               : models::make_stage("gpt", config.model, leaf_context,
-                                    {.rank = context.coordinate("pp"), .size = context.size("pp")});
-  for (nn::Parameter* parameter : stage_->parameters()) parameter->initialise(config.model.seed);
+  const std::vector<config::StagePlan> plans = config::plan_pipeline(config.model, config.parallel);
+  for (auto stage = static_cast<std::size_t>(context.coordinate("pp")); stage < plans.size();
+       stage += static_cast<std::size_t>(context.size("pp"))) {
+    stages_.add(make_stage ? make_stage(leaf_context, plans[stage])
+                           : models::make_stage(models::model_kind(config.model), config.model,
+                                                leaf_context, plans[stage]));
+  }
+  for (nn::Parameter* parameter : stages_.parameters()) parameter->initialise(config.model.seed);
+  static_cast<void>(context.second_group("pp"));  // made here, not inside the first step
   state_->allocator = distributed::make_default_allocator();
   state_->buffer = std::make_unique<distributed::FlatBuffer>(
-      stage_->units(), buffer_options(context.replicas().size()), *state_->allocator, policy_,
+      stages_.units(), buffer_options(context.replicas().size()), *state_->allocator, policy_,
       device);
   state_->make_inputs(device);
   const bool sharded = config.parallel.use_distributed_optimizer;
@@ -111,12 +114,6 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
 }
 
 Engine::~Engine() = default;
-
-void Engine::set_schedule(std::string name) {
-  PENTATRON_CHECK(name == "1f1b" || name == "split_weight", kInternal, "no schedule named '{}'",
-                  name);
-  state_->schedule = std::move(name);
-}
 
 std::vector<BatchMeta> Engine::on_device(const std::vector<BatchMeta>& micro_batches) const {
   std::vector<BatchMeta> batches;
@@ -162,12 +159,12 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
   const Tensor inverse =
       step.num_valid_tokens.reciprocal().masked_fill_(step.num_valid_tokens.eq(0), 0.0);
 
-  const pipeline_parallel::ScheduleShape shape{
-      .num_stages = static_cast<int>(context_.size("pp")),
-      .num_micro_batches = static_cast<int>(batches.size())};
-  const bool split = state_->schedule == "split_weight";
+  const pipeline_parallel::ScheduleShape shape = shape_of(batches);
+  const bool split = config_.parallel.pipeline_schedule == "split-weight";
   const auto lists = split ? pipeline_parallel::one_forward_one_backward_split_weight(shape)
-                           : pipeline_parallel::one_forward_one_backward(shape);
+                     : shape.num_chunks > 1
+                         ? pipeline_parallel::interleaved_one_forward_one_backward(shape)
+                         : pipeline_parallel::one_forward_one_backward(shape);
   if (config_.logging.log_max_attention_logit) {
     step.max_attention_logit =
         tensor::scalar(-std::numeric_limits<double>::infinity(), kAccumulationDType, device_);
@@ -175,22 +172,32 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
   state_->weight_grads.set_postpone(split);
   state_->weight_grads.set_last_micro_batch(static_cast<int>(batches.size()) - 1);
   state_->reducer->begin_step();
-  const pipeline_parallel::StepLosses losses = pipeline_parallel::run_schedule(
-      lists.at(static_cast<std::size_t>(context_.coordinate("pp"))), *stage_, context_.group("pp"),
-      batches, inverse.mul(state_->loss_scale).to(policy_.loss),
-      {.policy = policy_,
-       .device = device_,
-       .seed = config_.model.seed,
-       .phase = nn::Phase::kTrain,
-       .events = state_->reducer.get(),
-       .weight_grads = &state_->weight_grads,
-       .on_last_micro_batch = [this] { state_->reducer->begin_last_micro_batch(); },
-       .timers = state_->timers,
-       .max_attention_logit = step.max_attention_logit});
+  const Tensor seed = inverse.mul(state_->loss_scale).to(policy_.loss);
+  Tensor loss_sum;
+  run_schedule(lists, batches,
+               {.policy = policy_,
+                .device = device_,
+                .seed = config_.model.seed,
+                .phase = nn::Phase::kTrain,
+                .on_output =
+                    [&](int, int, const nn::Bundle& output) {
+                      const Tensor& loss = output.at(0).tensor;
+                      loss_sum = loss_sum.defined() ? loss_sum.add(loss) : loss;
+                      step.micro_losses.push_back(loss);
+                    },
+                .seed_of = [&](const std::string&) { return seed; },
+                .events = state_->reducer.get(),
+                .weight_grads = &state_->weight_grads,
+                .on_last_micro_batch =
+                    [this](int chunk) {
+                      const auto [first, end] = stages_.unit_range(chunk);
+                      state_->reducer->begin_last_micro_batch(first, end);
+                    },
+                .timers = state_->timers,
+                .max_attention_logit = step.max_attention_logit});
   state_->weight_grads.drain();
   state_->reducer->finish_step();
-  step.loss = global_loss_sum(losses.loss_sum).mul_(inverse);
-  step.micro_losses = losses.per_micro_batch;
+  step.loss = global_loss_sum(loss_sum).mul_(inverse);
   if (step.max_attention_logit.defined()) {
     comm::all_reduce(context_.world(), step.max_attention_logit, comm::ReduceOp::kMax);
   }
@@ -260,29 +267,49 @@ StepResult Engine::train_step(const std::vector<BatchMeta>& micro_batches,
   return read_step();
 }
 
+pipeline_parallel::ScheduleShape Engine::shape_of(
+    const std::vector<BatchMeta>& micro_batches) const {
+  return {.num_ranks = static_cast<int>(context_.size("pp")),
+          .num_micro_batches = static_cast<int>(micro_batches.size()),
+          .num_chunks = stages_.size(),
+          .group_size = static_cast<int>(config_.parallel.microbatch_group_size_per_vp_stage)};
+}
+
+void Engine::run_schedule(const std::vector<pipeline_parallel::ActionList>& lists,
+                          const std::vector<BatchMeta>& micro_batches,
+                          const pipeline_parallel::ExecutorOptions& options) {
+  std::vector<pipeline_parallel::StageSlot> slots;
+  for (int chunk = 0; chunk < stages_.size(); ++chunk) {
+    slots.push_back({&stages_.at(chunk), stages_.unit_range(chunk).first});
+  }
+  pipeline_parallel::run_schedule(
+      lists.at(static_cast<std::size_t>(context_.coordinate("pp"))), slots,
+      {.activations = context_.group("pp"), .gradients = context_.second_group("pp")},
+      micro_batches, options);
+}
+
 EvaluationResult Engine::evaluate(const std::vector<BatchMeta>& micro_batches) {
   const std::vector<BatchMeta> batches = on_device(micro_batches);
   const Tensor count = global_valid_count(batches);
-  const pipeline_parallel::ScheduleShape shape{
-      .num_stages = static_cast<int>(context_.size("pp")),
-      .num_micro_batches = static_cast<int>(batches.size())};
-  const auto lists = pipeline_parallel::forward_only(shape);
   const tensor::NoGrad no_grad;
-  const pipeline_parallel::StepLosses losses =
-      pipeline_parallel::run_schedule(lists.at(static_cast<std::size_t>(context_.coordinate("pp"))),
-                                      *stage_, context_.group("pp"), batches, Tensor(),
-                                      {.policy = policy_,
-                                       .device = device_,
-                                       .seed = config_.model.seed,
-                                       .phase = nn::Phase::kEvaluate});
-  const std::vector<double> host = on_host({global_loss_sum(losses.loss_sum), count});
+  Tensor loss_sum;
+  run_schedule(pipeline_parallel::forward_only(shape_of(batches)), batches,
+               {.policy = policy_,
+                .device = device_,
+                .seed = config_.model.seed,
+                .phase = nn::Phase::kEvaluate,
+                .on_output = [&](int, int, const nn::Bundle& output) {
+                  const Tensor& loss = output.at(0).tensor;
+                  loss_sum = loss_sum.defined() ? loss_sum.add(loss) : loss;
+                }});
+  const std::vector<double> host = on_host({global_loss_sum(loss_sum), count});
   return {.loss_sum = host[0], .num_valid_tokens = host[1]};
 }
 
 std::vector<optimizer::StateSlice> Engine::state_slices(bool owner_only) {
   std::vector<optimizer::StateSlice> slices = optimizer_->state_slices(owner_only);
   if (owner_only && context_.replicas().rank() != 0) return slices;
-  for (const nn::Buffer* buffer : stage_->buffers()) {
+  for (const nn::Buffer* buffer : stages_.buffers()) {
     for (const nn::ShardPart& part : buffer->spec().parts) {
       if (part.box.empty() || (owner_only && part.replica != 0)) continue;
       slices.push_back({&part, "buffer", 0, buffer->part_values(part)});
@@ -293,7 +320,7 @@ std::vector<optimizer::StateSlice> Engine::state_slices(bool owner_only) {
 
 std::int64_t Engine::num_local_parameters() {
   std::int64_t count = 0;
-  for (const nn::Parameter* parameter : stage_->parameters()) {
+  for (const nn::Parameter* parameter : stages_.parameters()) {
     for (const nn::ShardPart& part : parameter->spec().parts) count += part.box.num_elements();
   }
   return count;
@@ -339,7 +366,7 @@ std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
   }
   // Every rank learns all names and shapes, then boxes are summed into whole tensors.
   nlohmann::json mine = nlohmann::json::object();
-  for (const nn::Parameter* parameter : stage_->parameters()) {
+  for (const nn::Parameter* parameter : stages_.parameters()) {
     for (const nn::ShardPart& part : parameter->spec().parts) mine[part.name] = part.logical_shape;
   }
   std::map<std::string, Shape> shapes;

@@ -11,7 +11,8 @@
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
-#include "pentatron/nn/stage.h"
+#include "pentatron/config/pipeline_layout.h"
+#include "pentatron/nn/local_stages.h"
 #include "pentatron/optimizer/loss_scaler.h"
 #include "pentatron/optimizer/optimizer.h"
 #include "pentatron/parallel_layers/leaf_context.h"
@@ -48,9 +49,9 @@ struct EvaluationResult {
   double num_valid_tokens = 0;
 };
 
-// Makes this rank's stage.
-using StageFactory =
-    std::function<std::unique_ptr<nn::Stage>(const parallel_layers::LeafContext& context)>;
+// Makes one of this rank's stages.
+using StageFactory = std::function<std::unique_ptr<nn::Stage>(
+    const parallel_layers::LeafContext& context, const config::StagePlan& plan)>;
 
 // One rank's model, gradients and optimizer on a parallel context: what a step is, without data,
 // files or logs. The trainer and the parity suite both stand on it. Everything lies on `device`;
@@ -90,7 +91,8 @@ class Engine final {
   [[nodiscard]] StepResult forward_backward(const std::vector<BatchMeta>& micro_batches);
   [[nodiscard]] EvaluationResult evaluate(const std::vector<BatchMeta>& micro_batches);
 
-  [[nodiscard]] nn::Stage& stage() { return *stage_; }
+  // This rank's part of the model: one stage, or several with virtual pipeline stages.
+  [[nodiscard]] nn::LocalStages& stages() { return stages_; }
   [[nodiscard]] optimizer::Optimizer& optimizer() { return *optimizer_; }
   // Of the next step; read_step counts what came of the last.
   [[nodiscard]] optimizer::LossScaler& loss_scaler() { return loss_scaler_; }
@@ -111,8 +113,6 @@ class Engine final {
   [[nodiscard]] std::map<std::string, Tensor> gather_gradients();
   // Logical elements of this rank's parameters, replicas left out / included.
   [[nodiscard]] std::int64_t num_local_parameters();
-  // "1f1b" by default; "split_weight" postpones weight gradients; another: kInternal.
-  void set_schedule(std::string name);
   // Times its steps, not its evaluations; null: none. The timers outlive the engine.
   void set_timers(Timers* timers);
 
@@ -123,6 +123,12 @@ class Engine final {
   // A rank's sum of losses (undefined where no loss is computed), summed over all ranks, likewise.
   [[nodiscard]] Tensor global_loss_sum(const Tensor& local);
   void launch_forward_backward(const std::vector<BatchMeta>& micro_batches);
+  [[nodiscard]] pipeline_parallel::ScheduleShape shape_of(
+      const std::vector<BatchMeta>& micro_batches) const;
+  // Runs this rank's list of `lists`.
+  void run_schedule(const std::vector<pipeline_parallel::ActionList>& lists,
+                    const std::vector<BatchMeta>& micro_batches,
+                    const pipeline_parallel::ExecutorOptions& options);
   [[nodiscard]] std::map<std::string, Tensor> gather_parts(bool gradients);
 
   struct State;
@@ -130,7 +136,7 @@ class Engine final {
   comm::ParallelContext& context_;
   Device device_;
   PrecisionPolicy policy_;
-  std::unique_ptr<nn::Stage> stage_;
+  nn::LocalStages stages_;
   std::unique_ptr<State> state_;
   std::unique_ptr<optimizer::Optimizer> optimizer_;
   optimizer::LossScaler loss_scaler_;

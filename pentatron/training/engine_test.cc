@@ -144,8 +144,12 @@ double loss_sum_by_hand(Engine& engine, const std::vector<BatchMeta>& batches) {
   const tensor::NoGrad no_grad;
   double sum = 0;
   for (const BatchMeta& batch : batches) {
-    nn::StepContext step{.batch = batch, .policy = engine.policy(), .phase = nn::Phase::kEvaluate};
-    const Tensor logits = engine.stage().logits({}, step).to(DType::Double).contiguous();
+    nn::StepContext step{.batch = batch,
+                         .policy = engine.policy(),
+                         .phase = nn::Phase::kEvaluate,
+                         .output = nn::StageOutput::kLogits};
+    const Tensor logits =
+        engine.stages().at(0).forward({}, step).at(0).tensor.to(DType::Double).contiguous();
     const Tensor mask = batch.loss_mask.to(DType::Double).contiguous();
     for (std::int64_t row = 0; row < batch.num_tokens; ++row) {
       const double* values = logits.data_ptr<double>() + row * logits.size(1);
@@ -207,7 +211,7 @@ TEST(Engine, NanLeavesParametersUntouchedOnEveryRank) {
     (void)train_steps(engine, 0, 1);
     if (engine.context().coordinate("tp") == 1) {
       const tensor::NoGrad no_grad;
-      engine.stage().parameters().back()->data().view({-1})[0].fill_(std::nan(""));
+      engine.stages().parameters().back()->data().view({-1})[0].fill_(std::nan(""));
     }
     const Tensors before = engine.gather_parameters();
     const std::int64_t updates = engine.optimizer().num_updates();
@@ -235,7 +239,7 @@ std::vector<double> losses_in(const std::string& precision) {
   });
   with_engine(config, [&](Engine& engine) {
     const DType expected = precision == "bf16" ? DType::BFloat16 : DType::Float;
-    EXPECT_EQ(engine.stage().parameters().front()->data().scalar_type(), expected);
+    EXPECT_EQ(engine.stages().parameters().front()->data().scalar_type(), expected);
     for (int step = 0; step < 20; ++step) {
       losses.push_back(engine.train_step(micro_batches(engine, 0), 2e-3, kWeightDecay).loss);
     }
@@ -305,10 +309,10 @@ TEST(Engine, LocalParameterCountsAddUp) {
   EXPECT_EQ(sum, whole + kVocabulary * 32);
 }
 
-std::unique_ptr<nn::Stage> make_gpt(const config::RunConfig& config, comm::ParallelContext& context,
-                                    const parallel_layers::LeafContext& leaf) {
-  return models::make_stage("gpt", config.model, leaf,
-                            {.rank = context.coordinate("pp"), .size = context.size("pp")});
+std::unique_ptr<nn::Stage> make_gpt(const config::RunConfig& config,
+                                    const parallel_layers::LeafContext& leaf,
+                                    const config::StagePlan& plan) {
+  return models::make_stage("gpt", config.model, leaf, plan);
 }
 
 TEST(Engine, GatheredWeightsHoldFrozenOnes) {
@@ -328,8 +332,9 @@ TEST(Engine, GatheredWeightsHoldFrozenOnes) {
           }
           EXPECT_EQ(zero, 2) << "frozen weights have no gradient, the others do";
         },
-        [&](comm::ParallelContext& context, const parallel_layers::LeafContext& leaf) {
-          auto stage = make_gpt(config, context, leaf);
+        [&](comm::ParallelContext&, const parallel_layers::LeafContext& leaf,
+            const config::StagePlan& plan) {
+          auto stage = make_gpt(config, leaf, plan);
           for (nn::Parameter* parameter : stage->parameters()) {
             const bool frozen = parameter->local_name().ends_with("mlp.linear_fc2.weight");
             if (frozen) parameter->set_trainable(false);
@@ -383,6 +388,97 @@ TEST(Engine, ResidentMemoryDoesNotGrow) {
                 const std::int64_t grown = tensor::resident_bytes() - after_100;
                 EXPECT_LE(grown, std::max(kAllowedBytes, after_100 / 100));
               });
+}
+
+// Peak of what a step's activations need, and the gradients, for a change of the configuration.
+std::pair<std::int64_t, Tensors> step_of(const ChangeConfig& change) {
+  std::pair<std::int64_t, Tensors> result;
+  const auto deeper = [&](config::RunConfig& c) {
+    c.model.num_layers = 6;
+    c.training.micro_batch_size = 8;
+    change(c);
+  };
+  with_engine(tiny_config({}, deeper), [&](Engine& engine) {
+    const std::vector<BatchMeta> batches = micro_batches(engine, 0);
+    (void)engine.forward_backward(batches);  // what is made once is there
+    const tensor::MemoryMeter meter;
+    (void)engine.forward_backward(batches);
+    result = {meter.peak_bytes(), engine.gather_gradients()};
+  });
+  return result;
+}
+
+TEST(Engine, RecomputeKeepsLessAndChangesNoBit) {
+  const auto [kept, gradients] = step_of([](config::RunConfig&) {});
+  const auto full = [&](const char* method, std::int64_t layers) {
+    const auto [bytes, others] = step_of([&](config::RunConfig& c) {
+      c.model.recompute_granularity = "full";
+      c.model.recompute_method = method;
+      c.model.recompute_num_layers = layers;
+    });
+    EXPECT_EQ(first_difference(others, gradients), "") << method << " " << layers;
+    return bytes;
+  };
+  const auto selective = [&](const std::vector<std::string>& modules) {
+    const auto [bytes, others] = step_of([&](config::RunConfig& c) {
+      c.model.recompute_granularity = "selective";
+      c.model.recompute_modules = modules;
+    });
+    EXPECT_EQ(first_difference(others, gradients), "") << modules.front();
+    return bytes;
+  };
+  const std::int64_t uniform = full("uniform", 1);
+  const std::int64_t block = full("block", 3);
+  EXPECT_LT(uniform, kept * 2 / 3);
+  EXPECT_LT(block, kept) << "half of the layers";
+  EXPECT_GT(block, uniform);
+  EXPECT_NE(full("uniform", 3), uniform) << "another length of run keeps other inputs";
+  const std::int64_t attention = selective({"core_attn"});
+  EXPECT_LT(attention, kept);
+  EXPECT_LT(selective({"core_attn", "mlp"}), attention);
+}
+
+// Groups change the order of the work, not its sum; a group that leaves too small a rest shows that
+// the size is read.
+TEST(Engine, GroupSizeOfVirtualStages) {
+  const auto run = [](std::int64_t group_size) {
+    std::vector<double> losses;
+    std::mutex mutex;
+    const auto change = [&](config::RunConfig& c) {
+      c.model.num_layers = 4;
+      c.training.micro_batch_size = 1;
+      c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+      c.parallel.microbatch_group_size_per_vp_stage = group_size;
+    };
+    with_engine(tiny_config({.pp = 2}, change), [&](Engine& engine) {
+      EXPECT_EQ(engine.stages().size(), 2);
+      const double loss = engine.forward_backward(micro_batches(engine, 0)).loss;
+      const std::lock_guard lock(mutex);
+      losses.push_back(loss);
+    });
+    return losses;
+  };
+  const std::vector<double> twos = run(0);
+  EXPECT_EQ(twos.size(), 2U);
+  for (const std::int64_t size : {3, 4, 8}) EXPECT_EQ(run(size), twos) << "in another order";
+  EXPECT_THROW((void)run(7), Error) << "8 micro-batches in groups of 7 leave one for two ranks";
+}
+
+TEST(Engine, SplitWeightSchedule) {
+  Tensors plain;
+  with_engine(tiny_config({.pp = 2}), [&](Engine& engine) {
+    (void)engine.forward_backward(micro_batches(engine, 0));
+    Tensors mine = engine.gather_gradients();
+    if (engine.context().rank() == 0) plain = std::move(mine);
+  });
+  const auto change = [](config::RunConfig& c) { c.parallel.pipeline_schedule = "split-weight"; };
+  with_engine(tiny_config({.pp = 2}, change), [&](Engine& engine) {
+    (void)engine.forward_backward(micro_batches(engine, 0));
+    const Tensors mine = engine.gather_gradients();
+    for (const auto& [name, gradient] : mine) {
+      EXPECT_LE(gradient.sub(plain.at(name)).abs().max().item<double>(), 1e-6) << name;
+    }
+  });
 }
 
 }  // namespace

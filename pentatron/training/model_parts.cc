@@ -12,12 +12,12 @@ namespace pentatron::training {
 
 std::map<std::string, bool> model_parts(Engine& engine) {
   nlohmann::json mine = nlohmann::json::object();
-  for (const nn::Parameter* parameter : engine.stage().parameters()) {
+  for (const nn::Parameter* parameter : engine.stages().parameters()) {
     for (const nn::ShardPart& part : parameter->spec().parts) {
       mine["param/" + part.name] = part.decay;
     }
   }
-  for (const nn::Buffer* buffer : engine.stage().buffers()) {
+  for (const nn::Buffer* buffer : engine.stages().buffers()) {
     for (const nn::ShardPart& part : buffer->spec().parts) mine["buffer/" + part.name] = false;
   }
   std::map<std::string, bool> parts;

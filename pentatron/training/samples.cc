@@ -25,20 +25,16 @@ void check_sample_prompts(const config::RunConfig& config, const tokenizers::Tok
 
 std::vector<Sample> write_samples(Engine& engine, const tokenizers::Tokenizer& tokenizer) {
   const config::RunConfig& config = engine.config();
-  const config::ModelConfig& model = config.model;
   const inference::GenerationOptions options{.sampling = {.temperature = 0},
                                              .max_new_tokens = config.logging.sample_length,
                                              .stop_tokens = {tokenizer.eod()}};
-  const inference::CacheShape shape{.num_layers = model.num_layers,
-                                    .num_kv_heads = model.num_query_groups,
-                                    .head_dim = model.kv_channels,
-                                    .max_positions = model.max_position_embeddings};
+  inference::ModelRunner model(config, engine.stages(), engine.context(), engine.policy(),
+                               engine.device());
   std::vector<Sample> samples;
   for (const std::string& prompt : config.logging.sample_prompt) {
     try {
       const inference::Generated written =
-          inference::generate(engine.stage(), shape, engine.policy(), tokenizer.vocab_size(),
-                              tokenizer.encode(prompt), options, {}, engine.device());
+          inference::generate(model, tokenizer.vocab_size(), tokenizer.encode(prompt), options);
       samples.push_back({.prompt = tokenizers::replace_invalid_utf8(prompt),
                          .text = tokenizer.decode_utf8(written.tokens)});
     } catch (const Error& error) {

@@ -20,8 +20,8 @@ struct Sample {
 void check_sample_prompts(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer);
 
 // What the model as it is now writes after each --sample-prompt: greedily, --sample-length tokens
-// or up to the end of the document. Changes nothing; no collective, so that one rank may call it
-// alone. A model whose logits are not finite writes nothing, and a warning says so.
+// or up to the end of the document. Changes nothing. Every rank calls it and gets the same. A model
+// whose logits are not finite writes nothing, and a warning says so.
 [[nodiscard]] std::vector<Sample> write_samples(Engine& engine,
                                                 const tokenizers::Tokenizer& tokenizer);
 

@@ -116,8 +116,8 @@ inline std::vector<double> train_steps(Engine& engine, std::int64_t first, std::
 
 // Runs `body` on every rank of the configuration's layout, each a thread of this process.
 // `make_stage`: see Engine; it may ask the context for the rank's place.
-using StageMaker = std::function<std::unique_ptr<nn::Stage>(comm::ParallelContext&,
-                                                            const parallel_layers::LeafContext&)>;
+using StageMaker = std::function<std::unique_ptr<nn::Stage>(
+    comm::ParallelContext&, const parallel_layers::LeafContext&, const config::StagePlan&)>;
 inline void with_engine(const config::RunConfig& config, const std::function<void(Engine&)>& body,
                         const StageMaker& make_stage = {}) {
   comm::run_threads({.world_size = config.parallel.world_size,
@@ -127,8 +127,9 @@ inline void with_engine(const config::RunConfig& config, const std::function<voi
                       comm::ParallelContext context(backend, comm::make_grids(config.parallel));
                       StageFactory factory;
                       if (make_stage) {
-                        factory = [&](const parallel_layers::LeafContext& leaf) {
-                          return make_stage(context, leaf);
+                        factory = [&](const parallel_layers::LeafContext& leaf,
+                                      const config::StagePlan& plan) {
+                          return make_stage(context, leaf, plan);
                         };
                       }
                       Engine engine(config, context, kCpu, factory);

@@ -294,10 +294,10 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
 }
 
 void Trainer::write_samples() {
-  if (config_.logging.sample_prompt.empty() || !reporter_.speaks()) return;
+  if (config_.logging.sample_prompt.empty()) return;
   const Reporter::Pause pause(reporter_);
   for (const Sample& sample : training::write_samples(*engine_, *tokenizer_)) {
-    reporter_.sample(state_, sample, final_);
+    if (reporter_.speaks()) reporter_.sample(state_, sample, final_);
   }
 }
 

@@ -45,7 +45,7 @@ void enlarge_weights(const RunFolder& folder, const config::RunConfig& config,
     TrainState state = parse_train_state(reader.manifest().train_state);
     (void)load_engine(engine, state);
     const tensor::NoGrad no_grad;
-    for (nn::Parameter* parameter : engine.stage().parameters()) parameter->data().mul_(30);
+    for (nn::Parameter* parameter : engine.stages().parameters()) parameter->data().mul_(30);
     save_engine(engine, state, -1);
   });
 }
@@ -190,7 +190,7 @@ TEST(Engine, Fp16WithALossScaleFollowsFp32) {
   Tensors scaled_by_one;
   for (const double scale : {1.0, 4096.0}) {
     with_engine(config("fp16", scale), [&](Engine& engine) {
-      EXPECT_EQ(engine.stage().parameters().front()->data().scalar_type(), DType::Half);
+      EXPECT_EQ(engine.stages().parameters().front()->data().scalar_type(), DType::Half);
       (void)engine.forward_backward(micro_batches(engine, 0));
       for (const auto& [name, values] : engine.gather_gradients()) {
         const double largest = exact.at(name).abs().max().item<double>();

@@ -264,7 +264,7 @@ void save_damaged_weights(const RunFolder& folder) {
   config.checkpoint.save = folder.checkpoints().string();
   with_engine(config, [&](Engine& engine) {
     const tensor::NoGrad no_grad;
-    engine.stage().parameters().back()->data().fill_(std::nan(""));
+    engine.stages().parameters().back()->data().fill_(std::nan(""));
     save_engine(engine, state_after(config, 1), -1);
   });
 }

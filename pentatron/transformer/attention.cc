@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/nn/recompute.h"
+#include "pentatron/transformer/recompute_plan.h"
 
 namespace pentatron::transformer {
 
@@ -18,6 +20,7 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              const config::ModelConfig& config, RotaryTablePtr rotary,
                              std::int64_t cache_layer)
     : head_dim_(config.kv_channels),
+      recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       rotary_(std::move(rotary)),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
       core_(add_child(std::make_unique<CoreAttention>(
@@ -36,7 +39,14 @@ Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
     q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.positions);
     k_tgd = ops::rotary(k_tgd, *rotary_, step.batch.positions);
   }
-  return projection_.forward(core_.forward(q_tnd, k_tgd, v_tgd, step), step);
+  if (!recompute_core_) {
+    return projection_.forward(core_.forward(q_tnd, k_tgd, v_tgd, step), step);
+  }
+  const std::vector<Tensor> mixed = nn::recomputed(
+      {q_tnd, k_tgd, v_tgd}, step, [this](const std::vector<Tensor>& qkv, nn::StepContext& inner) {
+        return std::vector<Tensor>{core_.forward(qkv[0], qkv[1], qkv[2], inner)};
+      });
+  return projection_.forward(mixed.at(0), step);
 }
 
 RotaryTablePtr make_rotary(const config::ModelConfig& config, const PrecisionPolicy& policy,

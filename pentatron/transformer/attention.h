@@ -25,6 +25,7 @@ class SelfAttention final : public nn::Module {
 
  private:
   std::int64_t head_dim_;
+  bool recompute_core_;
   RotaryTablePtr rotary_;
   parallel_layers::ColumnLinear& qkv_;
   parallel_layers::CoreAttention& core_;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/transformer/block.h"
 
+#include <algorithm>
+
+#include "pentatron/base/error.h"
+#include "pentatron/nn/recompute.h"
+
 namespace pentatron::transformer {
 
 using parallel_layers::Norm;
@@ -8,49 +13,73 @@ using parallel_layers::ResidualDropout;
 
 TransformerLayer::TransformerLayer(const parallel_layers::LeafContext& context,
                                    const nn::ParameterPlan& plan, const std::string& name,
-                                   const config::ModelConfig& config, RotaryTablePtr rotary,
-                                   std::int64_t cache_layer)
-    : input_norm_(
+                                   const config::ModelConfig& config, const LayerSpec& spec,
+                                   RotaryTablePtr rotary, std::int64_t cache_layer)
+    : recompute_mlp_(RecomputePlan::recomputes(config, RecomputedModule::kMlp)),
+      input_norm_(
           add_child(std::make_unique<Norm>(context, plan, name + ".input_layernorm",
                                            config.normalization, config.layernorm_epsilon))),
       attention_(add_child(std::make_unique<SelfAttention>(
-          context, plan, name + ".self_attention", config, std::move(rotary), cache_layer))),
+          context, plan, name + ".self_attention", config,
+          spec.mixer.rotary ? std::move(rotary) : nullptr, cache_layer))),
       attention_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
                                                                      name + ".hidden_dropout.1"))),
       pre_mlp_norm_(
           add_child(std::make_unique<Norm>(context, plan, name + ".pre_mlp_layernorm",
                                            config.normalization, config.layernorm_epsilon))),
-      mlp_(add_child(std::make_unique<Mlp>(context, plan, name + ".mlp", config))),
+      mlp_(add_child(std::make_unique<Mlp>(context, plan, name + ".mlp", spec.ffn))),
       mlp_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
                                                                name + ".hidden_dropout.2"))) {}
 
 Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
   const Tensor attended_th = attention_.forward(input_norm_.forward(x_th, step), step);
   const Tensor middle_th = attention_dropout_.forward(attended_th, x_th, step);
-  const Tensor mixed_th = mlp_.forward(pre_mlp_norm_.forward(middle_th, step), step);
+  const Tensor mixed_th = nn::recomputed(
+      recompute_mlp_, pre_mlp_norm_.forward(middle_th, step), step,
+      [this](const Tensor& in, nn::StepContext& inner) { return mlp_.forward(in, inner); });
   return mlp_dropout_.forward(mixed_th, middle_th, step);
 }
 
 TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
                                    const nn::ParameterPlan& plan, const std::string& name,
-                                   const config::ModelConfig& config, int first_layer,
-                                   int end_layer, int first_unit)
-    : name_(name), first_layer_(first_layer), first_unit_(first_unit) {
+                                   const config::ModelConfig& config,
+                                   std::span<const LayerSpec> specs, int first_layer, int end_layer,
+                                   int first_unit)
+    : name_(name),
+      first_layer_(first_layer),
+      first_unit_(first_unit),
+      recompute_(config, end_layer - first_layer) {
+  PENTATRON_CHECK(static_cast<std::size_t>(end_layer) <= specs.size(), kInternal,
+                  "{} layer specs for layers up to {}", specs.size(), end_layer);
   const RotaryTablePtr rotary = make_rotary(config, context.policy(), context.device());
   for (int layer = first_layer; layer < end_layer; ++layer) {
-    layers_.push_back(&add_child(
-        std::make_unique<TransformerLayer>(context, plan, name + ".layers." + std::to_string(layer),
-                                           config, rotary, layer - first_layer)));
+    layers_.push_back(&add_child(std::make_unique<TransformerLayer>(
+        context, plan, name + ".layers." + std::to_string(layer), config,
+        specs[static_cast<std::size_t>(layer)], rotary, layer - first_layer)));
   }
+}
+
+Tensor TransformerBlock::forward_layer(int number, const Tensor& x_th, nn::StepContext& step) {
+  return nn::run_unit(
+      first_unit_ + number, x_th, step,
+      [layer = layers_[static_cast<std::size_t>(number)]](
+          const Tensor& in, nn::StepContext& inner) { return layer->forward(in, inner); });
 }
 
 Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
   Tensor hidden_th = x_th;
-  int unit = first_unit_;
-  for (TransformerLayer* layer : layers_) {
-    hidden_th = nn::run_unit(unit++, hidden_th, step, [layer](const Tensor& x, nn::StepContext& s) {
-      return layer->forward(x, s);
-    });
+  const auto num_layers = static_cast<int>(layers_.size());
+  for (int begin = 0, end = 0; begin < num_layers; begin = end) {
+    const int run = recompute_.run_at(begin);
+    end = begin + std::max(1, run);
+    hidden_th = nn::recomputed(run > 0, hidden_th, step,
+                               [=, this](const Tensor& in, nn::StepContext& inner) {
+                                 Tensor out = in;
+                                 for (int layer = begin; layer < end; ++layer) {
+                                   out = forward_layer(layer, out, inner);
+                                 }
+                                 return out;
+                               });
   }
   return hidden_th;
 }

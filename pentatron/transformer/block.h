@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "pentatron/nn/unit.h"
 #include "pentatron/transformer/layer.h"
+#include "pentatron/transformer/recompute_plan.h"
 
 namespace pentatron::transformer {
 
@@ -13,19 +15,24 @@ namespace pentatron::transformer {
 // hidden] -> the same shape, in the compute dtype.
 class TransformerBlock final : public nn::Module {
  public:
-  // Layers are named `name`.layers.<global number>; the first stands at `first_unit` among the
-  // stage's units.
+  // `specs`: of all layers of the model. Layers are named `name`.layers.<global number>; the first
+  // stands at `first_unit` among the stage's units.
   TransformerBlock(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
-                   const std::string& name, const config::ModelConfig& config, int first_layer,
-                   int end_layer, int first_unit);
+                   const std::string& name, const config::ModelConfig& config,
+                   std::span<const LayerSpec> specs, int first_layer, int end_layer,
+                   int first_unit);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
   // One a layer, for Stage::units().
   [[nodiscard]] std::vector<nn::Unit> units();
 
  private:
+  // `number`: place in the block.
+  [[nodiscard]] Tensor forward_layer(int number, const Tensor& x_th, nn::StepContext& step);
+
   std::string name_;
   int first_layer_;
   int first_unit_;
+  RecomputePlan recompute_;
   std::vector<TransformerLayer*> layers_;
 };
 

@@ -63,7 +63,8 @@ nn::ParameterPlan block_plan(const LeafContext& context) {
 }
 
 void run_block(const LeafContext& context, Gathered& out) {
-  TransformerBlock block(context, block_plan(context), "decoder", block_config(), 0, 2, 0);
+  TransformerBlock block(context, block_plan(context), "decoder", block_config(),
+                         layer_specs(block_config()), 0, 2, 0);
   initialise(block, 6);
   bind_gradients(block, context.policy());
   const BatchMeta batch = make_batch({{5, 3}, {8}}, 13);
@@ -97,7 +98,8 @@ TEST(TransformerBlock, EqualsOneProcessOnEveryLayout) {
 TEST(TransformerBlock, NothingLooksAheadOrIntoAnotherDocument) {
   const PrecisionPolicy policy = precision_policy("fp64");
   run_layout({1, false}, policy, [&](const LeafContext& context) {
-    TransformerBlock block(context, block_plan(context), "decoder", block_config(), 0, 2, 0);
+    TransformerBlock block(context, block_plan(context), "decoder", block_config(),
+                           layer_specs(block_config()), 0, 2, 0);
     initialise(block, 6);
     const BatchMeta batch = make_batch({{5, 3}, {8}}, 13);
     nn::StepContext step{.batch = batch, .policy = policy, .phase = nn::Phase::kEvaluate};

@@ -16,10 +16,11 @@ class TransformerLayer final : public nn::Module {
  public:
   TransformerLayer(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
                    const std::string& name, const config::ModelConfig& config,
-                   RotaryTablePtr rotary, std::int64_t cache_layer);
+                   const LayerSpec& spec, RotaryTablePtr rotary, std::int64_t cache_layer);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
+  bool recompute_mlp_;
   parallel_layers::Norm& input_norm_;
   SelfAttention& attention_;
   parallel_layers::ResidualDropout& attention_dropout_;

@@ -3,22 +3,22 @@
 
 #include <string>
 
-#include "pentatron/config/config.h"
 #include "pentatron/parallel_layers/column_linear.h"
 #include "pentatron/parallel_layers/row_linear.h"
+#include "pentatron/transformer/layer_spec.h"
 
 namespace pentatron::transformer {
 
-// fc2(gelu(fc1 x)), or fc2(silu(gate x) * up x) with --swiglu: [local rows, hidden] -> the same
+// fc2(gelu(fc1 x)), or fc2(silu(gate x) * up x), as the spec says: [local rows, hidden] -> the same
 // shape, in the compute dtype.
 class Mlp final : public nn::Module {
  public:
   Mlp(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
-      const std::string& name, const config::ModelConfig& config);
+      const std::string& name, const MlpSpec& spec);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
-  bool swiglu_;
+  Activation activation_;
   parallel_layers::ColumnLinear& fc1_;
   parallel_layers::RowLinear& fc2_;
 };

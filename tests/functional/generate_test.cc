@@ -172,6 +172,34 @@ TEST(Generate, CheckpointStepAndPrecision) {
   EXPECT_EQ(tokens({"--temperature", "0", "--precision", "fp64"}), newest);
 }
 
+// Threads of one process, and processes of a launcher.
+TEST(Generate, RanksShareTheModel) {
+  const std::vector<int> alone = tokens({"--temperature", "0"});
+  const Words tp{"--temperature", "0", "--tensor-model-parallel-size", "2"};
+  const Words pp{"--temperature", "0", "--pipeline-model-parallel-size", "2"};
+  EXPECT_EQ(tokens(tp), alone);
+  EXPECT_EQ(tokens(pp), alone);
+  Words both = tp;
+  both.insert(both.end(), {"--pipeline-model-parallel-size", "2"});
+  EXPECT_EQ(tokens(both), alone);
+  Words launched{"launch",    "--nproc-per-node",
+                 "2",         "generate",
+                 "--load",    numbers_model().string(),
+                 "--threads", "1",
+                 "--prompt",  "3 1 4",
+                 "--tokens",  "--max-new-tokens",
+                 "20"};
+  launched.insert(launched.end(), pp.begin(), pp.end());
+  const ProgramResult processes = call(launched);
+  EXPECT_TRUE(processes.ok()) << processes.describe();
+  std::vector<int> ids;
+  std::istringstream text(processes.out);
+  for (int id = 0; text >> id;) ids.push_back(id);
+  EXPECT_EQ(ids, alone) << processes.describe();
+  expect_refusal(generate(numbers_model(), {"--prompt", "3", "--tensor-model-parallel-size", "3"}),
+                 2, {"--tensor-model-parallel-size 3"});
+}
+
 TEST(Generate, WritesWhatItLearnt) {
   const std::string text =
       text_of({"--prompt", "the cat sat", "--temperature", "0", "--max-new-tokens", "12"});

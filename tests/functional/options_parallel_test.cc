@@ -49,6 +49,68 @@ TEST(Options, Layout) {
   EXPECT_TRUE(layout_of(sp).value("sequence_parallel", false));
 }
 
+// Parameters of each pipeline rank, as the start of a run prints them.
+std::vector<std::int64_t> parameters_of_ranks(const TinyRun& run, int ranks) {
+  std::vector<std::int64_t> counts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string label = "(0, 0, " + std::to_string(rank) + "): ";
+    const std::size_t at = run.program.out.find(label);
+    EXPECT_NE(at, std::string::npos) << run.program.out;
+    if (at == std::string::npos) return {};
+    counts.push_back(std::stoll(run.program.out.substr(at + label.size())));
+  }
+  return counts;
+}
+
+TEST(Options, UnevenPipeline) {
+  const Options deep = base().with("--num-layers", 4);
+  const Options even = on_threads(deep, 2).with("--pipeline-model-parallel-size", 2);
+  const TinyRun whole = train(deep.with("--fp64"));
+  const std::vector<std::int64_t> equal = parameters_of_ranks(train(even), 2);
+  ASSERT_EQ(equal.size(), 2U);
+  const auto shifted = [&](const Options& options, int layers) {
+    const TinyRun run = train(options.with("--fp64"));
+    expect_same_losses(run, whole, kFp64);
+    const std::vector<std::int64_t> counts = parameters_of_ranks(run, 2);
+    ASSERT_EQ(counts.size(), 2U);
+    EXPECT_EQ(counts[0] + counts[1], equal[0] + equal[1]);
+    // Layers that the first rank has more than half of them.
+    EXPECT_EQ(counts[0] > equal[0], layers > 0);
+    EXPECT_EQ(counts[0] < equal[0], layers < 0);
+  };
+  shifted(even.with("--decoder-first-pipeline-num-layers", 1), -1);
+  shifted(even.with("--decoder-last-pipeline-num-layers", 1), 1);
+  shifted(even.with("--pipeline-model-parallel-layout", "Et|tttL"), -1);
+  const Options odd =
+      on_threads(base().with("--num-layers", 3), 2).with("--pipeline-model-parallel-size", 2);
+  expect_refusal(try_train(odd).program, 2, {"--num-layers 3"});
+  const std::vector<std::int64_t> embedding =
+      parameters_of_ranks(train(odd.with("--account-for-embedding-in-pipeline-split")), 2);
+  const std::vector<std::int64_t> loss =
+      parameters_of_ranks(train(odd.with("--account-for-loss-in-pipeline-split")), 2);
+  EXPECT_LT(embedding.at(0), loss.at(0)) << "the rank with the embedding has one layer less";
+}
+
+TEST(Options, VirtualStages) {
+  const Options deep = base().with("--num-layers", 4);
+  const Options pp = on_threads(deep, 2).with("--pipeline-model-parallel-size", 2);
+  const TinyRun whole = train(deep.with("--fp64"));
+  for (const Options& options : {pp.with("--num-layers-per-virtual-pipeline-stage", 1),
+                                 pp.with("--num-virtual-stages-per-pipeline-rank", 2),
+                                 pp.with("--pipeline-model-parallel-layout", "Et|t|t|tL")}) {
+    expect_same_losses(train(options.with("--fp64")), whole, kFp64);
+    // Two stages a rank need as many micro-batches as ranks.
+    expect_refusal(try_train(options.with("--micro-batch-size", 4)).program, 2,
+                   {"--global-batch-size"});
+  }
+  // A checkpoint of one layout goes on in the other.
+  const std::filesystem::path folder = new_folder();
+  (void)train(saving(pp.with("--num-virtual-stages-per-pipeline-rank", 2), folder));
+  const std::filesystem::path plain = new_folder();
+  (void)train(saving(deep, plain));
+  EXPECT_EQ(saved_shapes(folder, 3), saved_shapes(plain, 3));
+}
+
 TEST(Options, DistributedOptimizer) {
   const Options replicated = on_threads(base(), 2);
   const Options sharded = replicated.with("--use-distributed-optimizer");

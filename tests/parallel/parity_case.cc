@@ -7,9 +7,11 @@
 
 #include "pentatron/base/philox.h"
 #include "pentatron/comm/backend.h"
+#include "pentatron/config/option_table.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/datasets/data_loader.h"
 #include "pentatron/datasets/gpt_sample.h"
+#include "pentatron/models/gpt/gpt_stage.h"
 #include "pentatron/training/data.h"
 
 namespace pentatron::parity {
@@ -103,17 +105,51 @@ std::string compare_numbers(const char* what, const std::vector<double>& referen
   return {};
 }
 
+void set_recompute(config::ModelConfig& model, const std::string& text) {
+  if (text.empty()) return;
+  const auto words = config::split_words(text, ' ');
+  if (words.at(0) == "uniform" || words.at(0) == "block") {
+    model.recompute_granularity = "full";
+    model.recompute_method = words[0];
+    model.recompute_num_layers = std::stoll(std::string(words.at(1)));
+  } else {
+    model.recompute_granularity = "selective";
+    model.recompute_modules.assign(words.begin(), words.end());
+  }
+}
+
+// Layers in turn as the options say and of another kind and width.
+training::StageFactory factory_of(const CaseOptions& options, const config::RunConfig& config) {
+  if (!options.mixed_layers) return {};
+  std::vector<transformer::LayerSpec> specs = transformer::layer_specs(config.model);
+  for (std::size_t layer = 1; layer < specs.size(); layer += 2) {
+    const bool gated = specs[layer].ffn.activation == transformer::Activation::kSwiglu;
+    specs[layer].ffn = {.ffn_hidden_size = 40,
+                        .activation = gated ? transformer::Activation::kGeluTanh
+                                            : transformer::Activation::kSwiglu};
+  }
+  return
+      [&config, specs](const parallel_layers::LeafContext& leaves, const config::StagePlan& plan) {
+        return std::make_unique<models::GptStage>(config.model, leaves, plan, specs);
+      };
+}
+
 }  // namespace
 
 std::string Layout::name() const {
-  return fmt::format("tp{}{} pp{} dp{}{} mbs{}{}", tp, sequence_parallel ? "+sp" : "", pp, dp,
-                     sharded_optimizer ? " sharded" : "", micro_batch_size,
-                     split_weight ? " split-weight" : "");
+  return fmt::format(
+      "tp{}{} pp{}{}{} dp{}{} mbs{}{}{}{}", tp, sequence_parallel ? "+sp" : "", pp,
+      chunks > 1 ? fmt::format(" x{}", chunks) : "", pipeline.empty() ? "" : " " + pipeline, dp,
+      sharded_optimizer ? " sharded" : "", micro_batch_size, split_weight ? " split-weight" : "",
+      recompute.empty() ? "" : " recompute ", recompute);
 }
 
 std::string Layout::refused() const {
   if (sequence_parallel && tp == 1) return "sequence parallel needs tp > 1";
   if (kGlobalBatch % (micro_batch_size * dp) != 0) return "global batch does not divide";
+  const std::int64_t micro_batches = kGlobalBatch / (micro_batch_size * dp);
+  if (chunks > 1 && micro_batches % pp != 0) return "micro-batches do not fill virtual stages";
+  if (chunks > 1 && split_weight) return "split-weight runs one stage a rank";
   return {};
 }
 
@@ -151,6 +187,10 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   p.sequence_parallel = layout.sequence_parallel;
   p.use_distributed_optimizer = layout.sharded_optimizer;
   p.distributed_backend = "threads";
+  if (layout.split_weight) p.pipeline_schedule = "split-weight";
+  if (layout.chunks > 1) p.num_virtual_stages_per_pipeline_rank = layout.chunks;
+  p.pipeline_model_parallel_layout = layout.pipeline;
+  set_recompute(m, layout.recompute);
   config.training.precision = options.precision;
   config.training.micro_batch_size = layout.micro_batch_size;
   config.training.global_batch_size = kGlobalBatch;
@@ -171,14 +211,13 @@ RankRun::RankRun(const CaseOptions& options, const Layout& layout, comm::Backend
       config_(make_config(options, layout)),
       context_(backend, comm::make_grids(config_.parallel), name) {
   {
-    training::Engine engine(config_, context_, options.device);
-    if (layout_.split_weight) engine.set_schedule("split_weight");
+    training::Engine engine(config_, context_, options.device, factory_of(options, config_));
     const auto batches = micro_batches(layout_, context_.data_rank(), 0, engine.policy());
     outcome_.first_loss = engine.forward_backward(batches).loss;
     outcome_.first_gradients = engine.gather_gradients();
   }
-  engine_ = std::make_unique<training::Engine>(config_, context_, options.device);
-  if (layout_.split_weight) engine_->set_schedule("split_weight");
+  engine_ = std::make_unique<training::Engine>(config_, context_, options.device,
+                                               factory_of(options, config_));
 }
 
 void RankRun::train_step() {

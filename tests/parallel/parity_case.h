@@ -24,7 +24,10 @@ struct Layout {
   std::int64_t dp = 1;
   bool sharded_optimizer = false;
   std::int64_t micro_batch_size = 1;
-  bool split_weight = false;  // schedule with postponed weight gradients
+  bool split_weight = false;   // schedule with postponed weight gradients
+  std::int64_t chunks = 1;     // stages a pipeline rank
+  std::string pipeline = {};   // --pipeline-model-parallel-layout
+  std::string recompute = {};  // "uniform 2", "block 1", "core_attn", "core_attn mlp"
 
   [[nodiscard]] std::int64_t world_size() const { return tp * pp * dp; }
   [[nodiscard]] std::string name() const;
@@ -38,6 +41,7 @@ struct CaseOptions {
   std::string precision = "fp64";
   std::int64_t num_query_groups = 2;  // Llama
   double dropout = 0.1;               // GPT-2
+  bool mixed_layers = false;          // GELU and SwiGLU layers of two widths in turn
   bool attention_dropout = true;      // GPT-2: dropout there too
   Device device = Device("cpu");
   int steps = 3;

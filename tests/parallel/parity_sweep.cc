@@ -24,6 +24,11 @@ std::vector<Layout> all_layouts() {
               for (const bool split : {false, true}) {
                 if (tp * pp * dp > kMostRanks) continue;
                 layouts.push_back({tp, sp, pp, dp, sharded, mbs, split});
+                if (pp != 2 || split) continue;
+                layouts.back().chunks = 2;
+                layouts.push_back({tp, sp, pp, dp, sharded, mbs, split});
+                layouts.back().recompute = "uniform 1";
+                layouts.push_back({tp, sp, pp, dp, sharded, mbs, split});
               }
   return layouts;
 }

@@ -17,7 +17,8 @@ constexpr double kTrainedTolerance = 1e-11;
 const Outcome& reference_of(const CaseOptions& options) {
   static std::map<std::string, Outcome> cache;
   const std::string key = options.optimizer + (options.model == ModelKind::kGpt2 ? "g" : "l") +
-                          std::to_string(options.num_query_groups);
+                          std::to_string(options.num_query_groups) +
+                          (options.mixed_layers ? "m" : "");
   auto found = cache.find(key);
   if (found == cache.end())
     found = cache.emplace(key, run_case(options, Layout{.micro_batch_size = 8})).first;
@@ -73,6 +74,63 @@ TEST(Parity, MicroBatchSizeDoesNotChangeTheLoss) {
 TEST(Parity, PostponedWeightGradients) {
   expect_equal({.model = ModelKind::kGpt2}, {.pp = 2, .split_weight = true});
   expect_equal({.model = ModelKind::kLlama}, {.tp = 2, .pp = 2, .split_weight = true});
+}
+
+TEST(Parity, SeveralStagesARank) {
+  expect_equal({.model = ModelKind::kGpt2}, {.pp = 2, .chunks = 2});
+  expect_equal({.model = ModelKind::kLlama}, {.tp = 2, .pp = 2, .chunks = 2});
+  expect_equal({.model = ModelKind::kGpt2},
+               {.pp = 2, .dp = 2, .sharded_optimizer = true, .chunks = 2});
+  expect_equal({.model = ModelKind::kGpt2}, {.tp = 2,
+                                             .sequence_parallel = true,
+                                             .pp = 2,
+                                             .dp = 2,
+                                             .sharded_optimizer = true,
+                                             .micro_batch_size = 2,
+                                             .chunks = 2});
+}
+
+TEST(Parity, UnevenStages) {
+  expect_equal({.model = ModelKind::kGpt2}, {.pp = 2, .pipeline = "Ettt|tL"});
+  expect_equal({.model = ModelKind::kLlama}, {.pp = 2, .pipeline = "E|ttttL"});
+  // Stages without layers, the loss by itself, two stages a rank.
+  expect_equal({.model = ModelKind::kGpt2}, {.tp = 2, .pp = 2, .pipeline = "E|tt|tt|L"});
+  expect_equal({.model = ModelKind::kLlama}, {.pp = 2, .dp = 2, .pipeline = "Ett||tt|L"});
+}
+
+// One model, two kinds of mlp of two widths, in every layout.
+TEST(Parity, LayersOfTwoKinds) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions mixed{.model = model, .mixed_layers = true};
+    for (const Layout& layout : proof_layouts()) expect_equal(mixed, layout);
+    expect_equal(mixed, {.pp = 2, .chunks = 2});
+    expect_equal(mixed, {.tp = 2, .pp = 2, .pipeline = "Ettt|tL"});
+    EXPECT_NE(difference(reference_of({.model = model}), reference_of(mixed), kTolerance), "");
+  }
+}
+
+// Recomputing changes no bit of a layout's own outcome.
+TEST(Parity, RecomputeIsEqualToTheBit) {
+  const std::vector<Layout> layouts = {
+      {},
+      {.tp = 2},
+      {.tp = 2, .sequence_parallel = true},
+      {.pp = 2},
+      {.pp = 2, .split_weight = true},
+      {.dp = 2, .sharded_optimizer = true},
+      {.pp = 2, .chunks = 2},
+      {.tp = 2, .sequence_parallel = true, .pp = 2, .dp = 2, .sharded_optimizer = true}};
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions options{.model = model, .precision = "fp32", .steps = 2};
+    for (Layout layout : layouts) {
+      const Outcome kept = run_case(options, layout);
+      for (const char* recompute :
+           {"uniform 1", "uniform 3", "block 1", "core_attn", "core_attn mlp"}) {
+        layout.recompute = recompute;
+        EXPECT_EQ(difference(kept, run_case(options, layout), 0.0), "") << layout.name();
+      }
+    }
+  }
 }
 
 // Promise: no globals. Two models on different grids of one world take turns in every rank's

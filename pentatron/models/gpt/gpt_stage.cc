@@ -57,27 +57,28 @@ Tensor GptHead::logits(const Tensor& hidden_th, nn::StepContext& step) {
   return output_->logits(norm_.forward(hidden_th, step), step);
 }
 
-GptStage::GptStage(const config::ModelConfig& config, const LeafContext& context, StagePlace place)
+GptStage::GptStage(const config::ModelConfig& config, const LeafContext& context,
+                   const config::StagePlan& stage)
+    : GptStage(config, context, stage, transformer::layer_specs(config)) {}
+
+GptStage::GptStage(const config::ModelConfig& config, const LeafContext& context,
+                   const config::StagePlan& stage, const std::vector<transformer::LayerSpec>& specs)
     : config_(config),
       context_(context),
-      plan_(plan_stage(config, context.layout(), place)),
-      layers_(stage_layers(config, place)) {
-  if (place.is_first()) {
+      plan_(plan_stage(config, context.layout(), stage, specs)),
+      stage_(stage) {
+  if (stage.embedding) {
     embedding_ = &add_child(std::make_unique<GptEmbedding>(context_, plan_, config_));
   }
   decoder_ = &add_child(std::make_unique<transformer::TransformerBlock>(
-      context_, plan_, "decoder", config_, layers_.first, layers_.second,
-      /*first_unit=*/embedding_ != nullptr ? 1 : 0));
-  if (place.is_last()) {
+      context_, plan_, "decoder", config_, specs, stage.first_layer, stage.end_layer,
+      /*first_unit=*/stage.embedding ? 1 : 0));
+  if (stage.loss) {
     const bool tied = !config_.untie_embeddings_and_output_weights;
     nn::Parameter* shared = tied && embedding_ != nullptr ? &embedding_->word_weight() : nullptr;
     head_ = &add_child(std::make_unique<GptHead>(context_, plan_, config_,
                                                  tied ? kWordEmbeddings : kOutputLayer, shared));
   }
-}
-
-int GptStage::head_position() const {
-  return (embedding_ != nullptr ? 1 : 0) + layers_.second - layers_.first;
 }
 
 std::vector<nn::Unit> GptStage::units() {
@@ -111,15 +112,13 @@ Tensor GptStage::hidden_states(const nn::Bundle& input, nn::StepContext& step) {
 nn::Bundle GptStage::forward(const nn::Bundle& input, nn::StepContext& step) {
   const Tensor hidden_th = hidden_states(input, step);
   if (head_ == nullptr) return {{"hidden", hidden_th, true}};
-  const Tensor loss = nn::run_unit(
-      head_position(), hidden_th, step,
-      [this](const Tensor& x_th, nn::StepContext& inner) { return head_->loss(x_th, inner); });
-  return {{"loss", loss, true}};
-}
-
-Tensor GptStage::logits(const nn::Bundle& input, nn::StepContext& step) {
-  PENTATRON_CHECK(head_ != nullptr, kInternal, "only the last stage has logits");
-  return head_->logits(hidden_states(input, step), step);
+  const bool loss = step.output == nn::StageOutput::kLoss;
+  const int position = (stage_.embedding ? 1 : 0) + stage_.num_layers();
+  const Tensor output = nn::run_unit(
+      position, hidden_th, step, [this, loss](const Tensor& x_th, nn::StepContext& inner) {
+        return loss ? head_->loss(x_th, inner) : head_->logits(x_th, inner);
+      });
+  return {{loss ? "loss" : "logits", output, loss}};
 }
 
 nn::BundleSpec GptStage::hidden_spec(const BatchMeta& batch) const {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "pentatron/models/gpt/sharding.h"
@@ -54,27 +53,28 @@ class GptHead final : public nn::Module {
 class GptStage final : public nn::Stage {
  public:
   GptStage(const config::ModelConfig& config, const parallel_layers::LeafContext& context,
-           StagePlace place);
+           const config::StagePlan& stage);
+  // Other layers than the options say, one spec for each of the model.
+  GptStage(const config::ModelConfig& config, const parallel_layers::LeafContext& context,
+           const config::StagePlan& stage, const std::vector<transformer::LayerSpec>& specs);
 
   [[nodiscard]] nn::Bundle forward(const nn::Bundle& input, nn::StepContext& step) override;
   [[nodiscard]] nn::BundleSpec input_spec(const BatchMeta& batch) const override;
   [[nodiscard]] nn::BundleSpec output_spec(const BatchMeta& batch) const override;
   // "embedding" (first stage), "decoder.layers.N", "head" (last stage).
   [[nodiscard]] std::vector<nn::Unit> units() override;
-  [[nodiscard]] Tensor logits(const nn::Bundle& input, nn::StepContext& step) override;
 
  private:
   [[nodiscard]] Tensor hidden_states(const nn::Bundle& input, nn::StepContext& step);
   [[nodiscard]] nn::BundleSpec hidden_spec(const BatchMeta& batch) const;
-  [[nodiscard]] int head_position() const;
 
   config::ModelConfig config_;
   parallel_layers::LeafContext context_;
   nn::ParameterPlan plan_;
-  std::pair<int, int> layers_;
-  GptEmbedding* embedding_ = nullptr;  // first stage
+  config::StagePlan stage_;
+  GptEmbedding* embedding_ = nullptr;  // null: elsewhere
   transformer::TransformerBlock* decoder_ = nullptr;
-  GptHead* head_ = nullptr;  // last stage
+  GptHead* head_ = nullptr;  // null: elsewhere
 };
 
 }  // namespace pentatron::models

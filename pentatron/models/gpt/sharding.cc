@@ -38,7 +38,8 @@ struct LeafRule {
 // The table. Sizes of parts are output rows; what is cut are heads, groups, channels and vocabulary
 // rows over the tensor-parallel ranks.
 struct GptTable {
-  explicit GptTable(const ModelConfig& c)
+  // With layers of this kind.
+  GptTable(const ModelConfig& c, const transformer::MlpSpec& mlp)
       : hidden(c.hidden_size),
         norm_bias(c.normalization == "LayerNorm"),
         bias(c.add_bias_linear),
@@ -46,7 +47,7 @@ struct GptTable {
         output_std(c.init_method_std / std::sqrt(2.0 * static_cast<double>(c.num_layers))) {
     const std::int64_t q = c.num_attention_heads * c.kv_channels;
     const std::int64_t kv = c.num_query_groups * c.kv_channels;
-    const std::int64_t f = c.ffn_hidden_size;
+    const std::int64_t f = mlp.ffn_hidden_size;
     const Cut heads{
         .axis = "tp", .units = c.num_attention_heads, .option = "--num-attention-heads"};
     const Cut groups{.axis = "tp",
@@ -57,8 +58,9 @@ struct GptTable {
     const Cut vocabulary{
         .axis = "tp", .units = c.padded_vocab_size, .option = "--padded-vocab-size"};
     const std::vector<PartCut> fc1 =
-        c.swiglu ? std::vector<PartCut>{{"gate", f, channels}, {"up", f, channels}}
-                 : std::vector<PartCut>{{"", f, channels}};
+        mlp.activation == transformer::Activation::kSwiglu
+            ? std::vector<PartCut>{{"gate", f, channels}, {"up", f, channels}}
+            : std::vector<PartCut>{{"", f, channels}};
     word = {"embedding.word_embeddings",
             {{"", c.vocab_size, vocabulary}},
             hidden,
@@ -177,26 +179,22 @@ void check_config(const ModelConfig& c) {
 
 }  // namespace
 
-std::pair<int, int> stage_layers(const ModelConfig& config, StagePlace place) {
-  PENTATRON_CHECK(place.size >= 1 && place.rank >= 0 && place.rank < place.size, kInternal,
-                  "stage {} of {} does not exist", place.rank, place.size);
-  PENTATRON_CHECK(config.num_layers % place.size == 0, kConfig,
-                  "--num-layers {} does not divide by --pipeline-model-parallel-size {}",
-                  config.num_layers, place.size);
-  const std::int64_t layers = config.num_layers / place.size;
-  return {static_cast<int>(place.rank * layers), static_cast<int>((place.rank + 1) * layers)};
+nn::ParameterPlan plan_stage(const ModelConfig& config, const TensorLayout& layout,
+                             const config::StagePlan& stage) {
+  return plan_stage(config, layout, stage, transformer::layer_specs(config));
 }
 
 nn::ParameterPlan plan_stage(const ModelConfig& config, const TensorLayout& layout,
-                             StagePlace place) {
+                             const config::StagePlan& stage,
+                             const std::vector<transformer::LayerSpec>& specs) {
   check_config(config);
-  const auto [first_layer, end_layer] = stage_layers(config, place);
   const int head = static_cast<int>(config.num_layers);
   const bool tied = !config.untie_embeddings_and_output_weights;
-  const bool two_copies = tied && place.size > 1;
-  const GptTable table(config);
+  // The embedding's weight stands on the stage of the loss too, unless that is the same one.
+  const bool two_copies = tied && !(stage.embedding && stage.loss);
+  const GptTable table(config, specs.at(0).ffn);
   nn::ParameterPlan plan;
-  if (place.is_first()) {
+  if (stage.embedding) {
     if (two_copies) {
       add_tied_word_embedding(plan, table.word, -1, layout, /*counts=*/true);
     } else {
@@ -206,11 +204,12 @@ nn::ParameterPlan plan_stage(const ModelConfig& config, const TensorLayout& layo
       add_leaf(plan, table.position, "", -1, layout);
     }
   }
-  for (int layer = first_layer; layer < end_layer; ++layer) {
+  for (int layer = stage.first_layer; layer < stage.end_layer; ++layer) {
     const std::string prefix = "decoder.layers." + std::to_string(layer) + ".";
-    for (const LeafRule& rule : table.layer) add_leaf(plan, rule, prefix, layer, layout);
+    const GptTable of_layer(config, specs.at(static_cast<std::size_t>(layer)).ffn);
+    for (const LeafRule& rule : of_layer.layer) add_leaf(plan, rule, prefix, layer, layout);
   }
-  if (place.is_last()) {
+  if (stage.loss) {
     add_leaf(plan, table.final_norm, "", head, layout);
     if (!tied) add_leaf(plan, table.output, "", head, layout);
     if (two_copies) add_tied_word_embedding(plan, table.word, head, layout, /*counts=*/false);
@@ -223,12 +222,12 @@ std::vector<std::vector<nn::ParameterPlan>> plan_parameters(const ModelConfig& c
                                                             std::int64_t pipeline_size,
                                                             bool sequence_parallel) {
   std::vector<std::vector<nn::ParameterPlan>> plans;
-  for (std::int64_t stage = 0; stage < pipeline_size; ++stage) {
+  for (const config::StagePlan& stage : config::equal_stages(config, pipeline_size)) {
     std::vector<nn::ParameterPlan>& ranks = plans.emplace_back();
     for (std::int64_t rank = 0; rank < tensor_size; ++rank) {
       ranks.push_back(plan_stage(
           config, parallel_layers::make_tensor_layout(tensor_size, rank, sequence_parallel),
-          {stage, pipeline_size}));
+          stage));
     }
   }
   return plans;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/inference/model_runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include "pentatron/base/error.h"
+#include "pentatron/comm/group.h"
+#include "pentatron/config/pipeline_layout.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::inference {
+namespace {
+
+// The bytes of whichever members hold some, in order of rank.
+std::string joined_bytes(comm::Group& group, const std::string& mine) {
+  if (group.size() == 1) return mine;
+  std::string all;
+  for (const std::string& bytes : comm::all_gather_bytes(group, mine)) all += bytes;
+  return all;
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const config::RunConfig& config, nn::LocalStages& stages,
+                         comm::ParallelContext& context, const PrecisionPolicy& policy,
+                         Device device)
+    : config_(config), stages_(stages), context_(context), policy_(policy), device_(device) {}
+
+std::int64_t ModelRunner::max_positions() const { return config_.model.max_position_embeddings; }
+
+void ModelRunner::begin(std::int64_t max_tokens, bool use_cache) {
+  caches_.clear();
+  num_cached_ = 0;
+  if (!use_cache || config_.parallel.sequence_parallel) return;
+  const std::vector<config::StagePlan> plans =
+      config::plan_pipeline(config_.model, config_.parallel);
+  // Fewer key and value heads than ranks: each holds one.
+  const std::int64_t heads =
+      std::max<std::int64_t>(1, config_.model.num_query_groups / context_.size("tp"));
+  for (int chunk = 0; chunk < stages_.size(); ++chunk) {
+    const auto stage =
+        static_cast<std::size_t>(chunk * context_.size("pp") + context_.coordinate("pp"));
+    caches_.push_back(std::make_unique<nn::KvCache>(plans.at(stage).num_layers(), max_tokens, heads,
+                                                    config_.model.kv_channels, policy_.compute,
+                                                    device_));
+  }
+}
+
+BatchMeta ModelRunner::batch_of(const std::vector<std::int32_t>& tokens, std::int64_t begin) const {
+  std::vector<std::int64_t> ids(tokens.begin() + begin, tokens.end());
+  BatchMeta meta;
+  // Rows that ranks can share evenly; nothing before them sees what is behind.
+  const std::int64_t multiple = config_.parallel.sequence_parallel ? context_.size("tp") : 1;
+  while (static_cast<std::int64_t>(ids.size()) % multiple != 0) ids.push_back(0);
+  meta.num_tokens = static_cast<std::int64_t>(ids.size());
+  meta.cu_seqlens = {0, meta.num_tokens};
+  meta.cu_samples = {0, meta.num_tokens};
+  meta.max_seqlen = meta.num_tokens;
+  meta.host_positions.resize(ids.size());
+  std::iota(meta.host_positions.begin(), meta.host_positions.end(), begin);
+  for (std::int64_t& position : meta.host_positions) {
+    position = std::min(position, max_positions() - 1);
+  }
+  meta.host_token_index = meta.host_positions;
+  meta.host_sample_ids.assign(ids.size(), 0);
+  meta.tokens = tensor::from_vector(ids);
+  meta.labels = tensor::zeros({meta.num_tokens}, DType::Long);
+  meta.loss_mask = tensor::zeros({meta.num_tokens}, policy_.statistics);
+  meta.positions = tensor::from_vector(meta.host_positions);
+  meta.sample_ids = tensor::from_vector(meta.host_sample_ids);
+  meta.token_index = tensor::from_vector(meta.host_token_index);
+  return to_device(meta, device_);
+}
+
+std::vector<float> ModelRunner::next_logits(const std::vector<std::int32_t>& tokens) {
+  PENTATRON_CHECK(tokens.size() > num_cached_, kInternal, "no token is new among {}",
+                  tokens.size());
+  const std::size_t begin = caches_.empty() ? 0 : std::exchange(num_cached_, tokens.size());
+  const std::vector<BatchMeta> batches{batch_of(tokens, static_cast<std::int64_t>(begin))};
+  const auto last_row = static_cast<std::int64_t>(tokens.size() - begin) - 1;
+  const pipeline_parallel::ScheduleShape shape{.num_ranks = static_cast<int>(context_.size("pp")),
+                                               .num_chunks = stages_.size()};
+  std::vector<pipeline_parallel::StageSlot> slots;
+  for (int chunk = 0; chunk < stages_.size(); ++chunk) {
+    slots.push_back(
+        {.stage = &stages_.at(chunk),
+         .kv_cache = caches_.empty() ? nullptr : caches_[static_cast<std::size_t>(chunk)].get()});
+  }
+  nn::Phase phase = nn::Phase::kEvaluate;
+  if (!caches_.empty()) phase = begin == 0 ? nn::Phase::kPrefill : nn::Phase::kDecode;
+  Tensor row_v;
+  pipeline_parallel::run_schedule(
+      pipeline_parallel::forward_only(shape).at(
+          static_cast<std::size_t>(context_.coordinate("pp"))),
+      slots, {.activations = context_.group("pp"), .gradients = context_.second_group("pp")},
+      batches,
+      {.policy = policy_,
+       .device = device_,
+       .phase = phase,
+       .output = nn::StageOutput::kLogits,
+       .on_output = [&](int, int, const nn::Bundle& output) {
+         row_v = output.at(0).tensor[last_row];
+       }});
+  return gather(row_v);
+}
+
+std::vector<float> ModelRunner::gather(const Tensor& row_v) {
+  std::string bytes;
+  if (row_v.defined()) {
+    const tensor::NoGrad no_grad;
+    const Tensor host = row_v.cpu().to(DType::Float).contiguous();
+    bytes.assign(reinterpret_cast<const char*>(host.const_data_ptr<float>()),
+                 static_cast<std::size_t>(host.numel()) * sizeof(float));
+  }
+  // Vocabulary rows stand in the order of the tensor ranks; one pipeline rank has them.
+  bytes = joined_bytes(context_.group("pp"), joined_bytes(context_.group("tp"), bytes));
+  std::vector<float> logits(bytes.size() / sizeof(float));
+  std::memcpy(logits.data(), bytes.data(), bytes.size());
+  return logits;
+}
+
+}  // namespace pentatron::inference

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pentatron/config/config.h"
+
+// What each layer of a model is: pure data from which its weights are planned and its modules made.
+// Layers of one model may differ.
+namespace pentatron::transformer {
+
+// What mixes tokens: multi-head (or grouped-query) causal self-attention.
+struct AttentionSpec {
+  bool rotary = false;  // queries and keys are rotated
+};
+
+enum class Activation { kGeluTanh, kSwiglu };
+
+// What follows, token by token. SwiGLU has a gate beside each channel.
+struct MlpSpec {
+  std::int64_t ffn_hidden_size = 0;
+  Activation activation = Activation::kGeluTanh;
+};
+
+struct LayerSpec {
+  AttentionSpec mixer;
+  MlpSpec ffn;
+};
+
+// The layers of a model as its options say, one entry a layer; `config` is resolved.
+[[nodiscard]] std::vector<LayerSpec> layer_specs(const config::ModelConfig& config);
+
+}  // namespace pentatron::transformer

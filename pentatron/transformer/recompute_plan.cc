@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/transformer/recompute_plan.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace pentatron::transformer {
+
+RecomputePlan::RecomputePlan(const config::ModelConfig& config, int num_layers)
+    : num_layers_(num_layers) {
+  if (config.recompute_granularity != "full") return;
+  const auto asked = static_cast<int>(
+      std::min<std::int64_t>(std::max<std::int64_t>(1, config.recompute_num_layers), num_layers));
+  // uniform: all layers, in runs of `asked`; block: the first `asked`, each by itself.
+  const bool uniform = config.recompute_method == "uniform";
+  run_ = uniform ? asked : 1;
+  end_ = uniform ? num_layers : asked;
+}
+
+int RecomputePlan::run_at(int layer) const {
+  return layer < end_ ? std::min(run_, num_layers_ - layer) : 0;
+}
+
+bool RecomputePlan::recomputes(const config::ModelConfig& config, RecomputedModule module) {
+  if (config.recompute_granularity != "selective") return false;
+  const std::string_view name = module == RecomputedModule::kCoreAttention ? "core_attn" : "mlp";
+  return std::find(config.recompute_modules.begin(), config.recompute_modules.end(), name) !=
+         config.recompute_modules.end();
+}
+
+}  // namespace pentatron::transformer
