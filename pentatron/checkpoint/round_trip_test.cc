@@ -205,7 +205,7 @@ TEST(Save, ARankThatFailsFailsAll) {
       ErrorKind::kCheckpoint, "missing or stored twice");
   save(
       [](std::int64_t rank, RankState& state) {
-        if (rank == 1) state.held[0].part.decay = false;
+        if (rank == 1) state.held[0].part.role = nn::ShardRole::kVector;
       },
       ErrorKind::kCheckpoint, "describes param/embedding.weight otherwise");
   save(

@@ -93,7 +93,7 @@ inline Held held_by(const StateTensor& t, const Layout& layout, std::int64_t ran
   held.part.name = t.part;
   held.part.logical_shape = t.shape;
   held.part.box = {Shape(t.shape.size(), 0), t.shape};
-  held.part.decay = t.shape.size() > 1;
+  held.part.role = t.shape.size() > 1 ? nn::ShardRole::kMatrix : nn::ShardRole::kVector;
   Tensor mine = whole_values(t, version);
   const auto dim = static_cast<std::size_t>(layout.split_dim);
   if (dim < t.shape.size()) {

@@ -77,7 +77,7 @@ std::vector<Item> make_items(const SaveRequest& request, const std::string& file
                                .file = file,
                                .key = {}},
                      .logical_shape = part.logical_shape,
-                     .decay = part.decay,
+                     .decay = nn::decays(part.role),
                      .values = source.values});
   }
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {

@@ -93,7 +93,8 @@ GridSizes grid_sizes(const config::ParallelConfig& parallel) {
           .tensor = parallel.tensor_model_parallel_size,
           .context = parallel.context_parallel_size,
           .pipeline = parallel.pipeline_model_parallel_size,
-          .expert = parallel.expert_model_parallel_size};
+          .expert = parallel.expert_model_parallel_size,
+          .data_instances = parallel.num_distributed_optimizer_instances};
 }
 
 Grids::Grids(RankGrid dense_grid, RankGrid expert_grid)

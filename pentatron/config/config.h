@@ -73,6 +73,11 @@ struct ParallelConfig {
   std::string pipeline_schedule = "1f1b";               // or split-weight
   bool sequence_parallel = false;
   bool use_distributed_optimizer = false;
+  bool use_megatron_fsdp = false;
+  // With use_megatron_fsdp: no_shard, optim, optim_grads, optim_grads_params
+  std::string data_parallel_sharding_strategy = "optim_grads_params";
+  bool overlap_param_gather = false;
+  std::int64_t num_distributed_optimizer_instances = 1;
   std::string distributed_backend = "auto";  // nccl, gloo, threads, fake
   std::int64_t distributed_timeout_minutes = 10;
   std::int64_t cpu_threads_per_rank = 0;  // 0: all cores / local ranks
@@ -106,7 +111,7 @@ struct DataConfig {
 };
 
 struct OptimizerConfig {
-  std::string optimizer = "adam";  // or sgd
+  std::string optimizer = "adam";  // adam, sgd, muon
   double lr = 0.0;
   double min_lr = 0.0;
   std::string lr_decay_style = "linear";     // constant, linear, cosine, inverse-square-root, WSD
@@ -130,6 +135,14 @@ struct OptimizerConfig {
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
   double sgd_momentum = 0.9;
+  double muon_momentum = 0.9;
+  std::int64_t muon_num_ns_steps = 5;
+  std::string muon_coefficient_type = "quintic";  // simple, quintic
+  std::string muon_scale_mode = "spectral";       // spectral, unit_rms_norm, shape_scaling
+  double muon_extra_scale_factor = 1.0;
+  bool muon_nesterov = false;
+  bool muon_split_qkv = true;
+  bool optimizer_cpu_offload = false;
   double clip_grad = 1.0;            // largest global L2 norm; 0: no clipping
   std::optional<double> loss_scale;  // static; none: dynamic with fp16, else 1
   double initial_loss_scale = 4294967296.0;

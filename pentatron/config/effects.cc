@@ -12,7 +12,13 @@ struct EffectRule {
 };
 
 bool rope(const RunConfig& c) { return c.model.position_embedding_type == "rope"; }
-bool adam(const RunConfig& c) { return c.optimizer.optimizer == "adam"; }
+bool adam(const RunConfig& c) { return c.optimizer.optimizer != "sgd"; }  // Muon's vectors too
+bool muon(const RunConfig& c) { return c.optimizer.optimizer == "muon"; }
+bool shards(const RunConfig& c) {
+  const ParallelConfig& p = c.parallel;
+  return p.use_distributed_optimizer ||
+         (p.use_megatron_fsdp && p.data_parallel_sharding_strategy != "no_shard");
+}
 bool decays(const RunConfig& c) { return c.optimizer.lr_decay_style != "constant"; }
 bool wsd(const RunConfig& c) { return c.optimizer.lr_decay_style == "WSD"; }
 bool scales_dynamically(const RunConfig& c) {
@@ -48,6 +54,7 @@ constexpr std::string_view kLoads = "there is no --load";
 constexpr std::string_view kSaves = "there is no --save";
 constexpr std::string_view kTensorboard = "there is no --tensorboard-dir";
 constexpr std::string_view kAdam = "it belongs to --optimizer adam";
+constexpr std::string_view kMuon = "it belongs to --optimizer muon";
 constexpr std::string_view kRope = "it belongs to --position-embedding-type rope";
 constexpr std::string_view kDecay = "--lr-decay-style constant does not decay";
 constexpr std::string_view kBpe = "it belongs to --tokenizer-type GPT2BPETokenizer";
@@ -130,6 +137,26 @@ constexpr EffectRule kRules[] = {
     {"--adam-eps", "adam_eps", adam, kAdam},
     {"--sgd-momentum", "sgd_momentum", [](const RunConfig& c) { return !adam(c); },
      "it belongs to --optimizer sgd"},
+    {"--muon-momentum", "muon_momentum", muon, kMuon},
+    {"--muon-num-ns-steps", "muon_num_ns_steps", muon, kMuon},
+    {"--muon-coefficient-type", "muon_coefficient_type", muon, kMuon},
+    {"--muon-scale-mode", "muon_scale_mode", muon, kMuon},
+    {"--muon-extra-scale-factor", "muon_extra_scale_factor", muon, kMuon},
+    {"--muon-nesterov", "muon_nesterov",
+     [](const RunConfig& c) { return muon(c) || !c.optimizer.muon_nesterov; }, kMuon},
+    {"--muon-no-split-qkv", "muon_split_qkv",
+     [](const RunConfig& c) { return muon(c) || c.optimizer.muon_split_qkv; }, kMuon},
+    {"--data-parallel-sharding-strategy", "data_parallel_sharding_strategy",
+     [](const RunConfig& c) { return c.parallel.use_megatron_fsdp; },
+     "it belongs to --use-megatron-fsdp"},
+    {"--num-distributed-optimizer-instances", "num_distributed_optimizer_instances",
+     [](const RunConfig& c) {
+       return c.parallel.num_distributed_optimizer_instances == 1 || shards(c);
+     },
+     "nothing is sharded"},
+    {"--overlap-param-gather", "overlap_param_gather",
+     [](const RunConfig& c) { return !c.parallel.overlap_param_gather || shards(c); },
+     "nothing is sharded that would be gathered"},
     {"--exit-signal", "exit_signal",
      [](const RunConfig& c) { return c.training.exit_signal_handler; },
      "there is no --exit-signal-handler"},

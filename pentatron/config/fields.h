@@ -66,6 +66,10 @@ void visit_parallel(Config& c, Visit&& visit) {
   visit("pipeline_schedule", c.pipeline_schedule);
   visit("sequence_parallel", c.sequence_parallel);
   visit("use_distributed_optimizer", c.use_distributed_optimizer);
+  visit("use_megatron_fsdp", c.use_megatron_fsdp);
+  visit("data_parallel_sharding_strategy", c.data_parallel_sharding_strategy);
+  visit("overlap_param_gather", c.overlap_param_gather);
+  visit("num_distributed_optimizer_instances", c.num_distributed_optimizer_instances);
   visit("distributed_backend", c.distributed_backend);
   visit("distributed_timeout_minutes", c.distributed_timeout_minutes);
   visit("cpu_threads_per_rank", c.cpu_threads_per_rank);
@@ -122,6 +126,14 @@ void visit_optimizer(Config& c, Visit&& visit) {
   visit("adam_beta2", c.adam_beta2);
   visit("adam_eps", c.adam_eps);
   visit("sgd_momentum", c.sgd_momentum);
+  visit("muon_momentum", c.muon_momentum);
+  visit("muon_num_ns_steps", c.muon_num_ns_steps);
+  visit("muon_coefficient_type", c.muon_coefficient_type);
+  visit("muon_scale_mode", c.muon_scale_mode);
+  visit("muon_extra_scale_factor", c.muon_extra_scale_factor);
+  visit("muon_nesterov", c.muon_nesterov);
+  visit("muon_split_qkv", c.muon_split_qkv);
+  visit("optimizer_cpu_offload", c.optimizer_cpu_offload);
   visit("clip_grad", c.clip_grad);
   visit("loss_scale", c.loss_scale);
   visit("initial_loss_scale", c.initial_loss_scale);

@@ -7,6 +7,31 @@ namespace pentatron::kernels {
 namespace {
 
 constexpr int kThreads = 256;
+// Elements of a block: long enough that what it computes once does not count.
+constexpr std::int64_t kChunk = 1 << 14;
+
+// The slices of one launch. A block finds its slice by the number of blocks before it.
+struct LaunchTable {
+  FlatSlice slices[kSlicesOfALaunch];
+  std::int32_t first_block[kSlicesOfALaunch + 1];
+  std::int32_t num_slices;
+};
+constexpr std::size_t kMostArgumentBytes = 32764;  // of a kernel, since CUDA 12.1
+
+// The last slice whose blocks begin at or before this block.
+__device__ __forceinline__ int slice_of_block(const LaunchTable& table) {
+  const auto block = static_cast<std::int32_t>(blockIdx.x);
+  int low = 0, high = table.num_slices;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (table.first_block[middle] <= block) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
 
 // Operations that the compiler may not fuse: both widths of a kernel, and the CPU, give equal bits.
 __device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b); }
@@ -30,16 +55,19 @@ struct AdamConstants {
 };
 
 template <typename C>
-__device__ AdamConstants<C> adam_constants(const StepScalars& s, const AdamConfig& config) {
+__device__ AdamConstants<C> adam_constants(const StepScalars& s, const AdamConfig& config,
+                                           const FlatSlice& slice) {
   const double step = *s.step;
   AdamConstants<C> k;
-  k.lr = static_cast<C>(*s.lr);
+  k.lr = static_cast<C>(slice.decoupled_lr ? *s.decoupled_lr : *s.lr);
   k.beta1 = static_cast<C>(config.beta1);
   k.beta2 = static_cast<C>(config.beta2);
   k.rest1 = sub(C(1), k.beta1);
   k.rest2 = sub(C(1), k.beta2);
   k.eps = static_cast<C>(config.eps);
-  k.weight_decay = static_cast<C>(mul(config.weight_decay, scalar_or(s.weight_decay, 1.0)));
+  k.weight_decay = slice.decays
+                       ? static_cast<C>(mul(config.weight_decay, scalar_or(s.weight_decay, 1.0)))
+                       : C(0);
   k.grad_scale = static_cast<C>(scalar_or(s.grad_scale, 1.0));
   k.correction1 = static_cast<C>(sub(1.0, pow(config.beta1, step)));
   k.correction2 = static_cast<C>(sub(1.0, pow(config.beta2, step)));
@@ -56,30 +84,57 @@ __device__ __forceinline__ void adam_element(const AdamConstants<C>& k, C grad, 
   p = sub(p, mul(k.lr, add(mul(k.weight_decay, p), update)));
 }
 
-template <typename C, typename G, int V>
-__global__ void adamw_kernel(C* __restrict__ param, const G* __restrict__ grad,
-                             C* __restrict__ exp_avg, C* __restrict__ exp_avg_sq,
-                             std::int64_t count, StepScalars scalars, AdamConfig config) {
+// Calls body(index) for elements [begin, end) of 16-byte vectors where `aligned`, else one by one.
+template <typename C, typename G, int V, typename F>
+__device__ __forceinline__ void update_vectors(const FlatSlice& slice, std::int64_t begin,
+                                               std::int64_t end, F element) {
+  auto* p_at = static_cast<C*>(slice.param);
+  const auto* g_at = static_cast<const G*>(slice.grad);
+  auto *m_at = static_cast<C*>(slice.first), *v_at = static_cast<C*>(slice.second);
+  for (std::int64_t at = begin + threadIdx.x * V; at < end; at += blockDim.x * V) {
+    Vec<C, V> p = load<V>(p_at + at), m{}, v{};
+    if (m_at != nullptr) m = load<V>(m_at + at);
+    if (v_at != nullptr) v = load<V>(v_at + at);
+    const Vec<G, V> g = load<V>(g_at + at);
+#pragma unroll
+    for (int i = 0; i < V; ++i) element(widen<C>(g.v[i]), p.v[i], m.v[i], v.v[i]);
+    store<V>(p_at + at, p);
+    if (m_at != nullptr) store<V>(m_at + at, m);
+    if (v_at != nullptr) store<V>(v_at + at, v);
+  }
+}
+
+__device__ __forceinline__ bool aligned(const void* pointer) {
+  return pointer == nullptr || reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
+// element(gradient, p, m, v) over this block's chunk of the slice; m and v are zeros where the
+// slice has none.
+template <typename C, typename G, typename F>
+__device__ __forceinline__ void update_chunk(const FlatSlice& slice, std::int32_t first_block,
+                                             F element) {
+  constexpr int V = kVector<C>;
+  const std::int64_t begin = (static_cast<std::int64_t>(blockIdx.x) - first_block) * kChunk;
+  const std::int64_t end = begin + kChunk < slice.count ? begin + kChunk : slice.count;
+  const bool vectors =
+      aligned(slice.param) && aligned(slice.grad) && aligned(slice.first) && aligned(slice.second);
+  const std::int64_t whole = vectors ? begin + (end - begin) / V * V : begin;
+  if (vectors) update_vectors<C, G, V>(slice, begin, whole, element);
+  update_vectors<C, G, 1>(slice, whole, end, element);
+}
+
+template <typename C, typename G>
+__global__ void adamw_kernel(const __grid_constant__ LaunchTable table, StepScalars scalars,
+                             AdamConfig config) {
   __shared__ AdamConstants<C> shared;
   if (scalar_or(scalars.skip, 0.0) != 0.0) return;  // the same for every thread
-  if (threadIdx.x == 0) shared = adam_constants<C>(scalars, config);
+  const int index = slice_of_block(table);
+  const FlatSlice& slice = table.slices[index];
+  if (threadIdx.x == 0) shared = adam_constants<C>(scalars, config, slice);
   __syncthreads();
   const AdamConstants<C> k = shared;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t whole = count / V * V;
-  for (std::int64_t at = thread * V; at < whole; at += threads * V) {
-    Vec<C, V> p = load<V>(param + at), m = load<V>(exp_avg + at), v = load<V>(exp_avg_sq + at);
-    const Vec<G, V> g = load<V>(grad + at);
-#pragma unroll
-    for (int i = 0; i < V; ++i) adam_element(k, widen<C>(g.v[i]), p.v[i], m.v[i], v.v[i]);
-    store<V>(param + at, p);
-    store<V>(exp_avg + at, m);
-    store<V>(exp_avg_sq + at, v);
-  }
-  for (std::int64_t at = whole + thread; at < count; at += threads) {
-    adam_element(k, widen<C>(grad[at]), param[at], exp_avg[at], exp_avg_sq[at]);
-  }
+  update_chunk<C, G>(slice, table.first_block[index],
+                     [&](C grad, C& p, C& m, C& v) { adam_element(k, grad, p, m, v); });
 }
 
 template <typename C>
@@ -98,85 +153,73 @@ __device__ __forceinline__ void sgd_element(const SgdConstants<C>& k, C grad, C&
   p = sub(p, mul(k.lr, *m));
 }
 
-template <typename C, typename G, int V>
-__global__ void sgd_kernel(C* __restrict__ param, const G* __restrict__ grad,
-                           C* __restrict__ buffer, std::int64_t count, StepScalars scalars,
+template <typename C, typename G>
+__global__ void sgd_kernel(const __grid_constant__ LaunchTable table, StepScalars scalars,
                            double momentum, double weight_decay) {
   if (scalar_or(scalars.skip, 0.0) != 0.0) return;
+  const int index = slice_of_block(table);
+  const FlatSlice& slice = table.slices[index];
   const SgdConstants<C> k{
-      .lr = static_cast<C>(*scalars.lr),
+      .lr = static_cast<C>(slice.decoupled_lr ? *scalars.decoupled_lr : *scalars.lr),
       .momentum = static_cast<C>(momentum),
-      .weight_decay = static_cast<C>(mul(weight_decay, scalar_or(scalars.weight_decay, 1.0))),
+      .weight_decay = slice.decays
+                          ? static_cast<C>(mul(weight_decay, scalar_or(scalars.weight_decay, 1.0)))
+                          : C(0),
       .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0))};
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t whole = count / V * V;
-  for (std::int64_t at = thread * V; at < whole; at += threads * V) {
-    Vec<C, V> p = load<V>(param + at), m{};
-    if (buffer != nullptr) m = load<V>(buffer + at);
-    const Vec<G, V> g = load<V>(grad + at);
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      sgd_element(k, widen<C>(g.v[i]), p.v[i], buffer != nullptr ? &m.v[i] : nullptr);
-    }
-    store<V>(param + at, p);
-    if (buffer != nullptr) store<V>(buffer + at, m);
-  }
-  for (std::int64_t at = whole + thread; at < count; at += threads) {
-    sgd_element(k, widen<C>(grad[at]), param[at], buffer != nullptr ? buffer + at : nullptr);
-  }
+  const bool has_momentum = slice.first != nullptr;
+  update_chunk<C, G>(slice, table.first_block[index], [&](C grad, C& p, C& m, C&) {
+    sgd_element(k, grad, p, has_momentum ? &m : nullptr);
+  });
 }
 
-// Calls launch(C{}, G{}) for the state's and the gradient's types.
+// Calls launch(C{}, G{}, table, blocks) for the state's and the gradient's types, once for every
+// kSlicesOfALaunch slices that are not empty.
 template <typename F>
-cudaError_t by_types(const FlatSlices& slices, F launch) {
-  return dispatch(slices.grad_type, [&](auto grad) {
-    if (slices.wide) return launch(double{}, grad);
-    return launch(float{}, grad);
-  });
+cudaError_t launch_all(const FlatSlices& all, F launch) {
+  static_assert(sizeof(LaunchTable) + sizeof(StepScalars) + sizeof(AdamConfig) <=
+                kMostArgumentBytes);
+  const auto flush = [&](LaunchTable& table) {
+    const std::int32_t blocks = table.first_block[table.num_slices];
+    const auto status = dispatch(all.grad_type, [&](auto grad) {
+      if (all.wide) return launch(double{}, grad, table, blocks);
+      return launch(float{}, grad, table, blocks);
+    });
+    table.num_slices = 0;
+    return status;
+  };
+  LaunchTable table;
+  table.num_slices = 0;
+  table.first_block[0] = 0;
+  for (std::size_t s = 0; s < all.num_slices; ++s) {
+    const FlatSlice& slice = all.slices[s];
+    if (slice.count == 0) continue;
+    const auto blocks = static_cast<std::int32_t>((slice.count + kChunk - 1) / kChunk);
+    table.slices[table.num_slices] = slice;
+    table.first_block[table.num_slices + 1] = table.first_block[table.num_slices] + blocks;
+    if (++table.num_slices < kSlicesOfALaunch) continue;
+    const cudaError_t status = flush(table);
+    if (status != cudaSuccess) return status;
+  }
+  return table.num_slices == 0 ? cudaSuccess : flush(table);
 }
 
 }  // namespace
 
-cudaError_t adamw_step(const FlatSlices& slices, void* exp_avg, void* exp_avg_sq,
-                       const StepScalars& scalars, const AdamConfig& config, cudaStream_t stream) {
-  if (slices.count == 0) return cudaSuccess;
-  return by_types(slices, [&](auto compute, auto grad) {
-    using C = decltype(compute);
-    using G = decltype(grad);
-    constexpr int V = kVector<C>;
-    auto* p = static_cast<C*>(slices.param);
-    const auto* g = static_cast<const G*>(slices.grad);
-    auto *m = static_cast<C*>(exp_avg), *v = static_cast<C*>(exp_avg_sq);
-    if (aligned16(p, g, m, v)) {
-      adamw_kernel<C, G, V>
-          <<<grid_for((slices.count + V - 1) / V, kThreads), kThreads, 0, stream>>>(
-              p, g, m, v, slices.count, scalars, config);
-    } else {
-      adamw_kernel<C, G, 1><<<grid_for(slices.count, kThreads), kThreads, 0, stream>>>(
-          p, g, m, v, slices.count, scalars, config);
-    }
+cudaError_t adamw_step(const FlatSlices& slices, const StepScalars& scalars,
+                       const AdamConfig& config, cudaStream_t stream) {
+  return launch_all(slices, [&](auto compute, auto grad, const LaunchTable& table, int blocks) {
+    adamw_kernel<decltype(compute), decltype(grad)>
+        <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(table, scalars, config);
     return cudaGetLastError();
   });
 }
 
-cudaError_t sgd_step(const FlatSlices& slices, void* momentum_buffer, const StepScalars& scalars,
-                     double momentum, double weight_decay, cudaStream_t stream) {
-  if (slices.count == 0) return cudaSuccess;
-  return by_types(slices, [&](auto compute, auto grad) {
-    using C = decltype(compute);
-    using G = decltype(grad);
-    constexpr int V = kVector<C>;
-    auto* p = static_cast<C*>(slices.param);
-    const auto* g = static_cast<const G*>(slices.grad);
-    auto* m = static_cast<C*>(momentum_buffer);
-    if (aligned16(p, g, m)) {
-      sgd_kernel<C, G, V><<<grid_for((slices.count + V - 1) / V, kThreads), kThreads, 0, stream>>>(
-          p, g, m, slices.count, scalars, momentum, weight_decay);
-    } else {
-      sgd_kernel<C, G, 1><<<grid_for(slices.count, kThreads), kThreads, 0, stream>>>(
-          p, g, m, slices.count, scalars, momentum, weight_decay);
-    }
+cudaError_t sgd_step(const FlatSlices& slices, const StepScalars& scalars, double momentum,
+                     double weight_decay, cudaStream_t stream) {
+  return launch_all(slices, [&](auto compute, auto grad, const LaunchTable& table, int blocks) {
+    sgd_kernel<decltype(compute), decltype(grad)>
+        <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(table, scalars, momentum,
+                                                                 weight_decay);
     return cudaGetLastError();
   });
 }

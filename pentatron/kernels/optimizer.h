@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+
 #include "pentatron/kernels/types.h"
 
 // Optimizer steps over flat slices; formulas stand in ops/adamw.h. Every element is rounded
@@ -11,30 +13,40 @@ namespace pentatron::kernels {
 // fp64 scalars in device memory; null where the op's scalar is undefined.
 struct StepScalars {
   const double* lr;
+  const double* decoupled_lr;  // of slices that say so
   const double* step;
   const double* grad_scale;
   const double* weight_decay;
   const double* skip;
 };
 
-struct FlatSlices {
-  bool wide;  // parameter and state are fp64, else fp32
-  Type grad_type;
-  std::int64_t count;
+// One slice of a parameter with its gradient and state.
+struct FlatSlice {
   void* param;
   const void* grad;
+  void* first;   // null: SGD without momentum
+  void* second;  // Adam
+  std::int64_t count;
+  bool decays;        // false: weight decay 0
+  bool decoupled_lr;  // its rate is StepScalars::decoupled_lr
 };
+// All slices of a call, in host memory. They travel as launch arguments, up to kSlicesOfALaunch in
+// one launch.
+struct FlatSlices {
+  bool wide;  // parameters and state are fp64, else fp32
+  Type grad_type;
+  const FlatSlice* slices;
+  std::size_t num_slices;
+};
+inline constexpr int kSlicesOfALaunch = 512;
 
 struct AdamConfig {
   double beta1, beta2, eps, weight_decay;
 };
-[[nodiscard]] cudaError_t adamw_step(const FlatSlices& slices, void* exp_avg, void* exp_avg_sq,
-                                     const StepScalars& scalars, const AdamConfig& config,
-                                     cudaStream_t stream);
+[[nodiscard]] cudaError_t adamw_step(const FlatSlices& slices, const StepScalars& scalars,
+                                     const AdamConfig& config, cudaStream_t stream);
 
-// momentum_buffer null: no momentum.
-[[nodiscard]] cudaError_t sgd_step(const FlatSlices& slices, void* momentum_buffer,
-                                   const StepScalars& scalars, double momentum, double weight_decay,
-                                   cudaStream_t stream);
+[[nodiscard]] cudaError_t sgd_step(const FlatSlices& slices, const StepScalars& scalars,
+                                   double momentum, double weight_decay, cudaStream_t stream);
 
 }  // namespace pentatron::kernels

@@ -23,22 +23,32 @@ WeightView view_in(const Tensor& data, WeightFormat format, DType compute,
 
 Parameter::Parameter(std::string local_name, ShardSpec spec, const PrecisionPolicy& policy,
                      Device device)
-    : local_name_(std::move(local_name)), spec_(std::move(spec)), policy_(policy) {
+    : local_name_(std::move(local_name)), spec_(std::move(spec)), policy_(policy), device_(device) {
   check_spec(spec_);
-  data_ = tensor::zeros(spec_.local_shape, policy_.parameter, device);
+}
+
+void Parameter::make_ready() {
+  if (host_ != nullptr) {
+    host_->provide_data(*this);
+    PENTATRON_CHECK(ready_, kInternal, "weight {}: its host provided no storage", local_name_);
+    return;
+  }
+  data_ = tensor::zeros(spec_.local_shape, policy_.parameter, device_);
+  ready_ = true;
 }
 
 WeightView Parameter::forward_view(WeightFormat format) {
-  return view_in(data_, format, policy_.compute, local_name_);
+  return view_in(data(), format, policy_.compute, local_name_);
 }
 
 WeightView Parameter::backward_view(WeightFormat format) {
-  return view_in(data_, format, policy_.compute, local_name_);
+  return view_in(data(), format, policy_.compute, local_name_);
 }
 
 GradSlot Parameter::grad_slot() {
   PENTATRON_CHECK(trainable_, kInternal, "weight {} is frozen and has no gradient slot",
                   local_name_);
+  if (!main_grad_.defined() && host_ != nullptr) host_->provide_grad(*this);
   PENTATRON_CHECK(main_grad_.defined(), kInternal,
                   "weight {}: backward ran before a gradient buffer was bound", local_name_);
   return {main_grad_, std::exchange(written_, true)};
@@ -54,8 +64,19 @@ void Parameter::bind_data(Tensor view) {
                   kInternal, "weight {}: storage must be a contiguous {}{}, not {}", local_name_,
                   tensor::dtype_name(policy_.parameter), spec_.local_shape,
                   view.defined() ? tensor::describe(view) : "an undefined tensor");
-  view.copy_(data_);
+  if (data_.defined()) view.copy_(data_);
   data_ = std::move(view);
+  ready_ = true;
+}
+
+void Parameter::release_data() {
+  data_ = Tensor();
+  ready_ = false;
+}
+
+void Parameter::release_grad() {
+  main_grad_ = Tensor();
+  written_ = false;
 }
 
 void Parameter::bind_grad(Tensor view) {
@@ -77,7 +98,7 @@ void Parameter::finish_grad() {
 }
 
 void Parameter::initialise(std::uint64_t seed) {
-  data_.zero_();  // padding rows
+  data().zero_();  // padding rows
   for (const ShardPart& part : spec_.parts) {
     if (part.box.empty()) continue;
     Tensor real_rows = part_view(data_, part);

@@ -4,15 +4,17 @@
 #include <functional>
 #include <string>
 
+#include "pentatron/nn/parameter_host.h"
 #include "pentatron/nn/shard_spec.h"
 #include "pentatron/tensor/precision.h"
 #include "pentatron/tensor/weight_ref.h"
 
 namespace pentatron::nn {
 
-// A weight of this rank: storage, description, gradient slot. Not an autograd leaf. Storage and
-// slot may be moved into flat buffers after construction (bind_*). A slot asked of a frozen weight
-// or before bind_grad(), and views that do not fit: kInternal. fp8 forms: kUnsupported.
+// A weight of this rank: storage, description, gradient slot. Not an autograd leaf. Storage is made
+// when it is first used, so a weight that is bound to a flat buffer before has none of its own.
+// With a host (set_host), storage and slot may come and go between uses. A slot asked of a frozen
+// weight or before bind_grad(), and views that do not fit: kInternal. fp8 forms: kUnsupported.
 class Parameter final : public WeightRef {
  public:
   Parameter(std::string local_name, ShardSpec spec, const PrecisionPolicy& policy,
@@ -29,13 +31,29 @@ class Parameter final : public WeightRef {
   [[nodiscard]] const std::string& local_name() const { return local_name_; }
   [[nodiscard]] const ShardSpec& spec() const { return spec_; }
   [[nodiscard]] std::int64_t num_local_elements() const;
-  // Parameter dtype, local shape. Writing values goes through here; forward reads it.
-  [[nodiscard]] Tensor& data() { return data_; }
+  [[nodiscard]] DType dtype() const { return policy_.parameter; }
+  [[nodiscard]] Device device() const { return device_; }
+  // Parameter dtype, local shape, zeros at first. Writing values goes through here; forward reads
+  // it. Asks the host where the storage is not there, so it may communicate.
+  [[nodiscard]] Tensor& data() {
+    if (!ready_) make_ready();
+    return data_;
+  }
+  // Whether storage is bound or was made.
+  [[nodiscard]] bool has_storage() const { return data_.defined(); }
   // Main-gradient buffer of local shape; undefined until bind_grad.
   [[nodiscard]] Tensor& main_grad() { return main_grad_; }
-  // Replaces the storage by a view of a flat buffer (values are copied over): contiguous, local
-  // shape, parameter dtype.
+  // Who provides what is not there; it outlives the uses of this weight. Null: nobody.
+  void set_host(ParameterHost* host) { host_ = host; }
+  // Replaces the storage by a view of a flat buffer: contiguous, local shape, parameter dtype.
+  // Values are copied over where there are any.
   void bind_data(Tensor view);
+  // The storage stays bound, but its values are on their way: the next use asks the host.
+  void await_data() { ready_ = false; }
+  void data_arrived() { ready_ = data_.defined(); }
+  // Gives storage or slot back: the next use asks the host.
+  void release_data();
+  void release_grad();
   // Contiguous, local shape, main-gradient dtype.
   void bind_grad(Tensor view);
   // A step begins: the next slot overwrites.
@@ -48,11 +66,16 @@ class Parameter final : public WeightRef {
   void initialise(std::uint64_t seed);
 
  private:
+  void make_ready();
+
   std::string local_name_;
   ShardSpec spec_;
   PrecisionPolicy policy_;
+  Device device_;
+  ParameterHost* host_ = nullptr;
   Tensor data_;
   Tensor main_grad_;
+  bool ready_ = false;  // data_ may be used
   bool trainable_ = true;
   bool written_ = false;
 };

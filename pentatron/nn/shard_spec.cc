@@ -35,6 +35,12 @@ bool inside(const Box& box, const Shape& shape) {
 
 std::int64_t Box::num_elements() const { return tensor::num_elements(size); }
 
+bool is_matrix(const ShardSpec& spec) {
+  return std::all_of(spec.parts.begin(), spec.parts.end(), [](const ShardPart& part) {
+    return part.role == ShardRole::kMatrix || part.role == ShardRole::kQkv;
+  });
+}
+
 Tensor part_view(const Tensor& local, const ShardPart& part) {
   PENTATRON_CHECK(local.dim() == static_cast<std::int64_t>(part.box.size.size()), kInternal,
                   "part {}: the local tensor {} has not the {} dimensions of its box", part.name,

@@ -27,6 +27,19 @@ struct InitSpec {
   double std = 0.02;
 };
 
+// What a part is to the optimizer.
+enum class ShardRole {
+  kMatrix,         // of a linear layer, or a table of positions
+  kQkv,            // query, key or value rows of a fused weight: a matrix of its own
+  kWordEmbedding,  // --decoupled-lr applies to it and to the output layer
+  kOutput,
+  kVector,  // of a norm, or a bias: no weight decay
+};
+[[nodiscard]] constexpr bool decays(ShardRole role) { return role != ShardRole::kVector; }
+[[nodiscard]] constexpr bool has_decoupled_lr(ShardRole role) {
+  return role == ShardRole::kWordEmbedding || role == ShardRole::kOutput;
+}
+
 // One named piece of a parameter (q, k, v; gate, up; usually one). Pieces lie one below the other
 // along dim 0 of the local tensor.
 struct ShardPart {
@@ -45,17 +58,19 @@ struct ShardPart {
   std::vector<std::string>
       partial_grad_axes;  // axes over which the local gradient is only a summand: summed before use
   InitSpec init;
-  bool decay = true;  // weight decay applies (not for 1-D tensors and biases)
+  ShardRole role = ShardRole::kMatrix;
   bool tied = false;  // other stages may hold the same name: gradients are summed over its holders,
                       // replica says who counts
-  std::string grid = "dense";        // or "expert"
-  bool embedding_or_output = false;  // word embeddings and output layer: --decoupled-lr applies
+  std::string grid = "dense";  // or "expert"
 };
 
 struct ShardSpec {
   std::vector<ShardPart> parts;
   Shape local_shape;
 };
+
+// Whether every part is a matrix to the optimizer (kMatrix, kQkv).
+[[nodiscard]] bool is_matrix(const ShardSpec& spec);
 
 // The real rows of a part inside a local tensor (a view of shape box.size).
 [[nodiscard]] Tensor part_view(const Tensor& local, const ShardPart& part);

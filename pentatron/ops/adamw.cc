@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "pentatron/ops/cpu_ops.h"
@@ -90,37 +91,55 @@ void check_flat(const Tensor& t, const Tensor& param, std::string_view what) {
                   tensor::describe(t), tensor::describe(param));
 }
 
-// Calls body(param, gradient row as C, offset, length) over the slice in cache-sized pieces.
-template <typename C, typename F>
-void over_slices(const Tensor& param, const Tensor& grad, F body) {
-  dispatch_float(grad.scalar_type(), param.scalar_type(), [&](auto storage, auto) {
-    using G = decltype(storage);
-    const G* gradient = grad.const_data_ptr<G>();
-    tensor::parallel_for(0, param.numel(), 1 << 14, [&](std::int64_t from, std::int64_t to) {
-      std::vector<C> buffer;
-      for (std::int64_t at = from; at < to; at += kFlatRow) {
-        const std::int64_t n = std::min(kFlatRow, to - at);
-        if constexpr (std::is_same_v<G, C>) {
-          body(gradient + at, at, n);
-        } else {
-          buffer.resize(kFlatRow);
-          for (std::int64_t i = 0; i < n; ++i) buffer[i] = static_cast<C>(gradient[at + i]);
-          body(buffer.data(), at, n);
-        }
-      }
-    });
-  });
-}
-
 // Whether the step is to change nothing.
 bool skipped(const AdamScalars& scalars) { return scalar_or(scalars.skip, 0.0) != 0.0; }
 
+// Threads share the elements of all segments, in chunks of this many.
+constexpr std::int64_t kChunk = 1 << 14;
+
+// Calls body(segment, gradient row as C, offset, length) over all segments in cache-sized pieces.
+template <typename C, typename F>
+void over_segments(UpdateSegments segments, F body) {
+  std::vector<std::pair<std::size_t, std::int64_t>> chunks;  // segment, first element
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    for (std::int64_t at = 0; at < segments[s].param.numel(); at += kChunk)
+      chunks.push_back({s, at});
+  }
+  const Tensor& first = segments[0].grad;
+  dispatch_float(first.scalar_type(), segments[0].param.scalar_type(), [&](auto storage, auto) {
+    using G = decltype(storage);
+    tensor::parallel_for(
+        0, static_cast<std::int64_t>(chunks.size()), 1, [&](std::int64_t from, std::int64_t to) {
+          std::vector<C> buffer;
+          for (std::int64_t c = from; c < to; ++c) {
+            const auto [s, begin] = chunks[static_cast<std::size_t>(c)];
+            const UpdateSegment& segment = segments[s];
+            const G* gradient = segment.grad.template const_data_ptr<G>();
+            const std::int64_t end = std::min(begin + kChunk, segment.param.numel());
+            for (std::int64_t at = begin; at < end; at += kFlatRow) {
+              const std::int64_t n = std::min(kFlatRow, end - at);
+              if constexpr (std::is_same_v<G, C>) {
+                body(segment, gradient + at, at, n);
+              } else {
+                buffer.resize(kFlatRow);
+                for (std::int64_t i = 0; i < n; ++i) buffer[i] = static_cast<C>(gradient[at + i]);
+                body(segment, buffer.data(), at, n);
+              }
+            }
+          }
+        });
+  });
+}
+
+double decoupled_lr(const AdamScalars& scalars) {
+  return value_of(scalars.decoupled_lr.defined() ? scalars.decoupled_lr : scalars.lr);
+}
+
 template <typename C>
-void adamw_of(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
-              const Tensor& exp_avg_sq, const AdamScalars& scalars, const AdamOptions& options) {
+void adamw_of(UpdateSegments segments, const AdamScalars& scalars, const AdamOptions& options) {
   const double step = value_of(scalars.step);
   PENTATRON_CHECK(step >= 1.0, kInternal, "adamw: the first step is 1, got {}", step);
-  const AdamConstants<C> k{
+  const AdamConstants<C> usual{
       .lr = static_cast<C>(value_of(scalars.lr)),
       .beta1 = static_cast<C>(options.beta1),
       .beta2 = static_cast<C>(options.beta2),
@@ -129,27 +148,34 @@ void adamw_of(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
       .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0)),
       .correction1 = static_cast<C>(1.0 - std::pow(options.beta1, step)),
       .correction2 = static_cast<C>(1.0 - std::pow(options.beta2, step))};
-  C* p = param.data_ptr<C>();
-  C* m = exp_avg.data_ptr<C>();
-  C* v = exp_avg_sq.data_ptr<C>();
-  over_slices<C>(param, grad, [&](const C* g, std::int64_t at, std::int64_t n) {
-    adam_row(p + at, g, m + at, v + at, k, n);
-  });
+  const C other_lr = static_cast<C>(decoupled_lr(scalars));
+  over_segments<C>(
+      segments, [&](const UpdateSegment& s, const C* g, std::int64_t at, std::int64_t n) {
+        AdamConstants<C> k = usual;
+        if (s.decoupled_lr) k.lr = other_lr;
+        if (!s.decays) k.weight_decay = C(0);
+        adam_row(s.param.template data_ptr<C>() + at, g, s.first.template data_ptr<C>() + at,
+                 s.second.template data_ptr<C>() + at, k, n);
+      });
 }
 
 template <typename C>
-void sgd_of(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
-            const AdamScalars& scalars, double momentum, double weight_decay) {
-  const SgdConstants<C> k{
+void sgd_of(UpdateSegments segments, const AdamScalars& scalars, double momentum,
+            double weight_decay) {
+  const SgdConstants<C> usual{
       .lr = static_cast<C>(value_of(scalars.lr)),
       .momentum = static_cast<C>(momentum),
       .weight_decay = static_cast<C>(weight_decay * scalar_or(scalars.weight_decay, 1.0)),
       .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0))};
-  C* p = param.data_ptr<C>();
-  C* m = momentum == 0.0 ? nullptr : momentum_buffer.data_ptr<C>();
-  over_slices<C>(param, grad, [&](const C* g, std::int64_t at, std::int64_t n) {
-    sgd_row(p + at, g, m == nullptr ? nullptr : m + at, k, n);
-  });
+  const C other_lr = static_cast<C>(decoupled_lr(scalars));
+  over_segments<C>(segments,
+                   [&](const UpdateSegment& s, const C* g, std::int64_t at, std::int64_t n) {
+                     SgdConstants<C> k = usual;
+                     if (s.decoupled_lr) k.lr = other_lr;
+                     if (!s.decays) k.weight_decay = C(0);
+                     C* m = momentum == 0.0 ? nullptr : s.first.template data_ptr<C>() + at;
+                     sgd_row(s.param.template data_ptr<C>() + at, g, m, k, n);
+                   });
 }
 
 bool is_fp64(const Tensor& param) {
@@ -157,6 +183,23 @@ bool is_fp64(const Tensor& param) {
                   kUnsupported, "optimizer steps are for fp32 and fp64 parameters, got {}",
                   tensor::describe(param));
   return param.scalar_type() == DType::Double;
+}
+
+// All of one device and of the first segment's dtypes.
+void check_segments(UpdateSegments segments, bool with_first, bool with_second) {
+  const UpdateSegment& model = segments[0];
+  for (const UpdateSegment& s : segments) {
+    check_flat(s.param, s.param, "parameter");
+    check_flat(s.grad, s.param, "gradient");
+    if (with_first) check_flat(s.first, s.param, "first moment");
+    if (with_second) check_flat(s.second, s.param, "second moment");
+    PENTATRON_CHECK(s.param.scalar_type() == model.param.scalar_type() &&
+                        s.grad.scalar_type() == model.grad.scalar_type() &&
+                        s.param.device() == model.param.device(),
+                    kInternal, "optimizer step: segments {} with gradient {} and {} with {}",
+                    tensor::describe(model.param), tensor::describe(model.grad),
+                    tensor::describe(s.param), tensor::describe(s.grad));
+  }
 }
 
 // Partial sums stand at fixed places: a block is 4,096 elements wherever threads cut.
@@ -179,44 +222,53 @@ double blocked_squares(const Tensor& t) {
 
 }  // namespace
 
-void cpu::adamw_step(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
-                     const Tensor& exp_avg_sq, const AdamScalars& scalars,
+void cpu::adamw_step(UpdateSegments segments, const AdamScalars& scalars,
                      const AdamOptions& options) {
   if (skipped(scalars)) return;
-  if (is_fp64(param)) {
-    adamw_of<double>(param, grad, exp_avg, exp_avg_sq, scalars, options);
+  if (is_fp64(segments[0].param)) {
+    adamw_of<double>(segments, scalars, options);
   } else {
-    adamw_of<float>(param, grad, exp_avg, exp_avg_sq, scalars, options);
+    adamw_of<float>(segments, scalars, options);
   }
 }
 
-void cpu::sgd_step(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
-                   const AdamScalars& scalars, double momentum, double weight_decay) {
+void cpu::sgd_step(UpdateSegments segments, const AdamScalars& scalars, double momentum,
+                   double weight_decay) {
   if (skipped(scalars)) return;
-  if (is_fp64(param)) {
-    sgd_of<double>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
+  if (is_fp64(segments[0].param)) {
+    sgd_of<double>(segments, scalars, momentum, weight_decay);
   } else {
-    sgd_of<float>(param, grad, momentum_buffer, scalars, momentum, weight_decay);
+    sgd_of<float>(segments, scalars, momentum, weight_decay);
   }
+}
+
+void adamw_step(UpdateSegments segments, const AdamScalars& scalars, const AdamOptions& options) {
+  if (segments.empty()) return;
+  check_segments(segments, /*with_first=*/true, /*with_second=*/true);
+  op_table(segments[0].param.device()).adamw_step(segments, scalars, options);
 }
 
 void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
                 const AdamScalars& scalars, const AdamOptions& options) {
-  check_flat(param, param, "parameter");
-  check_flat(grad, param, "gradient");
-  check_flat(exp_avg, param, "first moment");
-  check_flat(exp_avg_sq, param, "second moment");
-  if (param.numel() == 0) return;
-  op_table(param.device()).adamw_step(param, grad, exp_avg, exp_avg_sq, scalars, options);
+  const UpdateSegment one{.param = std::move(param),
+                          .grad = grad,
+                          .first = std::move(exp_avg),
+                          .second = std::move(exp_avg_sq)};
+  adamw_step({&one, 1}, scalars, options);
+}
+
+void sgd_step(UpdateSegments segments, const AdamScalars& scalars, double momentum,
+              double weight_decay) {
+  if (segments.empty()) return;
+  check_segments(segments, /*with_first=*/momentum != 0.0, /*with_second=*/false);
+  op_table(segments[0].param.device()).sgd_step(segments, scalars, momentum, weight_decay);
 }
 
 void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const AdamScalars& scalars,
               double momentum, double weight_decay) {
-  check_flat(param, param, "parameter");
-  check_flat(grad, param, "gradient");
-  if (momentum != 0.0) check_flat(momentum_buffer, param, "momentum buffer");
-  if (param.numel() == 0) return;
-  op_table(param.device()).sgd_step(param, grad, momentum_buffer, scalars, momentum, weight_decay);
+  const UpdateSegment one{
+      .param = std::move(param), .grad = grad, .first = std::move(momentum_buffer)};
+  sgd_step({&one, 1}, scalars, momentum, weight_decay);
 }
 
 void cpu::add_squares(const Tensor& flat, const Tensor& sum) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+
 #include "pentatron/tensor/tensor.h"
 
 namespace pentatron::ops {
@@ -15,6 +17,7 @@ struct AdamScalars {
   // Not 0: the call changes nothing, whatever the other scalars hold (a step whose gradients are
   // not finite, decided without the host). Undefined: 0.
   Tensor skip = {};
+  Tensor decoupled_lr = {};  // of segments that say so; undefined: lr
 };
 struct AdamOptions {
   double beta1 = 0.9;
@@ -23,17 +26,33 @@ struct AdamOptions {
   double weight_decay = 0.0;  // decoupled: p -= lr * wd * p, wd times AdamScalars::weight_decay
 };
 
-// AdamW on flat contiguous slices, element by element (the result does not depend on how a tensor
-// is cut):
+// A flat contiguous slice of a parameter with what belongs to it. An update takes all slices of a
+// rank in one call: one launch on a GPU, one pass of the threads on a CPU.
+struct UpdateSegment {
+  Tensor param;
+  Tensor grad;
+  Tensor first;               // Adam's first moment, or SGD's momentum (undefined without momentum)
+  Tensor second = {};         // Adam's second moment
+  bool decays = true;         // false: weight decay 0
+  bool decoupled_lr = false;  // AdamScalars::decoupled_lr applies
+};
+using UpdateSegments = std::span<const UpdateSegment>;
+
+// AdamW, element by element (the result does not depend on how a tensor is cut):
 //   g = grad * scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
 //   p = p - lr * (wd * p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)).
-// param and moments fp32 or fp64 (another dtype: kUnsupported); gradient fp32, fp64 or bf16. Slices
-// of unequal sizes or with gaps, and a step below 1 where it can be read: kInternal.
+// param and moments fp32 or fp64 (another dtype: kUnsupported); gradient fp32, fp64 or bf16; the
+// same dtypes and device in all segments of a call. Slices of unequal sizes or with gaps, and a
+// step below 1 where it can be read: kInternal.
+void adamw_step(UpdateSegments segments, const AdamScalars& scalars, const AdamOptions& options);
+// Of one slice.
 void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
                 const AdamScalars& scalars, const AdamOptions& options);
 
 // SGD with momentum: m = momentum * m + (g + wd * p); p = p - lr * m (momentum 0: m is not used and
 // may be undefined).
+void sgd_step(UpdateSegments segments, const AdamScalars& scalars, double momentum,
+              double weight_decay);
 void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const AdamScalars& scalars,
               double momentum, double weight_decay);
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
 #include "pentatron/base/error.h"
 #include "pentatron/kernels/optimizer.h"
 #include "pentatron/kernels/reduce.h"
@@ -25,56 +27,75 @@ const double* scalar_at(const Tensor& scalar, const Tensor& param) {
 }
 
 kernels::StepScalars scalars_at(const AdamScalars& scalars, const Tensor& param) {
+  const Tensor& decoupled = scalars.decoupled_lr.defined() ? scalars.decoupled_lr : scalars.lr;
   return {.lr = scalar_at(scalars.lr, param),
+          .decoupled_lr = scalar_at(decoupled, param),
           .step = scalar_at(scalars.step, param),
           .grad_scale = scalar_at(scalars.grad_scale, param),
           .weight_decay = scalar_at(scalars.weight_decay, param),
           .skip = scalar_at(scalars.skip, param)};
 }
 
-kernels::FlatSlices slices_of(const Tensor& param, const Tensor& grad) {
-  const DType computed = compute_dtype(param.scalar_type());
-  PENTATRON_CHECK(param.scalar_type() == computed, kUnsupported,
-                  "optimizer steps are for fp32 and fp64 parameters, got {}",
-                  tensor::describe(param));
-  const kernels::Type type = tensor::kernel_type(computed);
-  return {.wide = type == kernels::Type::kDouble,
-          .grad_type = tensor::kernel_type(grad.scalar_type()),
-          .count = param.numel(),
-          .param = write(param),
-          .grad = read(grad)};
-}
+// What the launcher takes; moments have the parameter's dtype.
+class Slices {
+ public:
+  Slices(UpdateSegments segments, bool with_first) : like_(segments[0].param) {
+    const DType computed = compute_dtype(like_.scalar_type());
+    PENTATRON_CHECK(like_.scalar_type() == computed, kUnsupported,
+                    "optimizer steps are for fp32 and fp64 parameters, got {}",
+                    tensor::describe(like_));
+    slices_.reserve(segments.size());
+    for (const UpdateSegment& s : segments) {
+      for (const Tensor& moment : {s.first, s.second}) {
+        PENTATRON_CHECK(!moment.defined() || moment.scalar_type() == computed, kInternal,
+                        "optimizer step: state {} for {}", tensor::describe(moment),
+                        tensor::describe(s.param));
+      }
+      slices_.push_back({.param = write(s.param),
+                         .grad = read(s.grad),
+                         .first = with_first ? write(s.first) : nullptr,
+                         .second = write(s.second),
+                         .count = s.param.numel(),
+                         .decays = s.decays,
+                         .decoupled_lr = s.decoupled_lr});
+    }
+    all_ = {.wide = tensor::kernel_type(computed) == kernels::Type::kDouble,
+            .grad_type = tensor::kernel_type(segments[0].grad.scalar_type()),
+            .slices = slices_.data(),
+            .num_slices = slices_.size()};
+  }
+  [[nodiscard]] const kernels::FlatSlices& all() const { return all_; }
+  [[nodiscard]] const Tensor& like() const { return like_; }
+
+ private:
+  Tensor like_;
+  std::vector<kernels::FlatSlice> slices_;
+  kernels::FlatSlices all_{};
+};
 
 }  // namespace
 
-void cuda::adamw_step(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
-                      const Tensor& exp_avg_sq, const AdamScalars& scalars,
+void cuda::adamw_step(UpdateSegments segments, const AdamScalars& scalars,
                       const AdamOptions& options) {
-  PENTATRON_CHECK(scalars.lr.defined() && scalars.step.defined() &&
-                      exp_avg.scalar_type() == param.scalar_type() &&
-                      exp_avg_sq.scalar_type() == param.scalar_type(),
-                  kInternal, "adamw: moments {} and {} for {}", tensor::describe(exp_avg),
-                  tensor::describe(exp_avg_sq), tensor::describe(param));
-  check_launch(kernels::adamw_step(slices_of(param, grad), write(exp_avg), write(exp_avg_sq),
-                                   scalars_at(scalars, param),
+  PENTATRON_CHECK(scalars.lr.defined() && scalars.step.defined(), kInternal,
+                  "adamw: learning rate and step count are not given");
+  const Slices slices(segments, /*with_first=*/true);
+  check_launch(kernels::adamw_step(slices.all(), scalars_at(scalars, slices.like()),
                                    {.beta1 = options.beta1,
                                     .beta2 = options.beta2,
                                     .eps = options.eps,
                                     .weight_decay = options.weight_decay},
-                                   stream_of(param)),
+                                   stream_of(slices.like())),
                "adamw_step");
 }
 
-void cuda::sgd_step(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
-                    const AdamScalars& scalars, double momentum, double weight_decay) {
-  PENTATRON_CHECK(scalars.lr.defined() &&
-                      (momentum == 0.0 || momentum_buffer.scalar_type() == param.scalar_type()),
-                  kInternal, "sgd: momentum buffer {} for {}", tensor::describe(momentum_buffer),
-                  tensor::describe(param));
-  check_launch(
-      kernels::sgd_step(slices_of(param, grad), momentum == 0.0 ? nullptr : write(momentum_buffer),
-                        scalars_at(scalars, param), momentum, weight_decay, stream_of(param)),
-      "sgd_step");
+void cuda::sgd_step(UpdateSegments segments, const AdamScalars& scalars, double momentum,
+                    double weight_decay) {
+  PENTATRON_CHECK(scalars.lr.defined(), kInternal, "sgd: the learning rate is not given");
+  const Slices slices(segments, /*with_first=*/momentum != 0.0);
+  check_launch(kernels::sgd_step(slices.all(), scalars_at(scalars, slices.like()), momentum,
+                                 weight_decay, stream_of(slices.like())),
+               "sgd_step");
 }
 
 void cuda::add_squares(const Tensor& flat, const Tensor& sum) {

@@ -80,6 +80,64 @@ TEST(AdamW, CutsAndThreadsDoNotChangeABit) {
   }
 }
 
+// One call over slices of many sizes gives the bits of a call a slice, each with its own decay and
+// learning rate.
+TEST(AdamW, OneCallOverManySegmentsEqualsACallEach) {
+  for (const bool adam : {true, false}) {
+    std::vector<State> joint, alone;
+    std::vector<Tensor> grads;
+    std::vector<UpdateSegment> segments;
+    for (const std::int64_t n : {1, 0, 70001, 16384, 5, 33000}) {
+      joint.push_back(make_state(n, DType::Float));
+      alone.push_back(make_state(n, DType::Float));
+      grads.push_back(normal({n}, 3 + static_cast<int>(n % 7), DType::Float));
+    }
+    for (std::size_t i = 0; i < joint.size(); ++i) {
+      segments.push_back({.param = joint[i].param,
+                          .grad = grads[i],
+                          .first = joint[i].m,
+                          .second = adam ? joint[i].v : Tensor(),
+                          .decays = i % 2 == 0,
+                          .decoupled_lr = i % 3 == 0});
+    }
+    for (int step = 1; step <= 3; ++step) {
+      AdamScalars now = scalars(1e-3, step, 0.7);
+      now.decoupled_lr = tensor::scalar(5e-3, DType::Double);
+      tensor::set_num_threads(step);
+      if (adam) {
+        adamw_step(segments, now, kOptions);
+      } else {
+        sgd_step(segments, now, 0.9, 0.1);
+      }
+      tensor::set_num_threads(1);
+      for (std::size_t i = 0; i < alone.size(); ++i) {
+        AdamScalars own = scalars(i % 3 == 0 ? 5e-3 : 1e-3, step, 0.7);
+        AdamOptions options = kOptions;
+        if (i % 2 != 0) options.weight_decay = 0;
+        if (adam) {
+          adamw_step(alone[i].param, grads[i], alone[i].m, alone[i].v, own, options);
+        } else {
+          sgd_step(alone[i].param, grads[i], alone[i].m, own, 0.9, options.weight_decay);
+        }
+      }
+    }
+    for (std::size_t i = 0; i < joint.size(); ++i) {
+      EXPECT_TRUE(bit_equal(joint[i].param, alone[i].param)) << i;
+      EXPECT_TRUE(bit_equal(joint[i].m, alone[i].m)) << i;
+      EXPECT_TRUE(bit_equal(joint[i].v, alone[i].v)) << i;
+    }
+  }
+}
+
+TEST(AdamW, RefusesSegmentsOfTwoDtypes) {
+  State a = make_state(8, DType::Float), b = make_state(8, DType::Double);
+  const Tensor grad = normal({8}, 2, DType::Float);
+  const std::vector<UpdateSegment> segments = {
+      {.param = a.param, .grad = grad, .first = a.m, .second = a.v},
+      {.param = b.param, .grad = grad, .first = b.m, .second = b.v}};
+  EXPECT_THROW(adamw_step(segments, scalars(1, 1, 1), kOptions), Error);
+}
+
 TEST(Sgd, EqualsTheFormula) {
   State s = make_state(33, DType::Double);
   Tensor p = s.param.clone(), m = s.m.clone();

@@ -155,6 +155,45 @@ TEST(OptimizerOnGpu, StepsEqualTheCpusBits) {
   }
 }
 
+// More slices than one launch takes, of many sizes and alignments, each with its decay and rate.
+TEST(OptimizerOnGpu, ManySegmentsInOneCallEqualTheCpusBits) {
+  PENTATRON_NEEDS_CARDS(1);
+  constexpr std::size_t kSegments = 1100;
+  for (const bool adam : {true, false}) {
+    std::vector<UpdateSegment> on_host, on_card;
+    for (std::size_t i = 0; i < kSegments; ++i) {
+      const auto count = static_cast<std::int64_t>(i % 10 == 9 ? 40000 + i : i * 7 % 301);
+      const AdamState start{normal({count}, 1, DType::Float), normal({count}, 2, DType::Float, 0.1),
+                            normal({count}, 3, DType::Float, 0.1).square()};
+      const Tensor grad = normal({count}, static_cast<int>(i), DType::Float);
+      for (const Device device : {kCpu, kCard}) {
+        const auto copy = [&](const Tensor& t) { return t.to(device).clone(); };
+        (device == kCpu ? on_host : on_card)
+            .push_back({.param = copy(start.p),
+                        .grad = copy(grad),
+                        .first = copy(start.m),
+                        .second = adam ? copy(start.v) : Tensor(),
+                        .decays = i % 2 == 0,
+                        .decoupled_lr = i % 3 == 0});
+      }
+    }
+    for (auto* segments : {&on_host, &on_card}) {
+      const Device device = (*segments)[0].param.device();
+      AdamScalars now = adam_scalars(device);
+      now.decoupled_lr = tensor::scalar(0.02, DType::Double, device);
+      if (adam) {
+        adamw_step(*segments, now, {.weight_decay = 0.5});
+      } else {
+        sgd_step(*segments, now, 0.9, 0.5);
+      }
+    }
+    for (std::size_t i = 0; i < kSegments; ++i) {
+      EXPECT_TRUE(bit_equal(on_host[i].param, on_card[i].param)) << i;
+      EXPECT_TRUE(bit_equal(on_host[i].first, on_card[i].first)) << i;
+    }
+  }
+}
+
 TEST(OptimizerOnGpu, CutsDoNotChangeABitAndFp64Agrees) {
   PENTATRON_NEEDS_CARDS(1);
   constexpr std::int64_t kCount = 5001;

@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 
-#include "pentatron/distributed/gradient_reducer.h"
-#include "pentatron/ops/unit_event_fan_out.h"
+#include "pentatron/base/error.h"
+#include "pentatron/optimizer/model_optimizer.h"
 #include "pentatron/optimizer/optimizer.h"
 #include "pentatron/tensor/ops.h"
 
@@ -15,9 +15,7 @@
 namespace pentatron::optimizer {
 namespace {
 
-using distributed::FlatBuffer;
-using distributed::FlatBufferOptions;
-using distributed::GradientReducer;
+using distributed::Sharding;
 
 constexpr int kNumLayers = 2;
 
@@ -91,7 +89,7 @@ struct Model {
       Tensor grad = tensor::zeros(weight.parameter->spec().local_shape, DType::Double);
       const nn::ShardPart& part = weight.parameter->spec().parts[0];
       nn::part_view(grad, part).copy_(gradient_of(part, rank, micro_batch));
-      write_grad(*weight.parameter, grad.to(weight.parameter->main_grad().scalar_type()));
+      write_grad(*weight.parameter, grad);
     }
   }
   static Tensor gradient_of(const nn::ShardPart& part, std::int64_t rank, int micro_batch) {
@@ -102,24 +100,26 @@ struct Model {
   std::vector<nn::Unit> units;
 };
 
-// Everything that acts on one grid's parameters.
+// The store and the optimizer of the dense grid.
 struct Grid {
-  Grid(Model& model, comm::ParallelContext& context, const PrecisionPolicy& policy, bool sharded,
-       const std::vector<std::string>& axes, std::string name)
-      : buffer(model.units,
-               {.reduction_size = context.group(axes).size(),
-                .bucket_bytes = 100,
-                .reduction_axes = axes,
-                .grid = std::move(name)},
-               *allocator, policy, Device("cpu")),
-        reducer(buffer, context, sharded, policy),
-        optimizer(buffer, context, adam_config(), policy, sharded) {}
+  Grid(Model& model, comm::ParallelContext& context, const PrecisionPolicy& policy,
+       Sharding sharding)
+      : store(model.units, context, {.sharding = sharding, .grid = "dense", .bucket_bytes = 100},
+              policy),
+        optimizer(store, context, adam_config(), policy) {}
 
-  std::unique_ptr<distributed::BufferAllocator> allocator = distributed::make_default_allocator();
-  FlatBuffer buffer;
-  GradientReducer reducer;
+  distributed::ParameterStore store;
   Optimizer optimizer;
 };
+
+// The options of a run that shards so much.
+config::RunConfig run_config(const std::string& strategy) {
+  config::RunConfig config;
+  config.optimizer = adam_config();
+  config.parallel.use_megatron_fsdp = true;
+  config.parallel.data_parallel_sharding_strategy = strategy;
+  return config;
+}
 
 // Adam's first step and the norm, from the plain sums over the ranks that hold a weight.
 struct Reference {
@@ -152,36 +152,37 @@ struct Reference {
 
 // Dense weights are summed over all four ranks, experts over the two that hold the same; the norm
 // that clips is the whole model's.
-TEST(Grids, TwoBuffersOfOneModelReduceOverTheirOwnAxes) {
+TEST(ModelOptimizer, TwoGridsOfOneModelReduceOverTheirOwnAxes) {
   const Reference reference(2, 2);
   ASSERT_EQ(reference.updated.size(), 6U);
   const PrecisionPolicy policy = precision_policy("fp64");
-  for (const bool sharded : {false, true}) {
+  for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"}) {
     for (const bool with_events : {false, true}) {
-      SCOPED_TRACE(testing::Message() << "sharded " << sharded << " events " << with_events);
+      SCOPED_TRACE(testing::Message() << strategy << " events " << with_events);
       comm::run_threads({.world_size = 4}, [&](comm::Backend& backend) {
         comm::ParallelContext context(backend, make_grid(2, 2));
         Model model(context, policy);
-        Grid dense(model, context, policy, sharded, {"dp", "cp", "ep"}, "dense");
-        Grid expert(model, context, policy, sharded, {"dp", "cp"}, "expert");
-        ops::UnitEventFanOut events;
-        events.add(dense.reducer);
-        events.add(expert.reducer);
-        for (Grid* grid : {&dense, &expert}) grid->reducer.begin_step();
+        ModelOptimizer optimizer(
+            model.units,
+            {{.grid = "dense", .context = &context, .shard_over = {"dp", "cp", "ep"}},
+             {.grid = "expert", .context = &context, .shard_over = {"dp", "cp"}}},
+            run_config(strategy), policy);
+        ASSERT_EQ(optimizer.num_stores(), 2U);
+        optimizer.begin_step();
         model.backward(backend.rank(), 0);
         if (with_events) {
-          for (Grid* grid : {&dense, &expert}) grid->reducer.begin_last_micro_batch(0, kNumLayers);
-          for (int unit = kNumLayers; unit-- > 0;) events.on_backward_end(unit);
+          optimizer.begin_last_micro_batch(0, kNumLayers);
+          for (int unit = kNumLayers; unit-- > 0;) {
+            optimizer.on_backward_begin(unit);
+            optimizer.on_backward_end(unit);
+          }
         }
-        for (Grid* grid : {&dense, &expert}) grid->reducer.finish_step();
-        const double norm = dense.optimizer.gradient_squares()
-                                .add(expert.optimizer.gradient_squares())
-                                .sqrt()
-                                .item<double>();
-        EXPECT_NEAR(norm, reference.norm, 1e-12 * norm);
-        for (Grid* grid : {&dense, &expert}) {
-          EXPECT_EQ(grid->optimizer.step(0.01, 0.1, norm).grad_norm, norm);
-        }
+        optimizer.finish_step();
+        const auto scalar = [](double value) { return tensor::scalar(value, DType::Double); };
+        const DeviceStepResult result =
+            optimizer.launch_step({.lr = scalar(0.01), .weight_decay = scalar(0.1)});
+        EXPECT_NEAR(result.grad_norm.item<double>(), reference.norm, 1e-12 * reference.norm);
+        EXPECT_EQ(optimizer.num_updates(), 1);
         for (const Weight& weight : model.weights) {
           const nn::ShardPart& part = weight.parameter->spec().parts[0];
           const Tensor difference =
@@ -193,16 +194,27 @@ TEST(Grids, TwoBuffersOfOneModelReduceOverTheirOwnAxes) {
   }
 }
 
+TEST(ModelOptimizer, EveryGridNeedsAPlace) {
+  const auto backend = comm::make_single_backend();
+  comm::ParallelContext context(*backend, make_grid(1, 1));
+  const PrecisionPolicy policy = precision_policy("fp64");
+  Model model(context, policy);
+  EXPECT_THROW(ModelOptimizer(model.units, {{.grid = "dense", .context = &context}},
+                              run_config("optim"), policy),
+               Error);
+  EXPECT_THROW(static_cast<void>(store_options(run_config("everything"), {})), Error);
+}
+
 // Checkpoints hold frozen weights too: whole, once, without padding, and a load writes into them.
 TEST(FrozenParameters, AreInTheStateAndStay) {
-  for (const bool sharded : {false, true}) {
+  for (const Sharding sharding : {Sharding::kNothing, Sharding::kOptimizer}) {
     std::map<std::string, std::int64_t> held;
     std::mutex mutex;
     comm::run_threads({.world_size = 2}, [&](comm::Backend& backend) {
       const PrecisionPolicy policy = precision_policy("bf16");
       comm::ParallelContext context(backend, make_grid(1, 2));
       Model model(context, policy, /*with_frozen=*/true);
-      Grid grid(model, context, policy, sharded, {"dp", "cp"}, "dense");
+      Grid grid(model, context, policy, sharding);
       nn::Parameter& frozen = *model.weights[2].parameter;
       ASSERT_EQ(frozen.local_name(), "layers.0.frozen");
       const Tensor before = frozen.data().clone();
@@ -212,9 +224,9 @@ TEST(FrozenParameters, AreInTheStateAndStay) {
         squares += weight.parameter->data().to(DType::Double).square().sum().item<double>();
       }
       EXPECT_NEAR(grid.optimizer.parameter_norm(), std::sqrt(squares), 1e-12 * squares);
-      grid.reducer.begin_step();
+      grid.store.begin_step();
       model.weights[0].parameter->main_grad().fill_(0.5);
-      grid.reducer.finish_step();
+      grid.store.finish_step();
       (void)grid.optimizer.step(0.1, 0.1);
       EXPECT_TRUE(frozen.data().equal(before));
       {
@@ -267,15 +279,16 @@ void expect_same(const std::vector<Tensor>& actual, const std::vector<Tensor>& e
 // same gradients, and after the update the same state, as if it had run once.
 TEST(Step, RunsAgainInPlaceBitForBit) {
   for (const char* precision : {"fp32", "bf16"}) {
-    for (const bool sharded : {false, true}) {
-      SCOPED_TRACE(testing::Message() << precision << " sharded " << sharded);
+    for (const Sharding sharding :
+         {Sharding::kNothing, Sharding::kOptimizer, Sharding::kGradients, Sharding::kParameters}) {
+      SCOPED_TRACE(testing::Message() << precision << " sharding " << static_cast<int>(sharding));
       comm::run_threads({.world_size = 2}, [&](comm::Backend& backend) {
         const PrecisionPolicy policy = precision_policy(precision);
         comm::ParallelContext context(backend, make_grid(1, 2));
         const auto run_micro_batches = [&](Model& model, Grid& grid, int step, int count) {
-          grid.reducer.begin_step();
+          grid.store.begin_step();
           for (int i = 0; i < count; ++i) {
-            if (i == 2) grid.reducer.begin_last_micro_batch();
+            if (i == 2) grid.store.begin_last_micro_batch(0, kNumLayers);
             for (Weight& weight : model.weights) {
               if (weight.grid != "dense") continue;
               const nn::ShardPart& part = weight.parameter->spec().parts[0];
@@ -287,13 +300,13 @@ TEST(Step, RunsAgainInPlaceBitForBit) {
           }
         };
         const auto finish = [](Grid& grid) {
-          for (int layer = kNumLayers; layer-- > 0;) grid.reducer.on_backward_end(layer);
-          grid.reducer.finish_step();
+          for (int layer = kNumLayers; layer-- > 0;) grid.store.on_backward_end(layer);
+          grid.store.finish_step();
         };
         Model once(context, policy);
-        Grid once_grid(once, context, policy, sharded, {"dp", "cp"}, "dense");
+        Grid once_grid(once, context, policy, sharding);
         Model again(context, policy);
-        Grid again_grid(again, context, policy, sharded, {"dp", "cp"}, "dense");
+        Grid again_grid(again, context, policy, sharding);
         for (int step = 0; step < 3; ++step) {
           run_micro_batches(once, once_grid, step, 3);
           finish(once_grid);
@@ -303,7 +316,10 @@ TEST(Step, RunsAgainInPlaceBitForBit) {
           for (int run = 0; run < 2; ++run) {
             run_micro_batches(again, again_grid, step, 3);
             finish(again_grid);
-            EXPECT_TRUE(again_grid.buffer.grads().equal(once_grid.buffer.grads()));
+            for (std::size_t i = 0; i < once_grid.store.pieces().size(); ++i) {
+              EXPECT_TRUE(
+                  again_grid.store.pieces()[i].grad.equal(once_grid.store.pieces()[i].grad));
+            }
           }
           expect_same(state_of(again, again_grid), before);
           EXPECT_EQ(again_grid.optimizer.num_updates(), step);

@@ -6,35 +6,15 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/fault.h"
-#include "pentatron/ops/adamw.h"
+#include "pentatron/optimizer/rules/adamw.h"
+#include "pentatron/optimizer/rules/muon.h"
+#include "pentatron/optimizer/rules/sgd.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::optimizer {
 namespace {
 
-// The piece of a part that this rank updates, with views of everything that belongs to it.
-struct Piece {
-  const nn::ShardPart* part = nullptr;
-  std::int64_t box_begin = 0;
-  Tensor parameter;  // in the flat parameter buffer
-  Tensor main;       // the same view where the dtypes agree
-  Tensor grad;
-  Tensor exp_avg;     // Adam's first moment, or SGD's momentum
-  Tensor exp_avg_sq;  // Adam only
-};
-
-// Element range of the flat buffer whose state this rank owns.
-using Range = std::pair<std::int64_t, std::int64_t>;
-
-// Test-only switches, read once.
-struct Faults {
-  bool count_replicas = planted_fault("norm_counts_replicas");
-  bool clip_wrong = planted_fault("clip_factor_wrong");
-  bool decay_on_bias = planted_fault("decay_on_bias");
-  bool step_off_by_one = planted_fault("adam_step_off_by_one");
-  bool skip_gather = planted_fault("skip_param_gather");
-};
+using distributed::Piece;
 
 // Added to the norm before the division, as in the usual clipping by norm.
 constexpr double kClipEpsilon = 1e-6;
@@ -42,10 +22,12 @@ constexpr double kClipEpsilon = 1e-6;
 // Axes that cut or copy the model: those of the grid over which gradients are not summed. Ranks
 // that differ only on the others hold the same when nothing is sharded.
 std::vector<std::string> model_axes(const comm::RankGrid& grid,
-                                    const std::vector<std::string>& reduction_axes) {
+                                    const distributed::StoreOptions& options) {
   const auto reduced = [&](const auto& axis) {
-    return std::find(reduction_axes.begin(), reduction_axes.end(), axis.name) !=
-           reduction_axes.end();
+    const auto names = [&](const std::vector<std::string>& list) {
+      return std::find(list.begin(), list.end(), axis.name) != list.end();
+    };
+    return names(options.shard_over) || names(options.replicate_over);
   };
   std::vector<std::string> names;
   for (const comm::Axis& axis : grid.axes()) {
@@ -61,61 +43,80 @@ std::vector<std::string> model_axes(const comm::RankGrid& grid,
   return names;
 }
 
+// Pieces that follow one rule.
+struct RuleGroup {
+  std::unique_ptr<UpdateRule> rule;
+  std::vector<Piece*> pieces;
+};
+
+// Undefined stays undefined.
+Tensor moved(const Tensor& t, Device device) { return t.defined() ? t.to(device) : t; }
+
 }  // namespace
 
 struct Optimizer::State {
-  distributed::FlatBuffer& buffer;
+  distributed::ParameterStore& store;
   comm::ParallelContext& context;
   config::OptimizerConfig config;
-  PrecisionPolicy policy;
-  bool sharded;
-  comm::Group& dp;                    // over the buffer's reduction axes
+  Device device;                      // of parameters and gradients
   comm::Group* norm_group = nullptr;  // sums squares; null: this rank has all
   Timers* timers = nullptr;
-  Faults faults{};
-  bool adam = true;
-  bool own_main = false;  // main parameters are a copy in another dtype
-  Tensor main{};          // 1-D over this rank's ranges, one after another
-  Tensor exp_avg{};
-  Tensor exp_avg_sq{};
-  std::vector<Piece> pieces{};
-  Device device{"cpu"};
+  std::vector<RuleGroup> groups{};
   Tensor num_updates{};  // fp64 scalar on the device: a skipped step does not count
   Tensor max_norm{};     // --clip-grad
 
-  void allocate() {
-    PENTATRON_CHECK(config.optimizer == "adam" || config.optimizer == "sgd", kConfig,
-                    "--optimizer is '{}', expected adam or sgd", config.optimizer);
-    PENTATRON_CHECK(buffer.parameters().defined(), kInternal,
-                    "the optimizer needs parameters in a flat buffer (parameters_too)");
-    PENTATRON_CHECK(!sharded || buffer.reduction_size() == dp.size(), kInternal,
-                    "the flat buffer is cut for {} ranks, the group over its reduction axes has {}",
-                    buffer.reduction_size(), dp.size());
+  void make_groups(const PrecisionPolicy& policy) {
     PENTATRON_CHECK(
         tensor::item_bytes(policy.main_parameter) >= 4 && tensor::item_bytes(policy.state) >= 4,
         kUnsupported,
         "main parameters in {} and moments in {} are not built yet (stochastic rounding); use "
         "--bf16",
         tensor::dtype_name(policy.main_parameter), tensor::dtype_name(policy.state));
-    adam = config.optimizer == "adam";
-    own_main = policy.main_parameter != policy.parameter;
-    const std::vector<Range> ranges = own_ranges();
-    std::int64_t length = 0;
-    for (const Range& range : ranges) length += range.second - range.first;
-    device = buffer.grads().device();
-    if (own_main) main = tensor::zeros({length}, policy.main_parameter, device);
-    if (adam || config.sgd_momentum != 0) exp_avg = tensor::zeros({length}, policy.state, device);
-    if (adam) exp_avg_sq = tensor::zeros({length}, policy.state, device);
-    std::int64_t begin = 0;
-    for (const Range& range : ranges) {
-      add_pieces(range, begin);
-      begin += range.second - range.first;
+    std::unique_ptr<UpdateRule> usual;
+    std::unique_ptr<UpdateRule> of_matrices;
+    if (config.optimizer == "adam") usual = make_adamw(config);
+    if (config.optimizer == "sgd") usual = make_sgd(config);
+    if (config.optimizer == "muon") {
+      usual = make_adamw(config);
+      of_matrices = make_muon(config, context);
     }
-    num_updates = device_scalar(0);
-    max_norm = device_scalar(config.clip_grad);
+    PENTATRON_CHECK(usual != nullptr, kConfig, "--optimizer is '{}', expected adam, sgd or muon",
+                    config.optimizer);
+    const bool split = of_matrices != nullptr;
+    if (split) {
+      PENTATRON_CHECK(!store.sharded() || store.options().cut == distributed::ShardCut::kMatrices,
+                      kInternal, "Muon updates whole matrices, the store is cut by elements");
+      add_group(std::move(of_matrices), policy,
+                [](const Piece& piece) { return nn::is_matrix(piece.weight->spec()); });
+    }
+    add_group(std::move(usual), policy, [split](const Piece& piece) {
+      return !split || !nn::is_matrix(piece.weight->spec());
+    });
+  }
+
+  template <typename Follows>
+  void add_group(std::unique_ptr<UpdateRule> rule, const PrecisionPolicy& policy,
+                 const Follows& follows) {
+    std::vector<std::size_t> members;
+    for (std::size_t i = 0; i < store.pieces().size(); ++i) {
+      if (follows(store.pieces()[i])) members.push_back(i);
+    }
+    for (std::size_t s = 0; s < rule->states().size(); ++s) {
+      const std::vector<Tensor> views = store.allocate_for(members, policy.state);
+      for (std::size_t n = 0; n < members.size(); ++n) {
+        store.pieces()[members[n]].state.push_back(views[n]);
+      }
+    }
+    RuleGroup& group = groups.emplace_back();
+    group.rule = std::move(rule);
+    for (const std::size_t i : members) group.pieces.push_back(&store.pieces()[i]);
+    group.rule->prepare(group.pieces);
+  }
+
+  void find_norm_group() {
     // Sharded: every rank has another share. Otherwise only the model is cut.
-    const std::vector<std::string> axes = model_axes(context.grid(), buffer.reduction_axes());
-    if (sharded) {
+    const std::vector<std::string> axes = model_axes(context.grid(), store.options());
+    if (store.sharded()) {
       norm_group = &context.world();
     } else if (!axes.empty()) {
       norm_group = &context.group(axes);
@@ -126,40 +127,11 @@ struct Optimizer::State {
     return tensor::scalar(value, kAccumulationDType, device);
   }
 
-  [[nodiscard]] std::vector<Range> own_ranges() const {
-    if (!sharded) return {{0, buffer.num_elements()}};
-    std::vector<Range> ranges;
-    for (std::size_t b = 0; b < buffer.buckets().size(); ++b) {
-      ranges.push_back(buffer.shard_range(b, dp.rank()));
-    }
-    return ranges;
-  }
-
-  // Pieces of a range whose state begins at `state_begin` of the state tensors.
-  void add_pieces(const Range& range, std::int64_t state_begin) {
-    for (const distributed::FlatSegment& s :
-         distributed::segments_in(buffer, range.first, range.second)) {
-      const std::int64_t at = state_begin + s.flat_begin - range.first;
-      const auto state_view = [&](const Tensor& t) {
-        return t.defined() ? t.narrow(0, at, s.length) : Tensor();
-      };
-      Piece piece;
-      piece.part = s.part;
-      piece.box_begin = s.box_begin;
-      piece.parameter = buffer.parameters().narrow(0, s.flat_begin, s.length);
-      piece.main = own_main ? state_view(main) : piece.parameter;
-      piece.grad = buffer.grads().narrow(0, s.flat_begin, s.length);
-      piece.exp_avg = state_view(exp_avg);
-      piece.exp_avg_sq = state_view(exp_avg_sq);
-      pieces.push_back(std::move(piece));
-    }
-  }
-
   // Calls visit(part, values) with a 1-D view of every part of a frozen parameter. All ranks of the
   // reduction group hold them whole.
   template <typename Visit>
   void for_each_frozen_part(const Visit& visit) {
-    for (nn::Parameter* parameter : buffer.frozen()) {
+    for (nn::Parameter* parameter : store.layout().frozen()) {
       for (const nn::ShardPart& part : parameter->spec().parts) {
         if (part.box.empty()) continue;
         visit(part, nn::part_view(parameter->data(), part).view({-1}));
@@ -167,15 +139,24 @@ struct Optimizer::State {
     }
   }
 
-  // `add(values, sum)` over the pieces that count, in fp64, in the order of the buffer, and then
-  // the sum over the group in the backend's fixed order.
+  // `add(values, sum)` over the pieces that count, in fp64, in the order of the store, and then the
+  // sum over the group in the backend's fixed order.
   template <typename Add>
   Tensor global_sum(Tensor Piece::*values, bool frozen_too, const Add& add) {
     Tensor sum = device_scalar(0);
-    for (const Piece& piece : pieces) {
-      if (piece.part->replica == 0 || faults.count_replicas) add(piece.*values, sum);
+    // Main parameters may lie on the host.
+    Tensor on_host =
+        device.is_cpu() ? sum : tensor::scalar(0, kAccumulationDType, store.state_device());
+    // What stands in equal shards on several ranks counts once; where nothing is sharded the group
+    // holds each once.
+    const bool counts = !store.sharded() || store.owns_pieces();
+    for (const Piece& piece : store.pieces()) {
+      if (piece.part->replica != 0 || !counts) continue;
+      const Tensor& t = piece.*values;
+      add(t, t.device() == sum.device() ? sum : on_host);
     }
-    if (frozen_too && (!sharded || dp.rank() == 0)) {
+    if (!on_host.is_same(sum)) sum.add_(on_host.to(device));
+    if (frozen_too && (!store.sharded() || store.reduction_group().rank() == 0)) {
       for_each_frozen_part([&](const nn::ShardPart& part, const Tensor& values_n) {
         if (part.replica == 0) add(values_n, sum);
       });
@@ -189,59 +170,32 @@ struct Optimizer::State {
 
   [[nodiscard]] Tensor clip_factor(const Tensor& norm) const {
     if (config.clip_grad <= 0) return device_scalar(1);
-    const Tensor measured = faults.clip_wrong ? norm.square() : norm;
-    return max_norm.div(measured.add(kClipEpsilon)).clamp_max_(1.0);
+    return max_norm.div(norm.add(kClipEpsilon)).clamp_max_(1.0);
   }
 
-  void update(const ops::AdamScalars& usual, const Tensor& decoupled_lr) {
+  void update(ops::AdamScalars scalars) {
     const TimedScope timed(timers, "optimizer-inner-step", 1);
-    ops::AdamScalars decoupled = usual;
-    if (decoupled_lr.defined()) decoupled.lr = decoupled_lr;
-    for (Piece& piece : pieces) {
-      const ops::AdamScalars& scalars = piece.part->embedding_or_output ? decoupled : usual;
-      const double decay = piece.part->decay || faults.decay_on_bias ? 1.0 : 0.0;
-      if (adam) {
-        ops::adamw_step(piece.main, piece.grad, piece.exp_avg, piece.exp_avg_sq, scalars,
-                        {config.adam_beta1, config.adam_beta2, config.adam_eps, decay});
-      } else {
-        ops::sgd_step(piece.main, piece.grad, piece.exp_avg, scalars, config.sgd_momentum, decay);
+    const Device where = store.state_device();
+    if (where != device) {
+      for (Tensor* scalar : {&scalars.lr, &scalars.step, &scalars.grad_scale, &scalars.weight_decay,
+                             &scalars.skip, &scalars.decoupled_lr}) {
+        *scalar = moved(*scalar, where);
       }
     }
-  }
-
-  // Parameters := rounded main parameters, everywhere.
-  void publish() {
-    if (own_main) {
-      const TimedScope timed(timers, "optimizer-copy-main-to-model-params", 1);
-      for (Piece& piece : pieces) piece.parameter.copy_(piece.main);
-    }
-    const TimedScope timed(timers, "params-all-gather", 1);
-    if (!sharded || dp.size() == 1 || faults.skip_gather) return;
-    std::vector<comm::WorkPtr> works;
-    for (std::size_t b = 0; b < buffer.buckets().size(); ++b) {
-      const distributed::FlatBucket& bucket = buffer.buckets()[b];
-      const Range own = buffer.shard_range(b, dp.rank());
-      const Tensor whole = buffer.parameters().narrow(0, bucket.begin, bucket.end - bucket.begin);
-      // A copy: not every backend allows the input to lie inside the output.
-      const Tensor shard = buffer.parameters().narrow(0, own.first, own.second - own.first).clone();
-      works.push_back(dp.all_gather(whole, shard));
-    }
-    for (comm::WorkPtr& work : works) work->wait();
+    store.fetch_gradients();
+    for (RuleGroup& group : groups) group.rule->update(group.pieces, scalars);
   }
 };
 
-Optimizer::Optimizer(distributed::FlatBuffer& buffer, comm::ParallelContext& context,
-                     const config::OptimizerConfig& config, const PrecisionPolicy& policy,
-                     bool sharded)
-    : state_(new State{.buffer = buffer,
-                       .context = context,
-                       .config = config,
-                       .policy = policy,
-                       .sharded = sharded,
-                       .dp = context.group(buffer.reduction_axes())}) {
+Optimizer::Optimizer(distributed::ParameterStore& store, comm::ParallelContext& context,
+                     const config::OptimizerConfig& config, const PrecisionPolicy& policy)
+    : state_(new State{
+          .store = store, .context = context, .config = config, .device = store.device()}) {
   const tensor::NoGrad no_grad;
-  state_->allocate();
-  reset_from_parameters();
+  state_->make_groups(policy);
+  state_->find_norm_group();
+  state_->num_updates = state_->device_scalar(0);
+  state_->max_norm = state_->device_scalar(config.clip_grad);
 }
 
 Optimizer::~Optimizer() = default;
@@ -263,6 +217,8 @@ DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
   const tensor::NoGrad no_grad;
   State& state = *state_;
   const TimedScope timed(state.timers, "optimizer", 1);
+  // No gather of the last step may still be writing what this one changes.
+  state.store.settle();
   DeviceStepResult result{.grad_norm = scalars.grad_norm, .clip_factor = {}, .skipped = {}};
   if (!result.grad_norm.defined()) {
     const TimedScope norm(state.timers, "optimizer-clip-main-grad", 1);
@@ -280,15 +236,15 @@ DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
   }
   result.clip_factor = state.clip_factor(result.grad_norm);
   state.num_updates.add_(result.skipped.neg().add_(1));
-  state.update(
-      {.lr = scalars.lr,
-       .step = state.faults.step_off_by_one ? state.num_updates.add(1) : state.num_updates,
-       .grad_scale = scalars.loss_scale.defined() ? result.clip_factor.div(scalars.loss_scale)
-                                                  : result.clip_factor,
-       .weight_decay = scalars.weight_decay,
-       .skip = result.skipped},
-      scalars.decoupled_lr);
-  state.publish();
+  state.update({.lr = scalars.lr,
+                .step = state.num_updates,
+                .grad_scale = scalars.loss_scale.defined()
+                                  ? result.clip_factor.div(scalars.loss_scale)
+                                  : result.clip_factor,
+                .weight_decay = scalars.weight_decay,
+                .skip = result.skipped,
+                .decoupled_lr = scalars.decoupled_lr});
+  state.store.publish();
   return result;
 }
 
@@ -316,37 +272,36 @@ void Optimizer::set_num_updates(std::int64_t count) {
 }
 
 std::vector<StateSlice> Optimizer::state_slices(bool owner_only) {
+  State& state = *state_;
+  state.store.settle();
   std::vector<StateSlice> slices;
-  if (!owner_only || state_->dp.rank() == 0) {
-    state_->for_each_frozen_part([&](const nn::ShardPart& part, const Tensor& values) {
+  if (!owner_only || state.store.reduction_group().rank() == 0) {
+    state.for_each_frozen_part([&](const nn::ShardPart& part, const Tensor& values) {
       if (!owner_only || part.replica == 0) slices.push_back({&part, "main_param", 0, values});
     });
   }
-  if (owner_only && !state_->sharded && state_->dp.rank() > 0) return slices;
-  for (Piece& piece : state_->pieces) {
-    if (owner_only && piece.part->replica != 0) continue;
-    const auto add = [&](const char* kind, const Tensor& values) {
-      if (values.defined()) slices.push_back({piece.part, kind, piece.box_begin, values});
-    };
-    add("main_param", piece.main);
-    add(state_->adam ? "exp_avg" : "momentum", piece.exp_avg);
-    add("exp_avg_sq", piece.exp_avg_sq);
+  if (owner_only && !state.store.owns_pieces()) return slices;
+  for (const RuleGroup& group : state.groups) {
+    const std::vector<std::string_view> kinds = group.rule->states();
+    for (const Piece* piece : group.pieces) {
+      if (owner_only && piece->part->replica != 0) continue;
+      slices.push_back({piece->part, "main_param", piece->box_begin, piece->main});
+      for (std::size_t s = 0; s < kinds.size(); ++s) {
+        slices.push_back({piece->part, std::string(kinds[s]), piece->box_begin, piece->state[s]});
+      }
+    }
   }
   return slices;
 }
 
-void Optimizer::refresh_parameters() {
-  const tensor::NoGrad no_grad;
-  state_->publish();
-}
+void Optimizer::refresh_parameters() { state_->store.publish(); }
 
 void Optimizer::reset_from_parameters() {
   const tensor::NoGrad no_grad;
-  if (state_->own_main) {
-    for (Piece& piece : state_->pieces) piece.main.copy_(piece.parameter);
+  state_->store.reset_main();
+  for (Piece& piece : state_->store.pieces()) {
+    for (Tensor& state : piece.state) state.zero_();
   }
-  if (state_->exp_avg.defined()) state_->exp_avg.zero_();
-  if (state_->exp_avg_sq.defined()) state_->exp_avg_sq.zero_();
   state_->num_updates.zero_();
 }
 
@@ -354,15 +309,10 @@ void Optimizer::set_timers(Timers* timers) { state_->timers = timers; }
 
 double Optimizer::parameter_norm() {
   const tensor::NoGrad no_grad;
+  state_->store.settle();
   return std::sqrt(state_->global_squares(&Piece::main, /*frozen_too=*/true).item<double>());
 }
 
-std::int64_t Optimizer::state_bytes() const {
-  std::int64_t bytes = 0;
-  for (const Tensor& t : {state_->main, state_->exp_avg, state_->exp_avg_sq}) {
-    if (t.defined()) bytes += t.numel() * tensor::item_bytes(t.scalar_type());
-  }
-  return bytes;
-}
+std::int64_t Optimizer::state_bytes() const { return state_->store.state_bytes(); }
 
 }  // namespace pentatron::optimizer

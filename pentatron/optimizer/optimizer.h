@@ -10,20 +10,20 @@
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
-#include "pentatron/distributed/flat_buffer.h"
+#include "pentatron/distributed/parameter_store.h"
 
 namespace pentatron::optimizer {
 
-// What changes from step to step: fp64 scalars on the buffer's device, so that a step may be
+// What changes from step to step: fp64 scalars on the parameters' device, so that a step may be
 // enqueued (or captured) before the host knows them.
 struct StepScalars {
   Tensor lr;
   Tensor weight_decay;
-  Tensor decoupled_lr = {};  // of parts with `embedding_or_output`; undefined: lr
+  Tensor decoupled_lr = {};  // of word embeddings and output layer; undefined: lr
   Tensor loss_scale = {};    // the gradients are this many times too large; undefined: 1
   Tensor skip = {};          // not 0: this step must change nothing; undefined: 0
-  // Of the whole model, where this buffer is not all of it (the root of the sum of all optimizers'
-  // gradient_squares(), divided by the loss scale); undefined: this buffer's.
+  // Of the whole model, where this store is not all of it (the root of the sum of all optimizers'
+  // gradient_squares(), divided by the loss scale); undefined: this store's.
   Tensor grad_norm = {};
 };
 // What came of it, on the device too.
@@ -48,25 +48,27 @@ struct StateSlice {
   Tensor values;  // 1-D view of the live state, on its device
 };
 
-// AdamW or SGD over a flat buffer with main parameters in policy.main_parameter, sharded over the
-// buffer's reduction_axes by element range (--use-distributed-optimizer) or whole on every rank.
-// Element by element equal for every cut. A model of several buffers (dense, expert) has one
-// optimizer for each, and all of them are given the model's gradient norm. An unknown optimizer:
-// kConfig; a 16-bit state: kUnsupported; a buffer that is cut for another group: kInternal.
+// The update of a store's pieces by the rules of --optimizer: AdamW, SGD, or Muon with AdamW for
+// what is no matrix. Moments in policy.state lie beside the main parameters, on the store's state
+// device. AdamW and SGD are equal element by element for every cut. A model of several stores
+// (dense, expert) has one optimizer for each, and all of them are given the model's gradient norm.
+// An unknown optimizer: kConfig; a 16-bit state: kUnsupported; Muon over a store that is cut by
+// elements: kInternal.
 class Optimizer final {
  public:
-  Optimizer(distributed::FlatBuffer& buffer, comm::ParallelContext& context,
-            const config::OptimizerConfig& config, const PrecisionPolicy& policy, bool sharded);
+  // Both outlive the optimizer.
+  Optimizer(distributed::ParameterStore& store, comm::ParallelContext& context,
+            const config::OptimizerConfig& config, const PrecisionPolicy& policy);
   ~Optimizer();
 
-  // Gradients are final (GradientReducer::finish_step). Norm, clip, update, write parameters,
-  // all-gather them when sharded. The host reads nothing: a step that must not be made is left out
-  // by a flag in device memory.
+  // Gradients are final (ParameterStore::finish_step). Norm, clip, update, publish. The host reads
+  // nothing (unless state lies on the host): a step that must not be made is left out by a flag in
+  // device memory.
   [[nodiscard]] DeviceStepResult launch_step(const StepScalars& scalars);
   // The same with values of the host, and read back.
   [[nodiscard]] OptimizerStepResult step(double lr, double weight_decay,
                                          std::optional<double> grad_norm = std::nullopt);
-  // Sum of squares of the buffer's final gradients (as they lie there, scaled by a loss scale) over
+  // Sum of squares of the store's final gradients (as they lie there, scaled by a loss scale) over
   // all ranks, each logical element once: an fp64 scalar on the device.
   [[nodiscard]] Tensor gradient_squares();
   // Elements of those gradients that are exactly zero, likewise.
@@ -75,8 +77,8 @@ class Optimizer final {
   [[nodiscard]] std::int64_t num_updates() const;
   void set_num_updates(std::int64_t count);
   // Views of the live state for checkpoints, without padding; sharded: this rank's ranges only.
-  // Frozen parameters come whole. `owner_only` leaves out replicas (part->replica != 0; rank > 0 in
-  // the reduction group for what is not sharded).
+  // Frozen parameters come whole. `owner_only` leaves out what others hold too: replicas
+  // (part->replica != 0) and pieces that ParameterStore::owns_pieces() disowns.
   [[nodiscard]] std::vector<StateSlice> state_slices(bool owner_only);
   // After a load wrote into the slices: parameters := rounded main parameters (all-gathered).
   void refresh_parameters();
@@ -84,7 +86,7 @@ class Optimizer final {
   // parameters := parameters, moments zero, no updates.
   void reset_from_parameters();
   void set_timers(Timers* timers);  // level 1: parts of a step; null: none
-  // L2 norm of all (main) parameters of the buffer, frozen ones too, each logical element once.
+  // L2 norm of all (main) parameters of the store, frozen ones too, each logical element once.
   [[nodiscard]] double parameter_norm();
   // Bytes of main parameters and moments that this rank allocated for itself.
   [[nodiscard]] std::int64_t state_bytes() const;

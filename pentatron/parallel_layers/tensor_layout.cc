@@ -60,7 +60,7 @@ nn::ShardPart lay_out_part(const PartRule& rule, const TensorLayout& layout) {
   part.local_rows = rule.rows;
   part.init = rule.init;
   part.grid = rule.grid;
-  part.decay = rule.columns > 0;
+  part.role = rule.columns > 0 ? nn::ShardRole::kMatrix : nn::ShardRole::kVector;
   if (rule.cut.axis.empty()) {
     keep_whole(part, layout);
     return part;

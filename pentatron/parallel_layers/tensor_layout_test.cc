@@ -44,7 +44,7 @@ TEST(TensorLayout, CutsNameAxesReplicasAndPartialGradients) {
   const nn::ShardPart norm = lay_out({{.name = "n", .rows = 6}}, layout).parts[0];
   EXPECT_EQ(norm.partial_grad_axes, Names{"tp"});
   EXPECT_EQ(norm.replica, 3);
-  EXPECT_FALSE(norm.decay);
+  EXPECT_EQ(norm.role, nn::ShardRole::kVector);
   const TensorLayout no_sp = make_tensor_layout(4, 3, false);
   EXPECT_TRUE(lay_out({{.name = "n", .rows = 6}}, no_sp).parts[0].partial_grad_axes.empty());
 }
@@ -56,7 +56,7 @@ TEST(TensorLayout, ColumnsAreCutLikeRows) {
   };
   EXPECT_EQ(columns(8, 8).box, (nn::Box{{0, 6}, {6, 2}}));
   EXPECT_EQ(columns(24, 4).box, (nn::Box{{0, 18}, {6, 6}}));
-  EXPECT_TRUE(columns(8, 8).decay);
+  EXPECT_EQ(columns(8, 8).role, nn::ShardRole::kMatrix);
   EXPECT_THROW(static_cast<void>(columns(9, 9)), Error);
   // Nine columns are no whole number of four heads.
   EXPECT_THROW(static_cast<void>(columns(9, 4)), Error);

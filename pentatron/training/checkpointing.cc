@@ -31,6 +31,8 @@ std::string layout_text(const Engine& engine, comm::ParallelContext& context) {
   if (context.grids().expert) add_grid(*context.grids().expert, "expert");
   json["sequence_parallel"] = engine.config().parallel.sequence_parallel;
   json["use_distributed_optimizer"] = engine.config().parallel.use_distributed_optimizer;
+  json["data_parallel_sharding"] =
+      std::string(distributed::name_of(engine.optimizer().store(0).options().sharding));
   json["backend"] = context.backend().name();
   json["cpu_threads_per_rank"] = engine.config().parallel.cpu_threads_per_rank;
   json["precision"] = engine.config().training.precision;

@@ -9,8 +9,6 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/fault.h"
 #include "pentatron/comm/group.h"
-#include "pentatron/distributed/flat_buffer.h"
-#include "pentatron/distributed/gradient_reducer.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/schedule.h"
@@ -19,12 +17,6 @@
 
 namespace pentatron::training {
 namespace {
-
-constexpr std::int64_t kDefaultBucketBytes = 40 << 20;
-
-distributed::FlatBufferOptions buffer_options(std::int64_t reduction_size) {
-  return {.reduction_size = reduction_size, .bucket_bytes = kDefaultBucketBytes};
-}
 
 // fp64 scalars of one device as numbers, with one wait.
 std::vector<double> on_host(const std::vector<Tensor>& scalars) {
@@ -35,6 +27,33 @@ std::vector<double> on_host(const std::vector<Tensor>& scalars) {
                                  : *scalars[i].const_data_ptr<double>();
   }
   return values;
+}
+
+optimizer::GridPlace place_on(comm::ParallelContext& context, comm::GridKind kind,
+                              const std::string& grid) {
+  // One instance of the optimizer state: no second level of groups.
+  if (context.size(comm::instance_axes(kind).at(0)) == 1) {
+    return {.grid = grid, .context = &context, .shard_over = comm::replica_axes(kind)};
+  }
+  return {.grid = grid,
+          .context = &context,
+          .shard_over = comm::shard_axes(kind),
+          .replicate_over = comm::instance_axes(kind)};
+}
+
+// Every rank has the same stores: one of experts where any rank holds some.
+std::vector<optimizer::GridPlace> grid_places(comm::ParallelContext& context,
+                                              nn::LocalStages& stages) {
+  std::vector<optimizer::GridPlace> places = {place_on(context, comm::GridKind::kDense, "dense")};
+  if (!context.grids().expert) return places;
+  bool experts = false;
+  for (const nn::Parameter* parameter : stages.parameters()) {
+    experts = experts || parameter->spec().parts.at(0).grid == "expert";
+  }
+  if (comm::all_reduce_value(context.world(), experts ? 1 : 0) > 0) {
+    places.push_back(place_on(context, comm::GridKind::kExpert, "expert"));
+  }
+  return places;
 }
 
 }  // namespace
@@ -51,10 +70,7 @@ struct Engine::State {
     std::vector<Tensor> micro_losses;
   };
 
-  std::unique_ptr<distributed::BufferAllocator> allocator;
-  std::unique_ptr<distributed::FlatBuffer> buffer;
-  WeightGradQueue weight_grads;  // outlives the reducer, which listens to it
-  std::unique_ptr<distributed::GradientReducer> reducer;
+  WeightGradQueue weight_grads;  // outlives the stores, which listen to it
   Timers* timers = nullptr;
   // What changes from step to step, one after another in device memory, and views of each.
   Tensor inputs;
@@ -98,19 +114,16 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
                            : models::make_stage(models::model_kind(config.model), config.model,
                                                 leaf_context, plans[stage]));
   }
-  for (nn::Parameter* parameter : stages_.parameters()) parameter->initialise(config.model.seed);
   static_cast<void>(context.second_group("pp"));  // made here, not inside the first step
-  state_->allocator = distributed::make_default_allocator();
-  state_->buffer = std::make_unique<distributed::FlatBuffer>(
-      stages_.units(), buffer_options(context.replicas().size()), *state_->allocator, policy_,
-      device);
   state_->make_inputs(device);
-  const bool sharded = config.parallel.use_distributed_optimizer;
-  state_->reducer =
-      std::make_unique<distributed::GradientReducer>(*state_->buffer, context, sharded, policy_);
-  state_->reducer->listen_to(state_->weight_grads);
-  optimizer_ = std::make_unique<optimizer::Optimizer>(*state_->buffer, context, config.optimizer,
-                                                      policy_, sharded);
+  optimizer_ = std::make_unique<optimizer::ModelOptimizer>(
+      stages_.units(), grid_places(context, stages_), config, policy_, device);
+  optimizer_->listen_to(state_->weight_grads);
+  const std::uint64_t seed = config.model.seed;
+  optimizer_->fill([seed](nn::Parameter& parameter) { parameter.initialise(seed); });
+  for (nn::Parameter* parameter : stages_.parameters()) {
+    if (!parameter->trainable()) parameter->initialise(seed);
+  }
 }
 
 Engine::~Engine() = default;
@@ -126,9 +139,26 @@ std::vector<BatchMeta> Engine::on_device(const std::vector<BatchMeta>& micro_bat
   return batches;
 }
 
+bool Engine::shards_parameters() {
+  return optimizer_->store(0).options().sharding == distributed::Sharding::kParameters;
+}
+
+void Engine::check_equal_counts(const std::vector<BatchMeta>& micro_batches) {
+  if (optimizer_->store(0).options().sharding < distributed::Sharding::kGradients) return;
+  const auto count = static_cast<double>(micro_batches.size());
+  const Tensor range = tensor::from_vector(std::vector<double>{count, -count});
+  comm::all_reduce(context_.replicas(), range, comm::ReduceOp::kMax);
+  const double most = range.const_data_ptr<double>()[0];
+  const double least = -range.const_data_ptr<double>()[1];
+  PENTATRON_CHECK(most == least, kConfig,
+                  "data-parallel ranks have {} to {} micro-batches in a step; where gradients or "
+                  "parameters are sharded all need as many: use --data-parallel-sharding-strategy "
+                  "optim",
+                  least, most);
+}
+
 void Engine::set_timers(Timers* timers) {
   state_->timers = timers;
-  state_->reducer->set_timers(timers);
   optimizer_->set_timers(timers);
 }
 
@@ -151,6 +181,7 @@ Tensor Engine::global_loss_sum(const Tensor& local) {
 
 void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches) {
   PENTATRON_CHECK(!micro_batches.empty(), kInternal, "a step needs at least one micro-batch");
+  check_equal_counts(micro_batches);
   const TimedScope timed(state_->timers, "forward-backward", 1);
   const std::vector<BatchMeta> batches = on_device(micro_batches);
   State::DeviceStep& step = state_->step = {};
@@ -171,7 +202,7 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
   }
   state_->weight_grads.set_postpone(split);
   state_->weight_grads.set_last_micro_batch(static_cast<int>(batches.size()) - 1);
-  state_->reducer->begin_step();
+  optimizer_->begin_step();
   const Tensor seed = inverse.mul(state_->loss_scale).to(policy_.loss);
   Tensor loss_sum;
   run_schedule(lists, batches,
@@ -186,17 +217,17 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
                       step.micro_losses.push_back(loss);
                     },
                 .seed_of = [&](const std::string&) { return seed; },
-                .events = state_->reducer.get(),
+                .events = optimizer_.get(),
                 .weight_grads = &state_->weight_grads,
                 .on_last_micro_batch =
                     [this](int chunk) {
                       const auto [first, end] = stages_.unit_range(chunk);
-                      state_->reducer->begin_last_micro_batch(first, end);
+                      optimizer_->begin_last_micro_batch(first, end);
                     },
                 .timers = state_->timers,
                 .max_attention_logit = step.max_attention_logit});
   state_->weight_grads.drain();
-  state_->reducer->finish_step();
+  optimizer_->finish_step();
   step.loss = global_loss_sum(loss_sum).mul_(inverse);
   if (step.max_attention_logit.defined()) {
     comm::all_reduce(context_.world(), step.max_attention_logit, comm::ReduceOp::kMax);
@@ -289,6 +320,7 @@ void Engine::run_schedule(const std::vector<pipeline_parallel::ActionList>& list
 }
 
 EvaluationResult Engine::evaluate(const std::vector<BatchMeta>& micro_batches) {
+  check_equal_counts(micro_batches);
   const std::vector<BatchMeta> batches = on_device(micro_batches);
   const Tensor count = global_valid_count(batches);
   const tensor::NoGrad no_grad;
@@ -298,10 +330,12 @@ EvaluationResult Engine::evaluate(const std::vector<BatchMeta>& micro_batches) {
                 .device = device_,
                 .seed = config_.model.seed,
                 .phase = nn::Phase::kEvaluate,
-                .on_output = [&](int, int, const nn::Bundle& output) {
-                  const Tensor& loss = output.at(0).tensor;
-                  loss_sum = loss_sum.defined() ? loss_sum.add(loss) : loss;
-                }});
+                .on_output =
+                    [&](int, int, const nn::Bundle& output) {
+                      const Tensor& loss = output.at(0).tensor;
+                      loss_sum = loss_sum.defined() ? loss_sum.add(loss) : loss;
+                    },
+                .events = optimizer_.get()});
   const std::vector<double> host = on_host({global_loss_sum(loss_sum), count});
   return {.loss_sum = host[0], .num_valid_tokens = host[1]};
 }
@@ -330,40 +364,33 @@ std::map<std::string, Tensor> Engine::gather_parameters() { return gather_parts(
 std::map<std::string, Tensor> Engine::gather_gradients() { return gather_parts(true); }
 
 std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
-  distributed::FlatBuffer& buffer = *state_->buffer;
-  comm::Group& replicas = context_.replicas();
-  const bool sharded = gradients && config_.parallel.use_distributed_optimizer;
-  const Tensor source = gradients ? buffer.grads() : buffer.parameters();
   // What this rank contributes: for each part the row-major values of its box, fp64.
   std::map<const nn::ShardPart*, Tensor> boxes;
-  for (std::size_t bucket = 0; bucket < buffer.buckets().size(); ++bucket) {
-    std::pair<std::int64_t, std::int64_t> range{buffer.buckets()[bucket].begin,
-                                                buffer.buckets()[bucket].end};
-    if (sharded) {
-      range = buffer.shard_range(bucket, replicas.rank());
-    } else if (replicas.rank() != 0) {
-      continue;
+  const auto box_of = [&](const nn::ShardPart& part) -> Tensor& {
+    Tensor& box = boxes[&part];
+    if (!box.defined()) {
+      box = tensor::zeros({part.box.num_elements()}, kAccumulationDType, device_);
     }
-    for (const distributed::FlatSegment& segment :
-         distributed::segments_in(buffer, range.first, range.second)) {
-      if (segment.part->replica != 0) continue;
-      Tensor& box = boxes[segment.part];
-      if (!box.defined()) {
-        box = tensor::zeros({segment.part->box.num_elements()}, kAccumulationDType, device_);
-      }
-      box.narrow(0, segment.box_begin, segment.length)
-          .copy_(source.narrow(0, segment.flat_begin, segment.length));
+    return box;
+  };
+  for (std::size_t i = 0; gradients && i < optimizer_->num_stores(); ++i) {
+    distributed::ParameterStore& store = optimizer_->store(i);
+    for (const distributed::Piece& piece : store.pieces()) {
+      if (piece.part->replica != 0 || !store.owns_pieces()) continue;
+      box_of(*piece.part).narrow(0, piece.box_begin, piece.length()).copy_(piece.grad);
     }
   }
-  // Frozen weights have no place in the buffer, and no gradient.
-  if (!gradients && replicas.rank() == 0) {
-    for (nn::Parameter* parameter : buffer.frozen()) {
-      for (const nn::ShardPart& part : parameter->spec().parts) {
-        if (part.replica != 0 || part.box.empty()) continue;
-        boxes[&part] = nn::part_view(parameter->data(), part).to(kAccumulationDType).reshape({-1});
-      }
+  // Parameters as forward sees them, so every rank asks for each.
+  const bool speaks = context_.replicas().rank() == 0;
+  for (nn::Parameter* parameter : stages_.parameters()) {
+    if (gradients) break;
+    const Tensor& data = parameter->data();
+    for (const nn::ShardPart& part : parameter->spec().parts) {
+      if (!speaks || part.replica != 0 || part.box.empty()) continue;
+      box_of(part).copy_(nn::part_view(data, part).reshape({-1}));
     }
   }
+  optimizer_->settle();
   // Every rank learns all names and shapes, then boxes are summed into whole tensors.
   nlohmann::json mine = nlohmann::json::object();
   for (const nn::Parameter* parameter : stages_.parameters()) {

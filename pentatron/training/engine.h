@@ -14,7 +14,7 @@
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/nn/local_stages.h"
 #include "pentatron/optimizer/loss_scaler.h"
-#include "pentatron/optimizer/optimizer.h"
+#include "pentatron/optimizer/model_optimizer.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/executor.h"
 
@@ -93,7 +93,9 @@ class Engine final {
 
   // This rank's part of the model: one stage, or several with virtual pipeline stages.
   [[nodiscard]] nn::LocalStages& stages() { return stages_; }
-  [[nodiscard]] optimizer::Optimizer& optimizer() { return *optimizer_; }
+  [[nodiscard]] optimizer::ModelOptimizer& optimizer() { return *optimizer_; }
+  // A forward needs all data-parallel ranks, which gather weights together.
+  [[nodiscard]] bool shards_parameters();
   // Of the next step; read_step counts what came of the last.
   [[nodiscard]] optimizer::LossScaler& loss_scaler() { return loss_scaler_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
@@ -117,6 +119,9 @@ class Engine final {
   void set_timers(Timers* timers);
 
  private:
+  // Reductions and gathers of what is sharded come with every micro-batch: unequal counts over the
+  // replicas are kConfig then.
+  void check_equal_counts(const std::vector<BatchMeta>& micro_batches);
   [[nodiscard]] std::vector<BatchMeta> on_device(const std::vector<BatchMeta>& micro_batches) const;
   // Valid tokens of the global batch: an fp64 scalar on the device.
   [[nodiscard]] Tensor global_valid_count(const std::vector<BatchMeta>& micro_batches);
@@ -138,7 +143,7 @@ class Engine final {
   PrecisionPolicy policy_;
   nn::LocalStages stages_;
   std::unique_ptr<State> state_;
-  std::unique_ptr<optimizer::Optimizer> optimizer_;
+  std::unique_ptr<optimizer::ModelOptimizer> optimizer_;
   optimizer::LossScaler loss_scaler_;
 };
 

@@ -14,7 +14,7 @@ std::map<std::string, bool> model_parts(Engine& engine) {
   nlohmann::json mine = nlohmann::json::object();
   for (const nn::Parameter* parameter : engine.stages().parameters()) {
     for (const nn::ShardPart& part : parameter->spec().parts) {
-      mine["param/" + part.name] = part.decay;
+      mine["param/" + part.name] = nn::decays(part.role);
     }
   }
   for (const nn::Buffer* buffer : engine.stages().buffers()) {

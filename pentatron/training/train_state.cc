@@ -176,6 +176,15 @@ std::string schedule_identity(const config::RunConfig& config) {
   json["adam_beta2"] = o.adam_beta2;
   json["adam_eps"] = o.adam_eps;
   json["sgd_momentum"] = o.sgd_momentum;
+  if (o.optimizer == "muon") {
+    json["muon_momentum"] = o.muon_momentum;
+    json["muon_num_ns_steps"] = o.muon_num_ns_steps;
+    json["muon_coefficient_type"] = o.muon_coefficient_type;
+    json["muon_scale_mode"] = o.muon_scale_mode;
+    json["muon_extra_scale_factor"] = o.muon_extra_scale_factor;
+    json["muon_nesterov"] = o.muon_nesterov;
+    json["muon_split_qkv"] = o.muon_split_qkv;
+  }
   json["global_batch_size"] = config.training.global_batch_size;
   if (!batches.is_constant()) {
     json["step_batch_size_schedule"] = config.training.step_batch_size_schedule;

@@ -55,6 +55,30 @@ TEST(Options, Optimizer) {
   EXPECT_NE(train(sgd).last_loss(), train(base()).last_loss());
 }
 
+// Muon's momentum for matrices, Adam's moments for the rest; each of its options changes the losses.
+TEST(Options, Muon) {
+  const Options muon = base().with("--optimizer", "muon");
+  EXPECT_GT(tensors_of_kind(muon, "momentum"), 0U);
+  EXPECT_GT(tensors_of_kind(muon, "exp_avg"), 0U);
+  EXPECT_EQ(train(muon).first_loss(), train(base()).first_loss());
+  const double usual = train(muon).last_loss();
+  EXPECT_NE(usual, train(base()).last_loss());
+  for (const Options& changed :
+       {muon.with("--muon-momentum", "0.5"), muon.with("--muon-num-ns-steps", 2),
+        muon.with("--muon-coefficient-type", "simple"),
+        muon.with("--muon-scale-mode", "unit_rms_norm"),
+        muon.with("--muon-extra-scale-factor", "0.2"), muon.with("--muon-nesterov"),
+        muon.with("--muon-no-split-qkv")}) {
+    EXPECT_NE(train(changed).last_loss(), usual);
+  }
+}
+
+// The host updates what it holds with the same arithmetic.
+TEST(Options, OptimizerCpuOffload) {
+  const Options offloaded = base().with("--optimizer-cpu-offload");
+  EXPECT_EQ(train(offloaded).losses(), train(base()).losses());
+}
+
 TEST(Options, LearningRate) {
   expect_near(rates(base()), {kLr, kLr, kLr});
   expect_near(rates(base().with("--lr", "0.02")), {0.02, 0.02, 0.02});

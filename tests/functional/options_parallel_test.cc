@@ -26,6 +26,19 @@ nlohmann::json layout_of(const Options& options) {
   return manifest(folder, 1).value("layout", nlohmann::json::object());
 }
 
+// Ranks that hold a share of Adam's first moments.
+std::size_t files_of_moments(const Options& options) {
+  const std::filesystem::path folder = new_folder();
+  const TinyRun run = train(saving(options.with("--train-iters", 1), folder));
+  std::set<std::string> files;
+  const nlohmann::json all = manifest(folder, 1);
+  for (const auto& tensor : all.value("tensors", nlohmann::json::array())) {
+    if (!tensor.at("name").get<std::string>().starts_with("exp_avg/")) continue;
+    for (const auto& slice : tensor.at("slices")) files.insert(slice.at("file"));
+  }
+  return files.size();
+}
+
 int axis(const nlohmann::json& layout, const char* name) {
   return layout.value("axes", nlohmann::json::object()).value(name, 0);
 }
@@ -115,19 +128,35 @@ TEST(Options, DistributedOptimizer) {
   const Options replicated = on_threads(base(), 2);
   const Options sharded = replicated.with("--use-distributed-optimizer");
   expect_same_losses(train(sharded), train(base()), kFp32);
-  const auto files_of_moments = [](const Options& options) {
-    const std::filesystem::path folder = new_folder();
-    const TinyRun run = train(saving(options.with("--train-iters", 1), folder));
-    std::set<std::string> files;
-    const nlohmann::json all = manifest(folder, 1);
-    for (const auto& tensor : all.value("tensors", nlohmann::json::array())) {
-      if (!tensor.at("name").get<std::string>().starts_with("exp_avg/")) continue;
-      for (const auto& slice : tensor.at("slices")) files.insert(slice.at("file"));
-    }
-    return files.size();
-  };
   EXPECT_EQ(files_of_moments(replicated), 1U);
   EXPECT_EQ(files_of_moments(sharded), 2U);
+}
+
+// What is sharded changes no loss. The layout in the checkpoint says what was.
+TEST(Options, ShardingStrategy) {
+  const Options fsdp = on_threads(base().with("--fp64"), 2).with("--use-megatron-fsdp");
+  for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"}) {
+    const Options options = fsdp.with("--data-parallel-sharding-strategy", strategy);
+    expect_same_losses(train(options), train(base().with("--fp64")), kFp64);
+    EXPECT_EQ(files_of_moments(options), std::string(strategy) == "no_shard" ? 1U : 2U) << strategy;
+    EXPECT_EQ(layout_of(options).value("data_parallel_sharding", ""), strategy);
+  }
+  EXPECT_EQ(layout_of(fsdp).value("data_parallel_sharding", ""), "optim_grads_params");
+  EXPECT_EQ(layout_of(on_threads(base(), 2)).value("data_parallel_sharding", ""), "no_shard");
+  const Options ahead =
+      fsdp.with("--data-parallel-sharding-strategy", "optim").with("--overlap-param-gather");
+  expect_same_losses(train(ahead), train(base().with("--fp64")), kFp64);
+}
+
+// Two copies of the state, each sharded over two ranks: two ranks own pieces, not four.
+TEST(Options, OptimizerInstances) {
+  const Options sharded = on_threads(base().with("--fp64"), 4)
+                              .with("--micro-batch-size", 1)
+                              .with("--use-distributed-optimizer");
+  const Options instances = sharded.with("--num-distributed-optimizer-instances", 2);
+  expect_same_losses(train(instances), train(base().with("--fp64")), kFp64);
+  EXPECT_EQ(files_of_moments(sharded), 4U);
+  EXPECT_EQ(files_of_moments(instances), 2U);
 }
 
 TEST(Options, DistributedBackend) {

@@ -115,9 +115,16 @@ std::vector<Layout> layouts(std::int64_t world) {
   if (world == 4) {
     return {{.tp = 2, .sequence_parallel = true, .pp = 2}, {.pp = 2, .dp = 2}, {.pp = 4}};
   }
-  return {{.dp = 2}, {.dp = 2, .sharded_optimizer = true},
-          {.tp = 2}, {.tp = 2, .sequence_parallel = true},
-          {.pp = 2}, {.pp = 2, .split_weight = true}};
+  return {{.dp = 2},
+          {.dp = 2, .sharded_optimizer = true},
+          {.dp = 2, .sharded_optimizer = true, .overlap_gather = true},
+          {.dp = 2, .strategy = "optim_grads"},
+          {.dp = 2, .strategy = "optim_grads_params"},
+          {.dp = 2, .sharded_optimizer = true, .state_on_host = true},
+          {.tp = 2},
+          {.tp = 2, .sequence_parallel = true},
+          {.pp = 2},
+          {.pp = 2, .split_weight = true}};
 }
 
 TEST(GpuRank, LayoutsEqualOneCard) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 #include "pentatron/base/philox.h"
 #include "pentatron/comm/backend.h"
@@ -138,10 +139,12 @@ training::StageFactory factory_of(const CaseOptions& options, const config::RunC
 
 std::string Layout::name() const {
   return fmt::format(
-      "tp{}{} pp{}{}{} dp{}{} mbs{}{}{}{}", tp, sequence_parallel ? "+sp" : "", pp,
+      "tp{}{} pp{}{}{} dp{}{} mbs{}{}{}{}{}{}{}{}", tp, sequence_parallel ? "+sp" : "", pp,
       chunks > 1 ? fmt::format(" x{}", chunks) : "", pipeline.empty() ? "" : " " + pipeline, dp,
       sharded_optimizer ? " sharded" : "", micro_batch_size, split_weight ? " split-weight" : "",
-      recompute.empty() ? "" : " recompute ", recompute);
+      recompute.empty() ? "" : " recompute ", recompute, strategy.empty() ? "" : " " + strategy,
+      instances > 1 ? " two-level" : "", overlap_gather ? " overlap" : "",
+      state_on_host ? " host" : "");
 }
 
 std::string Layout::refused() const {
@@ -186,6 +189,11 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   p.pipeline_model_parallel_size = layout.pp;
   p.sequence_parallel = layout.sequence_parallel;
   p.use_distributed_optimizer = layout.sharded_optimizer;
+  p.use_megatron_fsdp = !layout.strategy.empty();
+  if (p.use_megatron_fsdp) p.data_parallel_sharding_strategy = layout.strategy;
+  p.overlap_param_gather = layout.overlap_gather;
+  p.num_distributed_optimizer_instances = layout.instances;
+  config.optimizer.optimizer_cpu_offload = layout.state_on_host;
   p.distributed_backend = "threads";
   if (layout.split_weight) p.pipeline_schedule = "split-weight";
   if (layout.chunks > 1) p.num_virtual_stages_per_pipeline_rank = layout.chunks;
@@ -245,10 +253,14 @@ Outcome run_rank(const CaseOptions& options, const Layout& layout, comm::Backend
   return run.finish();
 }
 
-Outcome run_case(const CaseOptions& options, const Layout& layout) {
+Outcome run_case(const CaseOptions& options, const Layout& layout,
+                 const comm::testing_support::Fault* fault) {
   Outcome outcome;
   comm::run_threads({.world_size = layout.world_size(), .threads_per_rank = 1},
-                    [&](comm::Backend& backend) {
+                    [&](comm::Backend& real) {
+                      std::optional<comm::testing_support::FaultyBackend> faulty;
+                      if (fault != nullptr) faulty.emplace(real, *fault);
+                      comm::Backend& backend = faulty ? static_cast<comm::Backend&>(*faulty) : real;
                       Outcome mine = run_rank(options, layout, backend);
                       if (backend.rank() == 0) outcome = std::move(mine);
                     });

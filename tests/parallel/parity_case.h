@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/comm/faulty_backend.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/tensor/tensor.h"
@@ -28,6 +29,10 @@ struct Layout {
   std::int64_t chunks = 1;     // stages a pipeline rank
   std::string pipeline = {};   // --pipeline-model-parallel-layout
   std::string recompute = {};  // "uniform 2", "block 1", "core_attn", "core_attn mlp"
+  std::string strategy = {};  // --data-parallel-sharding-strategy; empty: as sharded_optimizer says
+  bool overlap_gather = false;
+  std::int64_t instances = 1;  // copies of what is sharded
+  bool state_on_host = false;
 
   [[nodiscard]] std::int64_t world_size() const { return tp * pp * dp; }
   [[nodiscard]] std::string name() const;
@@ -37,7 +42,7 @@ struct Layout {
 
 struct CaseOptions {
   ModelKind model = ModelKind::kGpt2;
-  std::string optimizer = "adam";  // or sgd
+  std::string optimizer = "adam";  // sgd, muon
   std::string precision = "fp64";
   std::int64_t num_query_groups = 2;  // Llama
   double dropout = 0.1;               // GPT-2
@@ -82,8 +87,9 @@ class RankRun final {
 // All steps on this rank of any backend.
 [[nodiscard]] Outcome run_rank(const CaseOptions& options, const Layout& layout,
                                comm::Backend& backend, const std::string& name = "parity");
-// On rank threads of this process.
-[[nodiscard]] Outcome run_case(const CaseOptions& options, const Layout& layout);
+// On rank threads of this process; with `fault`, over groups of which one gets a collective wrong.
+[[nodiscard]] Outcome run_case(const CaseOptions& options, const Layout& layout,
+                               const comm::testing_support::Fault* fault = nullptr);
 
 // Empty when equal within `tolerance`: losses and norms relative; gradients and weights tolerance x
 // max(largest of the tensor, 1e-3 x largest of the model). Otherwise the worst difference in words.

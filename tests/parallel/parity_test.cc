@@ -133,6 +133,53 @@ TEST(Parity, RecomputeIsEqualToTheBit) {
   }
 }
 
+// What is sharded beside the optimizer's state: gradients, reduced in every micro-batch, and
+// parameters, gathered unit by unit.
+TEST(Parity, ShardedGradientsAndParameters) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"}) {
+      expect_equal({.model = model}, {.dp = 2, .strategy = strategy});
+      expect_equal({.model = model},
+                   {.tp = 2, .sequence_parallel = true, .pp = 2, .dp = 2, .strategy = strategy});
+    }
+    expect_equal({.model = model},
+                 {.pp = 2, .dp = 2, .split_weight = true, .strategy = "optim_grads_params"});
+    expect_equal({.model = model, .optimizer = "sgd"}, {.dp = 4, .strategy = "optim_grads_params"});
+  }
+}
+
+// Shards over neighbours, equal copies over the rest.
+TEST(Parity, TwoLevelSharding) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"}) {
+      expect_equal({.model = model}, {.dp = 4, .strategy = strategy, .instances = 2});
+    }
+    expect_equal({.model = model},
+                 {.tp = 2, .dp = 4, .strategy = "optim_grads_params", .instances = 2});
+  }
+}
+
+TEST(Parity, OverlappedGatherAndStateOnTheHost) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    expect_equal({.model = model},
+                 {.pp = 2, .dp = 2, .sharded_optimizer = true, .overlap_gather = true});
+    expect_equal({.model = model}, {.dp = 2, .strategy = "optim_grads", .overlap_gather = true});
+    expect_equal({.model = model}, {.state_on_host = true});
+    expect_equal({.model = model},
+                 {.tp = 2, .dp = 2, .sharded_optimizer = true, .state_on_host = true});
+  }
+}
+
+// Whole matrices are dealt to the ranks, and cut ones gathered before they are orthogonalised.
+TEST(Parity, Muon) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions muon{.model = model, .optimizer = "muon"};
+    for (const Layout& layout : proof_layouts()) expect_equal(muon, layout);
+    expect_equal(muon, {.dp = 2, .strategy = "optim_grads_params"});
+    expect_equal(muon, {.tp = 2, .dp = 2, .state_on_host = true});
+  }
+}
+
 // Promise: no globals. Two models on different grids of one world take turns in every rank's
 // thread.
 TEST(Parity, TwoGridsInOneProcess) {

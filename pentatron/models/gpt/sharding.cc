@@ -32,7 +32,7 @@ struct LeafRule {
   bool bias;
   double std;
   std::int64_t padded_rows = 0;
-  bool embedding_or_output = false;
+  nn::ShardRole role = nn::ShardRole::kMatrix;  // of the weight
 };
 
 // The table. Sizes of parts are output rows; what is cut are heads, groups, channels and vocabulary
@@ -67,7 +67,7 @@ struct GptTable {
             false,
             std,
             c.padded_vocab_size,
-            true};
+            nn::ShardRole::kWordEmbedding};
     position = {
         "embedding.position_embeddings", {{"", c.max_position_embeddings}}, hidden, false, std};
     layer = {
@@ -76,7 +76,9 @@ struct GptTable {
          {{"q", q, heads}, {"k", kv, groups}, {"v", kv, groups}},
          hidden,
          bias || c.add_qkv_bias,
-         std},
+         std,
+         0,
+         nn::ShardRole::kQkv},
         {"self_attention.linear_proj", {{"", hidden, heads, true}}, q, bias, output_std},
         norm("pre_mlp_layernorm"),
         {"mlp.linear_fc1", fc1, hidden, bias, std},
@@ -89,7 +91,7 @@ struct GptTable {
               false,
               std,
               c.padded_vocab_size,
-              true};
+              nn::ShardRole::kOutput};
   }
 
   [[nodiscard]] LeafRule norm(std::string name) const {
@@ -133,7 +135,9 @@ void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& 
                       .init = {nn::InitKind::kZeros, 0.0}});
   }
   nn::ShardSpec spec = lay_out(weights, layout);
-  for (nn::ShardPart& part : spec.parts) part.embedding_or_output = rule.embedding_or_output;
+  if (rule.columns > 0) {
+    for (nn::ShardPart& part : spec.parts) part.role = rule.role;
+  }
   plan.add({leaf + ".weight", std::move(spec), number});
   if (rule.bias) plan.add({leaf + ".bias", lay_out(biases, layout), number});
 }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pentatron/comm/backend.h"
+
+// Only tests include this: a backend whose groups leave collectives out or get them wrong, so that
+// a suite can show that it would notice.
+namespace pentatron::comm::testing_support {
+
+enum class Collective { kAllReduce, kAllGather, kReduceScatter };
+// What a faulty collective does instead of its work: nothing between ranks (each keeps what it had,
+// a gather or scatter moves this rank's own part only), or the real work and then a division by the
+// size of the group.
+enum class Harm { kLeaveOut, kDivide };
+
+struct Fault {
+  Collective collective = Collective::kAllReduce;
+  std::string group;  // part of the group's name, "/cp-dp:" or "/tie-pp:"
+  Harm harm = Harm::kLeaveOut;
+  std::int64_t least_elements = 2;  // of the whole tensor: counts and norms pass
+};
+
+class FaultyGroup final : public Group {
+ public:
+  FaultyGroup(std::unique_ptr<Group> real, Fault fault)
+      : real_(std::move(real)), fault_(std::move(fault)) {}
+
+  [[nodiscard]] const std::string& name() const override { return real_->name(); }
+  [[nodiscard]] int rank() const override { return real_->rank(); }
+  [[nodiscard]] int size() const override { return real_->size(); }
+  [[nodiscard]] const std::vector<std::int64_t>& world_ranks() const override {
+    return real_->world_ranks();
+  }
+  [[nodiscard]] WorkPtr all_reduce(Tensor t, ReduceOp op) override {
+    if (!hit(Collective::kAllReduce, t)) return real_->all_reduce(std::move(t), op);
+    if (fault_.harm == Harm::kDivide) {
+      real_->all_reduce(t, op)->wait();
+      t.div_(static_cast<double>(size()));
+    }
+    return done();
+  }
+  [[nodiscard]] WorkPtr all_gather(Tensor out, Tensor in) override {
+    if (!hit(Collective::kAllGather, out)) return real_->all_gather(std::move(out), std::move(in));
+    out.narrow(0, rank() * in.size(0), in.size(0)).copy_(in);
+    return done();
+  }
+  [[nodiscard]] WorkPtr reduce_scatter(Tensor out, Tensor in, ReduceOp op) override {
+    if (!hit(Collective::kReduceScatter, in)) {
+      return real_->reduce_scatter(std::move(out), std::move(in), op);
+    }
+    if (fault_.harm == Harm::kDivide) {
+      real_->reduce_scatter(out, in, op)->wait();
+      out.div_(static_cast<double>(size()));
+    } else {
+      out.copy_(in.narrow(0, rank() * out.size(0), out.size(0)));
+    }
+    return done();
+  }
+  [[nodiscard]] WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> out_splits,
+                                   std::vector<std::int64_t> in_splits) override {
+    return real_->all_to_all(std::move(out), std::move(in), std::move(out_splits),
+                             std::move(in_splits));
+  }
+  [[nodiscard]] WorkPtr broadcast(Tensor t, int root) override {
+    return real_->broadcast(std::move(t), root);
+  }
+  [[nodiscard]] WorkPtr send(Tensor t, int peer) override {
+    return real_->send(std::move(t), peer);
+  }
+  [[nodiscard]] WorkPtr recv(Tensor t, int peer) override {
+    return real_->recv(std::move(t), peer);
+  }
+  void barrier() override { real_->barrier(); }
+
+ private:
+  class Done final : public Work {
+   public:
+    void wait() override {}
+  };
+  static WorkPtr done() { return std::make_unique<Done>(); }
+  [[nodiscard]] bool hit(Collective collective, const Tensor& whole) const {
+    return collective == fault_.collective && name().find(fault_.group) != std::string::npos &&
+           whole.numel() >= fault_.least_elements;
+  }
+
+  std::unique_ptr<Group> real_;
+  Fault fault_;
+};
+
+class FaultyBackend final : public Backend {
+ public:
+  FaultyBackend(Backend& real, Fault fault) : real_(real), fault_(std::move(fault)) {}
+
+  [[nodiscard]] std::string name() const override { return real_.name(); }
+  [[nodiscard]] std::int64_t rank() const override { return real_.rank(); }
+  [[nodiscard]] std::int64_t world_size() const override { return real_.world_size(); }
+  [[nodiscard]] std::unique_ptr<Group> make_group(const std::vector<std::int64_t>& ranks,
+                                                  const std::string& name) override {
+    return std::make_unique<FaultyGroup>(real_.make_group(ranks, name), fault_);
+  }
+  void poison(const std::string& message) override { real_.poison(message); }
+  void shutdown() override { real_.shutdown(); }
+
+ private:
+  Backend& real_;
+  Fault fault_;
+};
+
+}  // namespace pentatron::comm::testing_support

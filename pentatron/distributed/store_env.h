@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <utility>
+
+#include "pentatron/base/timer.h"
+#include "pentatron/comm/parallel_context.h"
+#include "pentatron/distributed/buffer_allocator.h"
+#include "pentatron/distributed/store_options.h"
+
+namespace pentatron::distributed {
+
+// What the parts of a store share.
+struct StoreEnv {
+  const FlatLayout& layout;
+  comm::ParallelContext& context;
+  StoreOptions options;
+  PrecisionPolicy policy;
+  Device device;
+  BufferAllocator& allocator;
+  comm::Group& shards;    // over shard_over
+  comm::Group& replicas;  // over replicate_over; one rank where the list is empty
+  comm::Group& all;       // over both
+  Timers* timers = nullptr;
+
+  // This rank's range of a bucket that is cut.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> own_range(std::size_t bucket) const {
+    return layout.shard_range(bucket, shards.rank());
+  }
+};
+
+}  // namespace pentatron::distributed
