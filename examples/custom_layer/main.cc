@@ -84,8 +84,8 @@ class AdaptedGpt final : public nn::Stage {
     return head_->logits(adapter_->forward(decoder_->forward(embedding_->forward(step), step)),
                          step);
   }
-  nn::BundleSpec input_spec(const BatchMeta&) const override { return {}; }
-  nn::BundleSpec output_spec(const BatchMeta&) const override { return {}; }
+  nn::BundleSpec input_spec(const Batch&) const override { return {}; }
+  nn::BundleSpec output_spec(const Batch&) const override { return {}; }
   std::vector<nn::Unit> units() override {
     std::vector<nn::Unit> units{{"embedding", embedding_->parameters()}};
     for (nn::Unit& layer : decoder_->units()) units.push_back(std::move(layer));
@@ -108,11 +108,13 @@ class AdaptedGpt final : public nn::Stage {
 // Made-up text with a pattern: each token is the one before plus one or two.
 class Counting final : public datasets::SampleSource {
  public:
+  static constexpr std::int64_t kLength = 32;
   std::int64_t num_samples() const override { return 1 << 20; }
-  std::int64_t sequence_length() const override { return 32; }
-  datasets::GptSample sample(std::int64_t i) const override {
+  std::int64_t length(std::int64_t) const override { return kLength; }
+  std::string identity() const override { return "counting"; }
+  datasets::Sample sample(std::int64_t i) const override {
     std::vector<std::int64_t> text{i % 64};
-    while (std::ssize(text) <= sequence_length()) {
+    while (std::ssize(text) <= kLength) {
       const double draw =
           philox_uniform(1, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(text.size()));
       text.push_back((text.back() + (draw < 0.5 ? 1 : 2)) % 64);
@@ -125,7 +127,7 @@ class Counting final : public datasets::SampleSource {
 std::vector<double> train(std::int64_t tp, std::int64_t dp, std::int64_t steps) {
   config::RunConfig config;
   config.model = {.num_layers = 2, .hidden_size = 32, .num_attention_heads = 4};
-  config.model.seq_length = config.model.max_position_embeddings = Counting().sequence_length();
+  config.model.seq_length = config.model.max_position_embeddings = Counting::kLength;
   config.parallel.world_size = tp * dp;
   config.parallel.tensor_model_parallel_size = tp;
   config.training.micro_batch_size = 4;

@@ -16,12 +16,14 @@ using namespace pentatron;
 // Samples of 64 bytes, one after another.
 class ByteText final : public datasets::SampleSource {
  public:
+  static constexpr std::int64_t kLength = 64;
   explicit ByteText(std::string text) : text_(std::move(text)) {}
-  std::int64_t num_samples() const override { return (std::ssize(text_) - 1) / sequence_length(); }
-  std::int64_t sequence_length() const override { return 64; }
-  datasets::GptSample sample(std::int64_t i) const override {
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(text_.data()) + 64 * i;
-    return datasets::make_gpt_sample({bytes, bytes + 65}, /*eod=*/-1, {});
+  std::int64_t num_samples() const override { return (std::ssize(text_) - 1) / kLength; }
+  std::int64_t length(std::int64_t) const override { return kLength; }
+  std::string identity() const override { return text_; }
+  datasets::Sample sample(std::int64_t i) const override {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(text_.data()) + kLength * i;
+    return datasets::make_gpt_sample({bytes, bytes + kLength + 1}, /*eod=*/-1, {});
   }
 
  private:
@@ -38,7 +40,7 @@ int main(int argc, char** argv) try {
 
   config::RunConfig config;
   config.model = {.num_layers = 2, .hidden_size = 64, .num_attention_heads = 4};
-  config.model.seq_length = config.model.max_position_embeddings = text.sequence_length();
+  config.model.seq_length = config.model.max_position_embeddings = ByteText::kLength;
   config.training.micro_batch_size = config.training.global_batch_size = kBatch;
   config::resolve(config, config::Purpose::kModel);
   config::resolve_vocab(config, /*tokenizer_vocab_size=*/256);
@@ -52,8 +54,7 @@ int main(int argc, char** argv) try {
     std::vector<std::int64_t> ids;
     for (std::int64_t j = 0; j < kBatch; ++j)
       ids.push_back((step * kBatch + j) % text.num_samples());
-    const BatchMeta batch =
-        training::to_batch_meta(datasets::make_batch(text, ids), engine.policy());
+    const Batch batch = training::to_batch(datasets::make_batch(text, ids), engine.policy());
     const auto result = engine.train_step({batch}, {.lr = 3e-3, .weight_decay = 0.1});
     std::cout << "step " << step + 1 << " loss " << result.loss << " grad norm " << result.grad_norm
               << "\n";

@@ -67,22 +67,6 @@ FaultPlan& plan() {
   return instance;
 }
 
-struct Planted {
-  std::mutex mutex;
-  std::string name;
-  std::atomic<bool> active{false};
-
-  Planted() {
-    if (auto text = env_string("PENTATRON_PLANTED_FAULT")) name = *std::move(text);
-    active = !name.empty();
-  }
-};
-
-Planted& planted() {
-  static Planted instance;
-  return instance;
-}
-
 }  // namespace
 
 bool fault_before(FaultKind kind, std::string_view /*path*/) {
@@ -110,19 +94,5 @@ void fault_after(FaultKind kind, std::string_view path) {
 }
 
 bool fault_refuses_unnamed_files() { return plan().no_unnamed; }
-
-bool planted_fault(std::string_view name) {
-  Planted& now = planted();
-  if (!now.active.load(std::memory_order_acquire)) return false;
-  const std::lock_guard<std::mutex> lock(now.mutex);
-  return now.name == name;
-}
-
-void set_planted_fault(std::string_view name) {
-  Planted& now = planted();
-  const std::lock_guard<std::mutex> lock(now.mutex);
-  now.name = name;
-  now.active.store(!name.empty(), std::memory_order_release);
-}
 
 }  // namespace pentatron

@@ -22,9 +22,4 @@ void fault_after(FaultKind kind, std::string_view path);
 // Files without a name are to be refused.
 [[nodiscard]] bool fault_refuses_unnamed_files();
 
-// Planted faults of the parity suite: PENTATRON_PLANTED_FAULT=<name> or set_planted_fault(name)
-// breaks one load-bearing line.
-[[nodiscard]] bool planted_fault(std::string_view name);
-void set_planted_fault(std::string_view name);
-
 }  // namespace pentatron

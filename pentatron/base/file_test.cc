@@ -89,8 +89,6 @@ TEST(BaseFileChild, DISABLED_WriteBeyondTheLimit) {
                [&] { write_file_atomically(fs::path(folder) / "value", text); });
 }
 
-TEST(BaseFileChild, DISABLED_AskForPlantedFault) { EXPECT_TRUE(planted_fault("wrong_divisor")); }
-
 TEST(BaseFile, MapsContentAndEmptyFiles) {
   const TempFolder folder;
   write_file_atomically(folder.path() / "a", "hello");
@@ -308,19 +306,6 @@ TEST(BaseFault, BadSwitchIsRefused) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << bad;
     EXPECT_EQ(read_text_file(folder.path() / "value"), "old");
   }
-}
-
-TEST(BaseFault, PlantedFaultsAreNamed) {
-  EXPECT_FALSE(planted_fault("wrong_divisor"));
-  set_planted_fault("wrong_divisor");
-  EXPECT_TRUE(planted_fault("wrong_divisor"));
-  EXPECT_FALSE(planted_fault("other"));
-  set_planted_fault("");
-  EXPECT_FALSE(planted_fault("wrong_divisor"));
-  EXPECT_FALSE(planted_fault(""));
-  const std::string test = "BaseFileChild.DISABLED_AskForPlantedFault";
-  EXPECT_EQ(run_child(test, {{"PENTATRON_PLANTED_FAULT", "wrong_divisor"}}), 0);
-  EXPECT_NE(run_child(test, {{"PENTATRON_PLANTED_FAULT", "else"}}), 0);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -14,41 +15,14 @@
 
 namespace pentatron::datasets {
 
-Batch make_batch(const SampleSource& source, std::vector<std::int64_t> sample_ids) {
-  Batch batch;
-  batch.num_samples = static_cast<std::int64_t>(sample_ids.size());
-  batch.sequence_length = source.sequence_length();
-  const auto rows = static_cast<std::size_t>(batch.num_samples * batch.sequence_length);
-  batch.tokens.reserve(rows);
-  batch.labels.reserve(rows);
-  batch.loss_mask.reserve(rows);
-  batch.position_ids.reserve(rows);
-  batch.cu_seqlens.push_back(0);
-  for (const std::int64_t id : sample_ids) {
-    const GptSample sample = source.sample(id);
-    batch.tokens.insert(batch.tokens.end(), sample.tokens.begin(), sample.tokens.end());
-    batch.labels.insert(batch.labels.end(), sample.labels.begin(), sample.labels.end());
-    batch.loss_mask.insert(batch.loss_mask.end(), sample.loss_mask.begin(), sample.loss_mask.end());
-    batch.position_ids.insert(batch.position_ids.end(), sample.position_ids.begin(),
-                              sample.position_ids.end());
-    for (const std::int32_t length : sample.attention_lengths) {
-      batch.cu_seqlens.push_back(batch.cu_seqlens.back() + length);
-    }
-  }
-  PENTATRON_CHECK(
-      batch.tokens.size() == rows && batch.cu_seqlens.back() == static_cast<std::int64_t>(rows),
-      kInternal, "samples of another length than {}", batch.sequence_length);
-  batch.sample_ids = std::move(sample_ids);
-  return batch;
-}
-
-// Micro-batches are numbered from 0 over all steps of the loader. Threads take numbers in order and
-// put results into a map that next() empties in order; numbers run at most `prefetch` ahead.
+// Threads walk over the micro-batches of all steps in order, numbered from 0, and put results into
+// a map that next() empties in order; numbers run at most `prefetch` ahead.
 class DataLoader::Impl final {
  public:
   Impl(const SampleSource& source, DataLoaderOptions options) : source_(source), options_(options) {
     const std::int64_t total = options_.total_samples.value_or(source.num_samples());
-    const GlobalBatchPlan& plan = options_.plan;
+    PENTATRON_CHECK(options_.plan != nullptr, kInternal, "a data loader without a plan");
+    const BatchPlan& plan = *options_.plan;
     PENTATRON_CHECK(total <= source.num_samples(), kConfig,
                     "{} samples are asked for, the dataset has {}", total, source.num_samples());
     PENTATRON_CHECK(options_.consumed_samples >= 0 && options_.num_workers >= 0 &&
@@ -62,7 +36,6 @@ class DataLoader::Impl final {
         num_steps_ > 0, kConfig,
         "no whole global batch is left: {} samples, {} consumed, --global-batch-size {}", total,
         options_.consumed_samples, plan.global_batch_size());
-    end_ = num_steps_ * plan.num_micro_batches();
     ahead_ = options_.prefetch > 0 ? options_.prefetch : 2 * options_.num_workers;
     try {
       for (std::int64_t i = 0; i < options_.num_workers; ++i) {
@@ -78,67 +51,92 @@ class DataLoader::Impl final {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  std::optional<Batch> next() {
+  std::optional<std::vector<SampleBatch>> next() {
     if (failure_) std::rethrow_exception(failure_);
-    if (next_out_ == end_) return std::nullopt;
-    Result result;
-    if (threads_.empty()) {
-      result = read(next_out_);
-      ++next_out_;
-    } else {
-      std::unique_lock lock(mutex_);
-      ready_.wait(lock, [&] { return done_.contains(next_out_); });
-      result = std::move(done_.extract(next_out_).mapped());
-      ++next_out_;
-      lock.unlock();
-      room_.notify_one();
+    if (steps_out_ == num_steps_) return std::nullopt;
+    std::vector<SampleBatch> step;
+    for (const std::vector<std::int64_t>& ids : ids_of_step(steps_out_)) {
+      Result result = threads_.empty() ? read(ids) : wait_for_next();
+      if (result.exception) {
+        failure_ = result.exception;
+        std::rethrow_exception(failure_);
+      }
+      step.push_back(std::move(result.batch));
     }
-    if (result.exception) {
-      failure_ = result.exception;
-      std::rethrow_exception(failure_);
-    }
-    return std::move(result.batch);
+    ++steps_out_;
+    return step;
   }
 
   [[nodiscard]] std::int64_t num_steps() const { return num_steps_; }
   [[nodiscard]] std::int64_t consumed_samples() const {
-    const std::int64_t per_step = options_.plan.num_micro_batches();
-    const std::int64_t begun = (next_out_ + per_step - 1) / per_step;
-    return options_.consumed_samples + begun * options_.plan.global_batch_size();
+    return options_.consumed_samples + steps_out_ * options_.plan->global_batch_size();
   }
 
  private:
   struct Result {
-    Batch batch;
+    SampleBatch batch;
     std::exception_ptr exception;
   };
 
-  Result read(std::int64_t number) const {
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> ids_of_step(std::int64_t step) const {
+    return options_.plan->micro_batches(
+        options_.consumed_samples + step * options_.plan->global_batch_size(), options_.dp_rank);
+  }
+
+  Result read(std::vector<std::int64_t> ids) const {
     Result result;
     try {
-      const GlobalBatchPlan& plan = options_.plan;
-      const std::int64_t per_step = plan.num_micro_batches();
-      const std::int64_t consumed =
-          options_.consumed_samples + number / per_step * plan.global_batch_size();
-      result.batch =
-          make_batch(source_, plan.sample_ids(consumed, options_.dp_rank, number % per_step));
+      result.batch = make_batch(source_, std::move(ids));
     } catch (...) {
       result.exception = std::current_exception();
     }
     return result;
   }
 
+  Result wait_for_next() {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [&] { return done_.contains(next_out_); });
+    Result result = std::move(done_.extract(next_out_).mapped());
+    ++next_out_;
+    lock.unlock();
+    room_.notify_one();
+    return result;
+  }
+
+  // The samples of the next micro-batch to be read; none at the end.
+  std::optional<std::vector<std::int64_t>> take_ids() {
+    while (coming_.empty() && steps_in_ < num_steps_) {
+      try {
+        for (std::vector<std::int64_t>& ids : ids_of_step(steps_in_)) {
+          coming_.push_back(std::move(ids));
+        }
+      } catch (...) {
+        return std::nullopt;  // next() asks the plan too and meets the error in its place
+      }
+      ++steps_in_;
+    }
+    if (coming_.empty()) return std::nullopt;
+    std::vector<std::int64_t> ids = std::move(coming_.front());
+    coming_.pop_front();
+    return ids;
+  }
+
   void work() {
     for (;;) {
+      std::optional<std::vector<std::int64_t>> ids;
       std::int64_t number = 0;
       {
         std::unique_lock lock(mutex_);
-        room_.wait(lock,
-                   [&] { return stopped_ || next_in_ == end_ || next_in_ - next_out_ < ahead_; });
-        if (stopped_ || next_in_ == end_) return;
+        room_.wait(lock, [&] { return stopped_ || ended_ || next_in_ - next_out_ < ahead_; });
+        if (!stopped_ && !ended_) ids = take_ids();
+        if (!ids) {
+          ended_ = true;
+          room_.notify_all();
+          return;
+        }
         number = next_in_++;
       }
-      Result result = read(number);
+      Result result = read(std::move(*ids));
       bool awaited = false;
       {
         const std::lock_guard lock(mutex_);
@@ -162,15 +160,18 @@ class DataLoader::Impl final {
   const SampleSource& source_;
   DataLoaderOptions options_;
   std::int64_t num_steps_ = 0;
-  std::int64_t end_ = 0;        // micro-batches in all
+  std::int64_t steps_out_ = 0;
   std::int64_t ahead_ = 0;      // how far next_in_ may run before next_out_
   std::exception_ptr failure_;  // of the consumer's thread
   std::mutex mutex_;
   std::condition_variable room_;   // there may be something to read, for the threads
   std::condition_variable ready_;  // the next batch is there, for the one consumer
   std::map<std::int64_t, Result> done_;
+  std::int64_t steps_in_ = 0;                     // whose micro-batches stand in coming_
+  std::deque<std::vector<std::int64_t>> coming_;  // samples of micro-batches not yet begun
   std::int64_t next_in_ = 0;
   std::int64_t next_out_ = 0;
+  bool ended_ = false;  // nothing is left to be begun
   bool stopped_ = false;
   std::vector<std::thread> threads_;
 };
@@ -178,7 +179,7 @@ class DataLoader::Impl final {
 DataLoader::DataLoader(const SampleSource& source, DataLoaderOptions options)
     : impl_(std::make_unique<Impl>(source, options)) {}
 DataLoader::~DataLoader() = default;
-std::optional<Batch> DataLoader::next() { return impl_->next(); }
+std::optional<std::vector<SampleBatch>> DataLoader::next() { return impl_->next(); }
 std::int64_t DataLoader::num_steps() const { return impl_->num_steps(); }
 std::int64_t DataLoader::consumed_samples() const { return impl_->consumed_samples(); }
 

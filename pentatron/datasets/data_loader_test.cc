@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "pentatron/base/error.h"
+#include "pentatron/datasets/global_batch_plan.h"
+#include "pentatron/datasets/gpt_sample.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -20,8 +22,9 @@ class CountingSource final : public SampleSource {
   CountingSource(std::int64_t num_samples, std::int64_t sequence_length)
       : num_samples_(num_samples), sequence_length_(sequence_length) {}
   [[nodiscard]] std::int64_t num_samples() const override { return num_samples_; }
-  [[nodiscard]] std::int64_t sequence_length() const override { return sequence_length_; }
-  [[nodiscard]] GptSample sample(std::int64_t i) const override {
+  [[nodiscard]] std::int64_t length(std::int64_t) const override { return sequence_length_; }
+  [[nodiscard]] std::string identity() const override { return "counting"; }
+  [[nodiscard]] Sample sample(std::int64_t i) const override {
     ++reads;
     if (i == broken) PENTATRON_THROW(kData, "sample {} is broken", i);
     if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -38,9 +41,12 @@ class CountingSource final : public SampleSource {
   std::int64_t sequence_length_;
 };
 
+using Ids = std::vector<std::int64_t>;
+using MicroBatches = std::vector<Ids>;
+
 DataLoaderOptions options(std::int64_t global, std::int64_t micro, std::int64_t dp,
                           std::int64_t rank, std::int64_t consumed, std::int64_t workers) {
-  return DataLoaderOptions{.plan = GlobalBatchPlan(global, micro, dp),
+  return DataLoaderOptions{.plan = std::make_shared<GlobalBatchPlan>(global, micro, dp),
                            .dp_rank = rank,
                            .consumed_samples = consumed,
                            .num_workers = workers};
@@ -49,8 +55,10 @@ DataLoaderOptions options(std::int64_t global, std::int64_t micro, std::int64_t 
 std::vector<std::int64_t> all_ids(const SampleSource& source, DataLoaderOptions with) {
   DataLoader loader(source, std::move(with));
   std::vector<std::int64_t> ids;
-  while (const auto batch = loader.next()) {
-    ids.insert(ids.end(), batch->sample_ids.begin(), batch->sample_ids.end());
+  while (const auto step = loader.next()) {
+    for (const SampleBatch& batch : *step) {
+      ids.insert(ids.end(), batch.sample_ids.begin(), batch.sample_ids.end());
+    }
   }
   return ids;
 }
@@ -58,11 +66,11 @@ std::vector<std::int64_t> all_ids(const SampleSource& source, DataLoaderOptions 
 TEST(GlobalBatchPlan, RanksTakeContiguousSlices) {
   const GlobalBatchPlan plan(12, 2, 3);
   EXPECT_EQ(plan.num_micro_batches(), 2);
-  EXPECT_EQ(plan.sample_ids(24, 0, 0), (std::vector<std::int64_t>{24, 25}));
-  EXPECT_EQ(plan.sample_ids(24, 2, 0), (std::vector<std::int64_t>{28, 29}));
-  EXPECT_EQ(plan.sample_ids(24, 1, 1), (std::vector<std::int64_t>{32, 33}));
-  EXPECT_THROW((void)plan.sample_ids(24, 3, 0), Error);
-  EXPECT_THROW((void)plan.sample_ids(24, 0, 2), Error);
+  EXPECT_EQ(plan.micro_batches(24, 0), (MicroBatches{{24, 25}, {30, 31}}));
+  EXPECT_EQ(plan.micro_batches(24, 1), (MicroBatches{{26, 27}, {32, 33}}));
+  EXPECT_EQ(plan.micro_batches(24, 2), (MicroBatches{{28, 29}, {34, 35}}));
+  EXPECT_THROW((void)plan.micro_batches(24, 3), Error);
+  EXPECT_THROW((void)plan.micro_batches(-1, 0), Error);
 }
 
 TEST(GlobalBatchPlan, RefusesWhatDoesNotDivide) {
@@ -80,8 +88,8 @@ TEST(GlobalBatchPlan, EveryLayoutReadsTheSameSamplesInAStep) {
       const GlobalBatchPlan plan(global, micro, dp);
       std::vector<int> seen(24, 0);
       for (std::int64_t rank = 0; rank < dp; ++rank) {
-        for (std::int64_t m = 0; m < plan.num_micro_batches(); ++m) {
-          for (const std::int64_t id : plan.sample_ids(48, rank, m)) {
+        for (const std::vector<std::int64_t>& ids : plan.micro_batches(48, rank)) {
+          for (const std::int64_t id : ids) {
             ++seen[static_cast<std::size_t>(id - 48)];
           }
         }
@@ -95,14 +103,18 @@ TEST(DataLoader, LaysSamplesSideBySide) {
   const CountingSource source(8, 3);
   DataLoader loader(source, options(4, 2, 2, 1, 0, 0));
   EXPECT_EQ(loader.num_steps(), 2);
-  const auto batch = loader.next();
-  ASSERT_TRUE(batch);
-  EXPECT_EQ(batch->sample_ids, (std::vector<std::int64_t>{2, 3}));
-  EXPECT_EQ(batch->tokens, (std::vector<std::int64_t>{6, 7, 8, 9, 10, 11}));
-  EXPECT_EQ(batch->labels, (std::vector<std::int64_t>{7, 8, 9, 10, 11, 12}));
-  EXPECT_EQ(batch->position_ids, (std::vector<std::int64_t>{0, 1, 2, 0, 1, 2}));
-  EXPECT_EQ(batch->loss_mask, std::vector<std::int32_t>(6, 1));
-  EXPECT_EQ(batch->cu_seqlens, (std::vector<std::int64_t>{0, 3, 6}));
+  const auto step = loader.next();
+  ASSERT_TRUE(step);
+  ASSERT_EQ(step->size(), 1U);
+  const SampleBatch& batch = step->front();
+  EXPECT_EQ(batch.sample_ids, (Ids{2, 3}));
+  EXPECT_EQ(std::get<Ids>(batch.fields.at("tokens")), (Ids{6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(std::get<Ids>(batch.fields.at("labels")), (Ids{7, 8, 9, 10, 11, 12}));
+  EXPECT_EQ(std::get<1>(batch.fields.at("loss_mask")), std::vector<float>(6, 1.0F));
+  const SampleBatch::Sequence& text = batch.sequences.at("text");
+  EXPECT_EQ(text.positions, (Ids{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(text.boundaries, (Ids{0, 3, 6}));
+  EXPECT_EQ(text.samples, (Ids{0, 3, 6}));
   EXPECT_EQ(loader.consumed_samples(), 4);
   ASSERT_TRUE(loader.next());
   EXPECT_FALSE(loader.next());

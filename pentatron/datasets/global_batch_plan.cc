@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/global_batch_plan.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "pentatron/base/error.h"
@@ -26,20 +25,19 @@ GlobalBatchPlan::GlobalBatchPlan(std::int64_t global_batch_size, std::int64_t mi
                   global_batch_size, micro_batch_size, dp_size);
 }
 
-std::int64_t GlobalBatchPlan::num_steps(std::int64_t total, std::int64_t consumed) const {
-  return std::max<std::int64_t>(0, total - consumed) / global_batch_size_;
-}
-
-std::vector<std::int64_t> GlobalBatchPlan::sample_ids(std::int64_t consumed, std::int64_t dp_rank,
-                                                      std::int64_t micro_batch_index) const {
-  PENTATRON_CHECK(consumed >= 0 && dp_rank >= 0 && dp_rank < dp_size_ && micro_batch_index >= 0 &&
-                      micro_batch_index < num_micro_batches(),
-                  kInternal, "micro-batch {} of {}, dp rank {} of {}, after {} samples",
-                  micro_batch_index, num_micro_batches(), dp_rank, dp_size_, consumed);
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(micro_batch_size_));
-  std::iota(ids.begin(), ids.end(),
-            consumed + (micro_batch_index * dp_size_ + dp_rank) * micro_batch_size_);
-  return ids;
+std::vector<std::vector<std::int64_t>> GlobalBatchPlan::micro_batches(std::int64_t consumed,
+                                                                      std::int64_t dp_rank) const {
+  PENTATRON_CHECK(consumed >= 0 && dp_rank >= 0 && dp_rank < dp_size_, kInternal,
+                  "micro-batches of dp rank {} of {} after {} samples", dp_rank, dp_size_,
+                  consumed);
+  std::vector<std::vector<std::int64_t>> batches(static_cast<std::size_t>(num_micro_batches()));
+  std::int64_t begin = consumed + dp_rank * micro_batch_size_;
+  for (std::vector<std::int64_t>& ids : batches) {
+    ids.resize(static_cast<std::size_t>(micro_batch_size_));
+    std::iota(ids.begin(), ids.end(), begin);
+    begin += dp_size_ * micro_batch_size_;
+  }
+  return batches;
 }
 
 }  // namespace pentatron::datasets

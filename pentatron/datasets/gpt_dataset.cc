@@ -2,10 +2,12 @@
 #include "pentatron/datasets/gpt_dataset.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/sha256.h"
 #include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/datasets/mock_corpus.h"
 
@@ -37,11 +39,19 @@ std::shared_ptr<const Corpus> open_corpus(const GptDatasetOptions& options) {
                                                 IndexedDatasetOptions{options.mmap_bin_files});
 }
 
+std::string hash_bytes(std::span<const std::byte> bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return hash.hex_digest();
+}
+
 }  // namespace
 
 GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
                        DataSplit split, std::optional<std::int64_t> num_samples)
     : corpus_(std::move(corpus)),
+      split_(options.split),
+      seed_(options.seed),
       sequence_length_(options.sequence_length),
       vocab_size_(options.vocab_size),
       eod_(options.eod),
@@ -82,8 +92,22 @@ GptText GptDataset::text(std::int64_t i) const {
   return text;
 }
 
-GptSample GptDataset::sample(std::int64_t i) const {
+Sample GptDataset::sample(std::int64_t i) const {
   return make_gpt_sample(text(i).tokens, eod_, masks_);
+}
+
+std::string GptDataset::identity() const {
+  const nlohmann::json json = {{"corpus", corpus_->identity()},
+                               {"split", split_},
+                               {"seq_length", sequence_length_},
+                               {"seed", seed_},
+                               {"eod", eod_},
+                               {"reset_position_ids", masks_.reset_position_ids},
+                               {"reset_attention_mask", masks_.reset_attention_mask},
+                               {"eod_mask_loss", masks_.eod_mask_loss},
+                               {"document_index", hash_bytes(index_.document_index.bytes())},
+                               {"shuffle_index", hash_bytes(index_.shuffle_index.bytes())}};
+  return json.dump();
 }
 
 GptDatasets build_gpt_datasets(const GptDatasetOptions& options, const SampleCounts& counts) {

@@ -9,6 +9,7 @@
 #include "pentatron/datasets/corpus.h"
 #include "pentatron/datasets/gpt_index_cache.h"
 #include "pentatron/datasets/gpt_sample.h"
+#include "pentatron/datasets/sample_source.h"
 #include "pentatron/datasets/split.h"
 
 namespace pentatron::datasets {
@@ -40,10 +41,14 @@ class GptDataset final : public SampleSource {
 
   // Built samples: as many as whole epochs give, at least those asked for.
   [[nodiscard]] std::int64_t num_samples() const override { return index_.num_samples(); }
-  [[nodiscard]] std::int64_t sequence_length() const override { return sequence_length_; }
+  [[nodiscard]] std::int64_t length(std::int64_t) const override { return sequence_length_; }
   // Errors: kData for a token outside the vocabulary (names the corpus and the sequence), kInternal
   // for a sample that is not there.
-  [[nodiscard]] GptSample sample(std::int64_t i) const override;
+  [[nodiscard]] Sample sample(std::int64_t i) const override;
+
+  // Of corpus, split, seed, masks and the shuffled indices, which are read whole: the samples asked
+  // for decide the number of epochs and with it the order.
+  [[nodiscard]] std::string identity() const override;
 
   // The bare tokens of sample i and where corpus sequences begin in them.
   [[nodiscard]] GptText text(std::int64_t i) const;
@@ -52,6 +57,8 @@ class GptDataset final : public SampleSource {
 
  private:
   std::shared_ptr<const Corpus> corpus_;
+  std::string split_;
+  std::int64_t seed_;
   std::int64_t sequence_length_;
   std::int64_t vocab_size_;
   std::int64_t eod_;

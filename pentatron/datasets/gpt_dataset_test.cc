@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
@@ -13,6 +14,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/datasets/data_loader.h"
+#include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/datasets/test_corpus.h"
 #include "pentatron/tokenizers/null_tokenizer.h"
 
@@ -55,7 +57,7 @@ void expect_stream(const GptDataset& dataset, const IndexedDataset& corpus) {
     for (std::size_t t = 0; t < tokens.size(); ++t) starts.push_back(t == 0);
     flat.insert(flat.end(), tokens.begin(), tokens.end());
   }
-  const std::int64_t sequence = dataset.sequence_length();
+  const std::int64_t sequence = dataset.length(0);
   std::vector<bool> seen(static_cast<std::size_t>(dataset.num_samples()), false);
   for (std::int64_t i = 0; i < dataset.num_samples(); ++i) {
     const std::int64_t entry = index.shuffle_index[i];
@@ -73,35 +75,35 @@ void expect_stream(const GptDataset& dataset, const IndexedDataset& corpus) {
 }
 
 TEST(GptSample, PlainMasks) {
-  const GptSample sample = make_gpt_sample({5, 9, 6, 7, 9, 8}, 9, {});
-  EXPECT_EQ(sample.tokens, (Tokens{5, 9, 6, 7, 9}));
-  EXPECT_EQ(sample.labels, (Tokens{9, 6, 7, 9, 8}));
-  EXPECT_EQ(sample.loss_mask, std::vector<std::uint8_t>(5, 1));
-  EXPECT_EQ(sample.position_ids, (Tokens{0, 1, 2, 3, 4}));
-  EXPECT_EQ(sample.attention_lengths, std::vector<std::int32_t>{5});
+  const Sample sample = make_gpt_sample({5, 9, 6, 7, 9, 8}, 9, {});
+  EXPECT_EQ(sample.ids("tokens"), (Tokens{5, 9, 6, 7, 9}));
+  EXPECT_EQ(sample.ids("labels"), (Tokens{9, 6, 7, 9, 8}));
+  EXPECT_EQ(sample.weights("loss_mask"), std::vector<float>(5, 1.0F));
+  EXPECT_EQ(sample.sequence("text").positions, (Tokens{0, 1, 2, 3, 4}));
+  EXPECT_EQ(sample.sequence("text").runs, std::vector<std::int32_t>{5});
 }
 
 TEST(GptSample, EachMaskOptionByItself) {
   const Tokens text = {5, 9, 6, 7, 9, 8, 4};
-  const GptSample positions = make_gpt_sample(text, 9, {.reset_position_ids = true});
-  EXPECT_EQ(positions.position_ids, (Tokens{0, 1, 0, 1, 2, 0}));
-  EXPECT_EQ(positions.attention_lengths, std::vector<std::int32_t>{6});
-  EXPECT_EQ(positions.loss_mask, std::vector<std::uint8_t>(6, 1));
-  const GptSample attention = make_gpt_sample(text, 9, {.reset_attention_mask = true});
-  EXPECT_EQ(attention.attention_lengths, (std::vector<std::int32_t>{2, 3, 1}));
-  EXPECT_EQ(attention.position_ids, (Tokens{0, 1, 2, 3, 4, 5}));
-  const GptSample loss = make_gpt_sample(text, 9, {.eod_mask_loss = true});
-  EXPECT_EQ(loss.loss_mask, (std::vector<std::uint8_t>{1, 0, 1, 1, 0, 1}));
-  EXPECT_EQ(loss.attention_lengths, std::vector<std::int32_t>{6});
+  const Sample positions = make_gpt_sample(text, 9, {.reset_position_ids = true});
+  EXPECT_EQ(positions.sequence("text").positions, (Tokens{0, 1, 0, 1, 2, 0}));
+  EXPECT_EQ(positions.sequence("text").runs, std::vector<std::int32_t>{6});
+  EXPECT_EQ(positions.weights("loss_mask"), std::vector<float>(6, 1.0F));
+  const Sample attention = make_gpt_sample(text, 9, {.reset_attention_mask = true});
+  EXPECT_EQ(attention.sequence("text").runs, (std::vector<std::int32_t>{2, 3, 1}));
+  EXPECT_EQ(attention.sequence("text").positions, (Tokens{0, 1, 2, 3, 4, 5}));
+  const Sample loss = make_gpt_sample(text, 9, {.eod_mask_loss = true});
+  EXPECT_EQ(loss.weights("loss_mask"), (std::vector<float>{1, 0, 1, 1, 0, 1}));
+  EXPECT_EQ(loss.sequence("text").runs, std::vector<std::int32_t>{6});
 }
 
 TEST(GptSample, EodAtTheEdges) {
   const GptMaskOptions all{true, true, true};
   // First and last input token; the last label is an EOD too, which is no input and resets nothing.
-  const GptSample sample = make_gpt_sample({9, 9, 3, 9, 9}, 9, all);
-  EXPECT_EQ(sample.position_ids, (Tokens{0, 0, 0, 1}));
-  EXPECT_EQ(sample.attention_lengths, (std::vector<std::int32_t>{1, 1, 2}));
-  EXPECT_EQ(sample.loss_mask, (std::vector<std::uint8_t>{0, 0, 1, 0}));
+  const Sample sample = make_gpt_sample({9, 9, 3, 9, 9}, 9, all);
+  EXPECT_EQ(sample.sequence("text").positions, (Tokens{0, 0, 0, 1}));
+  EXPECT_EQ(sample.sequence("text").runs, (std::vector<std::int32_t>{1, 1, 2}));
+  EXPECT_EQ(sample.weights("loss_mask"), (std::vector<float>{0, 0, 1, 0}));
 }
 
 TEST_F(GptDatasetFiles, StreamOfAllSamplesIsTheShuffledText) {
@@ -124,7 +126,7 @@ TEST_F(GptDatasetFiles, OrderIsAFunctionOfSeedAlone) {
         with.data_path, IndexedDatasetOptions{.mmap_bin_files = mmap});
     const GptDataset dataset(corpus, with, DataSplit::kTrain, 60);
     std::vector<Tokens> all;
-    for (std::int64_t i = 0; i < 60; ++i) all.push_back(dataset.sample(i).tokens);
+    for (std::int64_t i = 0; i < 60; ++i) all.push_back(dataset.sample(i).ids("tokens"));
     return all;
   };
   const auto first = order(1, "a", true);
@@ -230,12 +232,12 @@ TEST(Cases, MegatronLM_1711) {
   with.masks.eod_mask_loss = true;
   testing::write_corpus(with.data_path, {{1, 2, 299, 4, 5, 6, 7, 8, 299, 1, 2, 3, 4}});
   const GptDataset dataset = files.make(with, 4);
-  GptSample first = dataset.sample(0);
-  const GptSample before = first;
-  std::fill(first.loss_mask.begin(), first.loss_mask.end(), 0);
-  std::fill(first.position_ids.begin(), first.position_ids.end(), -1);
-  EXPECT_EQ(dataset.sample(0).loss_mask, before.loss_mask);
-  EXPECT_EQ(dataset.sample(0).position_ids, before.position_ids);
+  Sample first = dataset.sample(0);
+  const Sample before = first;
+  for (float& weight : std::get<std::vector<float>>(first.fields.at("loss_mask"))) weight = 0;
+  for (std::int64_t& position : first.sequences.at("text").positions) position = -1;
+  EXPECT_EQ(dataset.sample(0).weights("loss_mask"), before.weights("loss_mask"));
+  EXPECT_EQ(dataset.sample(0).sequence("text").positions, before.sequence("text").positions);
 }
 
 TEST(Cases, MegatronLM_954) {
@@ -246,9 +248,11 @@ TEST(Cases, MegatronLM_954) {
   with.masks = {.reset_position_ids = true, .reset_attention_mask = true};
   testing::write_corpus(with.data_path, {{1, 2, 299, 4, 5, 6, 7}});
   const GptDataset dataset = files.make(with, std::nullopt);
-  const Batch batch = make_batch(dataset, {0, 0});
-  EXPECT_EQ(batch.cu_seqlens, (Tokens{0, 3, 6, 9, 12}));
-  EXPECT_EQ(batch.position_ids, (Tokens{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}));
+  const SampleBatch batch = make_batch(dataset, {0, 0});
+  const SampleBatch::Sequence& text = batch.sequences.at("text");
+  EXPECT_EQ(text.boundaries, (Tokens{0, 3, 6, 9, 12}));
+  EXPECT_EQ(text.samples, (Tokens{0, 6, 12}));
+  EXPECT_EQ(text.positions, (Tokens{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}));
 }
 
 TEST(Cases, Torchtitan_3130) {
@@ -278,8 +282,36 @@ TEST(Cases, MegatronDeepSpeed_326) {
   with.masks.reset_attention_mask = true;
   testing::write_corpus(with.data_path, {{299, 1, 2, 299, 299, 3, 4, 299}});
   const GptDataset dataset = files.make(with, std::nullopt);
-  EXPECT_EQ(dataset.sample(0).attention_lengths, (std::vector<std::int32_t>{1, 3, 1, 2}));
+  EXPECT_EQ(dataset.sample(0).sequence("text").runs, (std::vector<std::int32_t>{1, 3, 1, 2}));
   EXPECT_EQ(dataset.text(0).sequence_starts, Tokens{0});
+}
+
+// What a resumed run is compared by: everything that changes a sample or the order, and no path.
+TEST(GptDataset, IdentityIsOfSamplesAndOrder) {
+  GptDatasetFolder files, others;
+  const auto documents = testing::distinct_documents({50, 20, 10, 33, 80, 14});
+  const auto base = files.options(7);
+  testing::write_corpus(base.data_path, documents);
+  const std::string identity = files.make(base, 60).identity();
+  EXPECT_EQ(files.make(base, 60).identity(), identity);
+  auto moved = base;
+  moved.data_path = others.options(7).data_path;
+  testing::write_corpus(moved.data_path, documents);
+  EXPECT_EQ(others.make(moved, 60).identity(), identity);
+  EXPECT_EQ(identity.find(base.data_path), std::string::npos);
+  const std::vector<std::function<void(GptDatasetOptions&)>> changes = {
+      [](GptDatasetOptions& o) { o.seed += 1; },
+      [](GptDatasetOptions& o) { o.sequence_length = 8; },
+      [](GptDatasetOptions& o) { o.eod -= 1; },
+      [](GptDatasetOptions& o) { o.masks.reset_position_ids = true; },
+      [](GptDatasetOptions& o) { o.masks.reset_attention_mask = true; },
+      [](GptDatasetOptions& o) { o.masks.eod_mask_loss = true; }};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    auto changed = base;
+    changes[i](changed);
+    EXPECT_NE(files.make(changed, 60).identity(), identity) << "change " << i;
+  }
+  EXPECT_NE(files.make(base, 200).identity(), identity) << "another number of epochs";
 }
 
 TEST_F(GptDatasetFiles, LoaderOverAllRanksReadsEverySampleOnce) {
@@ -288,14 +320,16 @@ TEST_F(GptDatasetFiles, LoaderOverAllRanksReadsEverySampleOnce) {
   const GptDataset dataset = make(with, 120);
   Tokens all;
   for (std::int64_t rank = 0; rank < 3; ++rank) {
-    DataLoader loader(dataset, {.plan = GlobalBatchPlan(12, 2, 3), .dp_rank = rank});
-    while (const auto batch = loader.next()) {
-      for (std::size_t j = 0; j < batch->sample_ids.size(); ++j) {
-        const GptSample sample = dataset.sample(batch->sample_ids[j]);
-        EXPECT_EQ(Tokens(batch->tokens.begin() + static_cast<std::ptrdiff_t>(5 * j),
-                         batch->tokens.begin() + static_cast<std::ptrdiff_t>(5 * j + 5)),
-                  sample.tokens);
-        all.push_back(batch->sample_ids[j]);
+    DataLoader loader(dataset,
+                      {.plan = std::make_shared<GlobalBatchPlan>(12, 2, 3), .dp_rank = rank});
+    while (const auto step = loader.next()) {
+      for (const SampleBatch& batch : *step) {
+        const auto& tokens = std::get<Tokens>(batch.fields.at("tokens"));
+        for (std::size_t j = 0; j < batch.sample_ids.size(); ++j) {
+          const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(5 * j);
+          EXPECT_EQ(Tokens(begin, begin + 5), dataset.sample(batch.sample_ids[j]).ids("tokens"));
+          all.push_back(batch.sample_ids[j]);
+        }
       }
     }
   }

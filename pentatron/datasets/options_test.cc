@@ -16,7 +16,9 @@
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/config/parser.h"
 #include "pentatron/datasets/data_loader.h"
+#include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/datasets/gpt_dataset.h"
+#include "pentatron/datasets/gpt_sample.h"
 #include "pentatron/datasets/test_corpus.h"
 
 // Options of the command line, and what this room does with their values.
@@ -34,8 +36,9 @@ class MeetingSource final : public SampleSource {
  public:
   explicit MeetingSource(std::size_t expected) : expected_(expected) {}
   [[nodiscard]] std::int64_t num_samples() const override { return 64; }
-  [[nodiscard]] std::int64_t sequence_length() const override { return 2; }
-  [[nodiscard]] GptSample sample(std::int64_t i) const override {
+  [[nodiscard]] std::int64_t length(std::int64_t) const override { return 2; }
+  [[nodiscard]] std::string identity() const override { return "meeting"; }
+  [[nodiscard]] Sample sample(std::int64_t i) const override {
     std::unique_lock lock(mutex_);
     threads_.insert(std::this_thread::get_id());
     arrived_.notify_all();
@@ -63,8 +66,8 @@ TEST(Loader, WorkersFromConfig) {
       {{}, 2}};
   for (const auto& [words, workers] : cases) {
     const MeetingSource source(workers);
-    DataLoader loader(
-        source, {.plan = GlobalBatchPlan(1, 1, 1), .num_workers = data_config(words).num_workers});
+    DataLoader loader(source, {.plan = std::make_shared<GlobalBatchPlan>(1, 1, 1),
+                               .num_workers = data_config(words).num_workers});
     while (loader.next()) {
     }
     const std::set<std::thread::id> threads = source.threads();

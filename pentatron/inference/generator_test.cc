@@ -117,9 +117,10 @@ TEST(Generator, GreedyTokensAreTheLargestLogitsOfTheWholeText) {
     Tokens text = kPrompt;
     text.insert(text.end(), got.tokens.begin(), got.tokens.end());
     // One forward over the finished text, by another maker of batches.
-    BatchMeta batch = test_support::make_batch({{static_cast<std::int64_t>(text.size())}},
-                                               model.config().vocab_size);
-    batch.tokens = tensor::from_vector(std::vector<std::int64_t>(text.begin(), text.end()));
+    Batch batch = test_support::make_batch({{static_cast<std::int64_t>(text.size())}},
+                                           model.config().vocab_size);
+    batch.fields["tokens"] =
+        tensor::from_vector(std::vector<std::int64_t>(text.begin(), text.end()));
     const tensor::NoGrad no_grad;
     nn::StepContext step{.batch = batch,
                          .policy = model.policy(),

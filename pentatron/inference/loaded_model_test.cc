@@ -103,12 +103,8 @@ class StageWithBuffer final : public nn::Stage {
   nn::Bundle forward(const nn::Bundle& input, nn::StepContext& context) override {
     return gpt_.forward(input, context);
   }
-  nn::BundleSpec input_spec(const BatchMeta& batch) const override {
-    return gpt_.input_spec(batch);
-  }
-  nn::BundleSpec output_spec(const BatchMeta& batch) const override {
-    return gpt_.output_spec(batch);
-  }
+  nn::BundleSpec input_spec(const Batch& batch) const override { return gpt_.input_spec(batch); }
+  nn::BundleSpec output_spec(const Batch& batch) const override { return gpt_.output_spec(batch); }
   std::vector<nn::Unit> units() override { return gpt_.units(); }
   [[nodiscard]] const nn::Buffer& buffer() const { return *buffer_; }
 

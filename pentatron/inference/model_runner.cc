@@ -49,37 +49,32 @@ void ModelRunner::begin(std::int64_t max_tokens, bool use_cache) {
   }
 }
 
-BatchMeta ModelRunner::batch_of(const std::vector<std::int32_t>& tokens, std::int64_t begin) const {
+Batch ModelRunner::batch_of(const std::vector<std::int32_t>& tokens, std::int64_t begin) const {
   std::vector<std::int64_t> ids(tokens.begin() + begin, tokens.end());
-  BatchMeta meta;
   // Rows that ranks can share evenly; nothing before them sees what is behind.
   const std::int64_t multiple = config_.parallel.sequence_parallel ? context_.size("tp") : 1;
   while (static_cast<std::int64_t>(ids.size()) % multiple != 0) ids.push_back(0);
-  meta.num_tokens = static_cast<std::int64_t>(ids.size());
-  meta.cu_seqlens = {0, meta.num_tokens};
-  meta.cu_samples = {0, meta.num_tokens};
-  meta.max_seqlen = meta.num_tokens;
-  meta.host_positions.resize(ids.size());
-  std::iota(meta.host_positions.begin(), meta.host_positions.end(), begin);
-  for (std::int64_t& position : meta.host_positions) {
+  const auto num_rows = static_cast<std::int64_t>(ids.size());
+  SequenceRows rows{.boundaries = {0, num_rows}};
+  rows.positions.resize(ids.size());
+  std::iota(rows.positions.begin(), rows.positions.end(), begin);
+  for (std::int64_t& position : rows.positions) {
     position = std::min(position, max_positions() - 1);
   }
-  meta.host_token_index = meta.host_positions;
-  meta.host_sample_ids.assign(ids.size(), 0);
-  meta.tokens = tensor::from_vector(ids);
-  meta.labels = tensor::zeros({meta.num_tokens}, DType::Long);
-  meta.loss_mask = tensor::zeros({meta.num_tokens}, policy_.statistics);
-  meta.positions = tensor::from_vector(meta.host_positions);
-  meta.sample_ids = tensor::from_vector(meta.host_sample_ids);
-  meta.token_index = tensor::from_vector(meta.host_token_index);
-  return to_device(meta, device_);
+  rows.token_index = rows.positions;
+  Batch batch;
+  batch.sequences.emplace(Batch::kText, std::move(rows));
+  batch.fields.emplace("tokens", tensor::from_vector(ids));
+  batch.fields.emplace("labels", tensor::zeros({num_rows}, DType::Long));
+  batch.fields.emplace("loss_mask", tensor::zeros({num_rows}, policy_.statistics));
+  return to_device(std::move(batch), device_);
 }
 
 std::vector<float> ModelRunner::next_logits(const std::vector<std::int32_t>& tokens) {
   PENTATRON_CHECK(tokens.size() > num_cached_, kInternal, "no token is new among {}",
                   tokens.size());
   const std::size_t begin = caches_.empty() ? 0 : std::exchange(num_cached_, tokens.size());
-  const std::vector<BatchMeta> batches{batch_of(tokens, static_cast<std::int64_t>(begin))};
+  const std::vector<Batch> batches{batch_of(tokens, static_cast<std::int64_t>(begin))};
   const auto last_row = static_cast<std::int64_t>(tokens.size() - begin) - 1;
   const pipeline_parallel::ScheduleShape shape{.num_ranks = static_cast<int>(context_.size("pp")),
                                                .num_chunks = stages_.size()};

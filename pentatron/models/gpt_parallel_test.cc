@@ -29,7 +29,7 @@ struct Placement {
 Tensors run(const config::ModelConfig& config, const Placement& layout) {
   Gathered out;
   const Tensors weights = random_weights(config);
-  const BatchMeta batch = make_batch({{7, 5}, {12}}, config.vocab_size);
+  const Batch batch = make_batch({{7, 5}, {12}}, config.vocab_size);
   run_layout({layout.tensor_size, layout.sequence_parallel}, precision_policy("fp64"),
              [&](const parallel_layers::LeafContext& context) {
                run_model(config, context, layout.pipeline_size, weights, batch, out);
@@ -64,7 +64,7 @@ TEST(GptParallel, NoCollectiveCanBeLeftOut) {
   for (const bool sequence_parallel : {false, true}) {
     const config::ModelConfig config = with_dropout(sequence_parallel ? gpt2_kind() : llama_kind());
     const Tensors weights = random_weights(config);
-    const BatchMeta batch = make_batch({{7, 5}, {12}}, config.vocab_size);
+    const Batch batch = make_batch({{7, 5}, {12}}, config.vocab_size);
     std::atomic<int> count{0};
     const auto run_without = [&](int left_out) {
       Gathered out;

@@ -95,7 +95,7 @@ struct Reference {
   Tensors gradients;
   Tensor logits;
   Tensor loss;
-  BatchMeta batch;
+  Batch batch;
 };
 
 Reference load_reference(bool llama) {
@@ -106,9 +106,9 @@ Reference load_reference(bool llama) {
   r.weights = parts(all, "weight/", r.config);
   r.gradients = parts(all, "grad/", r.config);
   r.batch = make_batch({{12}, {12}}, r.config.vocab_size);
-  r.batch.tokens = all.at("tokens").reshape({24});
-  r.batch.labels = all.at("labels").reshape({24});
-  r.batch.loss_mask = all.at("loss_mask").reshape({24});
+  r.batch.fields["tokens"] = all.at("tokens").reshape({24});
+  r.batch.fields["labels"] = all.at("labels").reshape({24});
+  r.batch.fields["loss_mask"] = all.at("loss_mask").reshape({24});
   r.logits = all.at("logits").reshape({24, r.config.vocab_size});
   r.loss = all.at("loss");
   return r;
@@ -121,7 +121,7 @@ struct Outcome {
 };
 
 // The model on one process; gradients of the loss itself.
-Outcome run_one(const config::ModelConfig& config, const Tensors& weights, const BatchMeta& batch,
+Outcome run_one(const config::ModelConfig& config, const Tensors& weights, const Batch& batch,
                 const char* precision) {
   Outcome outcome;
   const PrecisionPolicy policy = precision_policy(precision);
@@ -167,7 +167,7 @@ TEST_P(GptReference, MistakesShowAgainstTheIndependentImplementation) {
 
 TEST_P(GptReference, EqualsThePlainWritingInFp64WithGradients) {
   config::ModelConfig config = GetParam() ? llama_kind() : gpt2_kind();
-  const BatchMeta batch = make_batch({{5, 7}, {12}}, config.vocab_size);
+  const Batch batch = make_batch({{5, 7}, {12}}, config.vocab_size);
   Tensors weights = random_weights(config);
   const Outcome ours = run_one(config, weights, batch, "fp64");
   for (auto& [name, t] : weights) t = t.clone().set_requires_grad(true);
@@ -197,7 +197,7 @@ TEST_P(GptReference, EqualsThePlainWritingInFp64WithGradients) {
 // zero) keep that error with little value, so each is measured against the model's larger ones.
 TEST_P(GptReference, Bf16RoundsWhereThePlainWritingRounds) {
   config::ModelConfig config = GetParam() ? llama_kind() : gpt2_kind();
-  const BatchMeta batch = make_batch({{12}, {12}}, config.vocab_size);
+  const Batch batch = make_batch({{12}, {12}}, config.vocab_size);
   Tensors weights = random_weights(config);
   for (auto& [name, t] : weights) t = t.to(DType::BFloat16).to(DType::Double);
   const Outcome ours = run_one(config, weights, batch, "bf16");

@@ -26,21 +26,18 @@ void with_model(const config::ModelConfig& config,
 }
 
 // The batch's rows [begin, end) as the newest tokens of its one sequence.
-BatchMeta part_of(const BatchMeta& whole, std::int64_t begin, std::int64_t end) {
-  BatchMeta part = whole;
-  part.num_tokens = end - begin;
-  part.cu_seqlens = {0, part.num_tokens};
-  part.cu_samples = part.cu_seqlens;
-  part.max_seqlen = part.num_tokens;
-  for (Tensor BatchMeta::*field :
-       {&BatchMeta::tokens, &BatchMeta::labels, &BatchMeta::loss_mask, &BatchMeta::positions,
-        &BatchMeta::sample_ids, &BatchMeta::token_index}) {
-    part.*field = (whole.*field).narrow(0, begin, end - begin);
-  }
-  for (std::vector<std::int64_t> BatchMeta::*field :
-       {&BatchMeta::host_sample_ids, &BatchMeta::host_token_index, &BatchMeta::host_positions}) {
-    const auto& values = whole.*field;
-    part.*field = {values.begin() + begin, values.begin() + end};
+Batch part_of(const Batch& whole, std::int64_t begin, std::int64_t end) {
+  const auto slice = [&](const std::vector<std::int64_t>& values) {
+    return std::vector<std::int64_t>{values.begin() + begin, values.begin() + end};
+  };
+  const SequenceRows& rows = whole.text().rows();
+  Batch part;
+  part.sequences.emplace(Batch::kText, SequenceRows{.boundaries = {0, end - begin},
+                                                    .positions = slice(rows.positions),
+                                                    .sample_ids = slice(rows.sample_ids),
+                                                    .token_index = slice(rows.token_index)});
+  for (const auto& [name, values] : whole.fields) {
+    part.fields.emplace(name, values.narrow(0, begin, end - begin));
   }
   return part;
 }
@@ -52,7 +49,7 @@ TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
           config,
           [&](nn::Stage& stage, const PrecisionPolicy& policy) {
             const tensor::NoGrad no_grad;
-            const BatchMeta whole = make_batch({{12}}, config.vocab_size);
+            const Batch whole = make_batch({{12}}, config.vocab_size);
             nn::StepContext step{.batch = whole,
                                  .policy = policy,
                                  .phase = nn::Phase::kEvaluate,
@@ -63,7 +60,7 @@ TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
             std::vector<Tensor> rows;
             for (const auto& [begin, end] : std::vector<std::pair<std::int64_t, std::int64_t>>{
                      {0, 5}, {5, 6}, {6, 7}, {7, 10}, {10, 11}, {11, 12}}) {
-              const BatchMeta newest = part_of(whole, begin, end);
+              const Batch newest = part_of(whole, begin, end);
               nn::StepContext decode{.batch = newest,
                                      .policy = policy,
                                      .phase = begin == 0 ? nn::Phase::kPrefill : nn::Phase::kDecode,
@@ -94,7 +91,7 @@ class Recorder final : public ops::UnitEventSink {
 
 TEST(GptStage, EventsComeInOrderAroundEveryUnit) {
   with_model(gpt2_kind(), [](nn::Stage& stage, const PrecisionPolicy& policy) {
-    const BatchMeta batch = make_batch({{12}}, 61);
+    const Batch batch = make_batch({{12}}, 61);
     Recorder events;
     nn::StepContext step{.batch = batch, .policy = policy, .events = &events, .first_unit = 3};
     const Tensor loss = stage.forward({}, step).at(0).tensor;
@@ -108,7 +105,7 @@ TEST(GptStage, EventsComeInOrderAroundEveryUnit) {
 TEST(GptStage, PostponedWeightGradientsAreTheSame) {
   for (const config::ModelConfig& config : {gpt2_kind(), llama_kind()}) {
     with_model(config, [&](nn::Stage& stage, const PrecisionPolicy& policy) {
-      const BatchMeta batch = make_batch({{7, 5}}, config.vocab_size);
+      const Batch batch = make_batch({{7, 5}}, config.vocab_size);
       const auto gradients = [&](bool postpone) {
         for (nn::Parameter* parameter : stage.parameters()) parameter->begin_step();
         WeightGradQueue queue;
@@ -156,7 +153,7 @@ TEST(GptStage, UnitsHoldEveryParameterOnce) {
       in_units.insert(in_units.end(), unit.parameters.begin(), unit.parameters.end());
     }
     EXPECT_EQ(in_units, whole->parameters());
-    const BatchMeta batch = make_batch({{12}}, 61);
+    const Batch batch = make_batch({{12}}, 61);
     EXPECT_TRUE(first->input_spec(batch).empty());
     EXPECT_TRUE(last->output_spec(batch).empty());
     EXPECT_EQ(last->input_spec(batch).at(0).shape, (Shape{12, 24}));
@@ -165,7 +162,7 @@ TEST(GptStage, UnitsHoldEveryParameterOnce) {
 
 TEST(GptStage, MisuseIsAnError) {
   with_model(gpt2_kind(), [](nn::Stage& stage, const PrecisionPolicy& policy) {
-    const BatchMeta batch = make_batch({{12}}, 61);
+    const Batch batch = make_batch({{12}}, 61);
     nn::StepContext step{.batch = batch, .policy = policy};
     const Tensor any = tensor::zeros({12, 24}, DType::Double);
     EXPECT_THROW(static_cast<void>(stage.forward({{"hidden", any, true}}, step)), Error);
@@ -179,7 +176,7 @@ TEST(GptStage, MisuseIsAnError) {
         make_stage("gpt", gpt2_kind(), context, config::equal_stages(gpt2_kind(), 2).at(1));
     const auto first =
         make_stage("gpt", gpt2_kind(), context, config::equal_stages(gpt2_kind(), 2).at(0));
-    const BatchMeta batch = make_batch({{12}}, 61);
+    const Batch batch = make_batch({{12}}, 61);
     nn::StepContext step{.batch = batch, .policy = policy};
     EXPECT_THROW(static_cast<void>(last->forward({}, step)), Error);
     const Tensor wrong_dtype = tensor::zeros({12, 24}, DType::Double);

@@ -62,7 +62,7 @@ inline Tensors random_weights(const config::ModelConfig& config) {
 // one after the other; loss and gradients go to `out`. The seed of the loss is 1/8.
 inline void run_model(const config::ModelConfig& config,
                       const parallel_layers::LeafContext& context, std::int64_t pipeline_size,
-                      const Tensors& weights, const BatchMeta& batch, Gathered& out) {
+                      const Tensors& weights, const Batch& batch, Gathered& out) {
   const PrecisionPolicy& policy = context.policy();
   nn::StepContext step{.batch = batch, .policy = policy, .seed = 17};
   std::vector<std::unique_ptr<nn::Stage>> stages;

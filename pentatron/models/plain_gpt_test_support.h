@@ -28,11 +28,11 @@ class PlainGpt {
       : c_(config), w_(std::move(weights)), mistake_(mistake), rounding_(rounding) {}
 
   // [tokens, vocabulary].
-  Tensor logits(const BatchMeta& batch) const {
-    Tensor x = w("embedding.word_embeddings.weight").index_select(0, batch.tokens);
+  Tensor logits(const Batch& batch) const {
+    Tensor x = w("embedding.word_embeddings.weight").index_select(0, batch.tokens());
     if (c_.position_embedding_type == "learned_absolute") {
-      const Tensor at =
-          mistake_ == Mistake::kShiftedPositions ? batch.positions.add(1) : batch.positions;
+      const Tensor at = mistake_ == Mistake::kShiftedPositions ? batch.text().positions().add(1)
+                                                               : batch.text().positions();
       x = rounded(x.add(w("embedding.position_embeddings.weight").index_select(0, at)));
     }
     for (std::int64_t n = 0; n < c_.num_layers; ++n) {
@@ -48,11 +48,11 @@ class PlainGpt {
   }
 
   // Sum of mask x cross entropy.
-  Tensor loss(const BatchMeta& batch) const {
+  Tensor loss(const Batch& batch) const {
     const Tensor log_p = logits(batch).log_softmax(1);
-    return log_p.gather(1, batch.labels.unsqueeze(1))
+    return log_p.gather(1, batch.labels().unsqueeze(1))
         .squeeze(1)
-        .mul(batch.loss_mask.to(log_p.scalar_type()))
+        .mul(batch.loss_mask().to(log_p.scalar_type()))
         .sum()
         .neg();
   }
@@ -104,17 +104,17 @@ class PlainGpt {
     return rounded(tensor::cat({a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))}, 1));
   }
 
-  Tensor attention(const Tensor& x, const std::string& name, const BatchMeta& batch) const {
+  Tensor attention(const Tensor& x, const std::string& name, const Batch& batch) const {
     const std::int64_t d = c_.kv_channels;
     const std::int64_t share = c_.num_attention_heads / c_.num_query_groups;
     const Tensor q = linear(x, name + "linear_qkv.q");
     const Tensor k = linear(x, name + "linear_qkv.k");
     const Tensor v = linear(x, name + "linear_qkv.v");
     std::vector<Tensor> segments;
-    for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
-      const std::int64_t begin = batch.cu_seqlens[s];
-      const std::int64_t size = batch.cu_seqlens[s + 1] - begin;
-      const Tensor at = batch.positions.narrow(0, begin, size);
+    for (const AttentionSegment& segment : batch.text().attention()->segments) {
+      const std::int64_t begin = segment.q_begin;
+      const std::int64_t size = segment.q_len;
+      const Tensor at = batch.text().positions().narrow(0, begin, size);
       std::vector<Tensor> heads;
       for (std::int64_t j = 0; j < c_.num_attention_heads; ++j) {
         const auto cut = [&](const Tensor& t, std::int64_t head) {

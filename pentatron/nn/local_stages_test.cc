@@ -22,8 +22,8 @@ class NamedStage final : public Stage {
     }
   }
   Bundle forward(const Bundle& input, StepContext&) override { return input; }
-  BundleSpec input_spec(const BatchMeta&) const override { return {}; }
-  BundleSpec output_spec(const BatchMeta&) const override { return {}; }
+  BundleSpec input_spec(const Batch&) const override { return {}; }
+  BundleSpec output_spec(const Batch&) const override { return {}; }
   std::vector<Unit> units() override {
     std::vector<Unit> units;
     for (Parameter* weight : weights_) units.push_back({weight->local_name(), {weight}});

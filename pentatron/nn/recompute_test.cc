@@ -73,7 +73,7 @@ struct Stack {
   // Output, input gradient, weight gradients.
   std::vector<Tensor> run(int segment, bool input_learns = true) {
     for (auto& weight : weights) weight->begin_step();
-    const BatchMeta batch;
+    const Batch batch;
     StepContext step{.batch = batch, .policy = policy, .events = &events, .first_unit = 2};
     const tensor::EnableGrad with_grad;
     Tensor x = values({kRows, kWidth}, 0.5).requires_grad_(input_learns);
@@ -122,7 +122,7 @@ TEST(Recompute, UnitsInsideHaveTheirEventsAgain) {
 
 TEST(Recompute, KeepsTheInputsOnly) {
   Stack stack;
-  const BatchMeta batch;
+  const Batch batch;
   const auto held = [&](int segment) {
     StepContext step{.batch = batch, .policy = stack.policy};
     const tensor::EnableGrad with_grad;
@@ -138,7 +138,7 @@ TEST(Recompute, KeepsTheInputsOnly) {
 
 // q and k in, two results out, one of them an input that passes through.
 TEST(Recompute, SeveralTensors) {
-  const BatchMeta batch;
+  const Batch batch;
   const PrecisionPolicy policy = precision_policy("fp64");
   StepContext step{.batch = batch, .policy = policy};
   const tensor::EnableGrad with_grad;
@@ -156,7 +156,7 @@ TEST(Recompute, SeveralTensors) {
 
 TEST(Recompute, WithoutGradientsTheBodySimplyRuns) {
   Stack stack;
-  const BatchMeta batch;
+  const Batch batch;
   StepContext step{.batch = batch, .policy = stack.policy, .phase = Phase::kEvaluate};
   const tensor::NoGrad no_grad;
   EXPECT_FALSE(stack.forward(values({kRows, kWidth}, 0.5), 2, step).requires_grad());

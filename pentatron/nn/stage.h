@@ -34,9 +34,9 @@ class Stage : public Module {
  public:
   [[nodiscard]] virtual Bundle forward(const Bundle& input, StepContext& context) = 0;
   [[nodiscard]] virtual BundleSpec input_spec(
-      const BatchMeta& batch) const = 0;  // empty on the first stage
+      const Batch& batch) const = 0;  // empty on the first stage
   [[nodiscard]] virtual BundleSpec output_spec(
-      const BatchMeta& batch) const = 0;  // empty on the last stage
+      const Batch& batch) const = 0;  // empty on the last stage
   // The stage's units in the order in which forward runs them, each with run_unit() under its
   // position here. Every parameter is in exactly one.
   [[nodiscard]] virtual std::vector<Unit> units() = 0;

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "pentatron/ops/scope.h"
-#include "pentatron/tensor/batch_meta.h"
+#include "pentatron/tensor/batch.h"
 #include "pentatron/tensor/precision.h"
 
 namespace pentatron::ops {
@@ -23,7 +23,7 @@ class KvCache;  // declared in nn/kv_cache.h
 // Everything a forward needs besides its input. One object per micro-batch forward; passed by
 // reference, never stored in a module.
 struct StepContext {
-  const BatchMeta& batch;
+  const Batch& batch;
   const PrecisionPolicy& policy;
   std::uint64_t seed = 0;  // of the run; dropout sites mix it with their names
   Phase phase = Phase::kTrain;

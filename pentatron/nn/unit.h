@@ -26,8 +26,9 @@ using UnitBody =
     std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs, StepContext& step)>;
 
 // Runs a unit of the stage: the only place of its events. `position` is that in Stage::units();
-// step.scope.unit names the unit while the body runs. Inputs and outputs are floating point; without
-// inputs (the embedding, which reads the batch) backward ends when all of the unit's has run.
+// step.scope.unit names the unit while the body runs. Inputs and outputs are floating point;
+// without inputs (the embedding, which reads the batch) backward ends when all of the unit's has
+// run.
 [[nodiscard]] std::vector<Tensor> run_unit(int position, const std::vector<Tensor>& inputs,
                                            StepContext& step, const UnitBody& body);
 // For one input (undefined: none) and one output.

@@ -61,7 +61,7 @@ struct TwoUnits {
 };
 
 TEST(Unit, EventsStandAtItsBordersWithAndWithoutInputs) {
-  const BatchMeta batch;
+  const Batch batch;
   const PrecisionPolicy policy = precision_policy("fp64");
   TwoUnits model;
   Recorder events(*model.w);
@@ -80,7 +80,7 @@ TEST(Unit, EventsStandAtItsBordersWithAndWithoutInputs) {
 }
 
 TEST(Unit, WithoutASinkOrWithoutGradientsNothingIsRecorded) {
-  const BatchMeta batch;
+  const Batch batch;
   const PrecisionPolicy policy = precision_policy("fp64");
   TwoUnits model;
   Recorder events(*model.w);
@@ -99,7 +99,7 @@ TEST(Unit, WithoutASinkOrWithoutGradientsNothingIsRecorded) {
 
 // Frozen: no gradient flows into the first unit, and its events still come, as on every other rank.
 TEST(Unit, EventsComeWhereNothingLearns) {
-  const BatchMeta batch;
+  const Batch batch;
   const PrecisionPolicy policy = precision_policy("fp64");
   TwoUnits model;
   model.w->set_trainable(false);
@@ -111,7 +111,7 @@ TEST(Unit, EventsComeWhereNothingLearns) {
 }
 
 TEST(Unit, ABodyThatFailsLeavesTheStepAsItWas) {
-  const BatchMeta batch;
+  const Batch batch;
   const PrecisionPolicy policy = precision_policy("fp64");
   StepContext step{.batch = batch, .policy = policy};
   step.scope.unit = 4;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/ops/attention.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -71,56 +70,41 @@ void check_heads(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd) 
       tensor::describe(q_tnd), tensor::describe(k_tgd), tensor::describe(v_tgd));
 }
 
-AttentionPlan make_plan(const Tensor& q_tnd, const Tensor& k_tgd, const BatchMeta& meta,
-                        const AttentionOptions& options) {
-  const std::int64_t num_tokens = q_tnd.size(0);
-  PENTATRON_CHECK(!meta.cu_seqlens.empty() && meta.cu_seqlens.front() == 0 &&
-                      meta.cu_seqlens.back() == num_tokens && k_tgd.size(0) == num_tokens,
-                  kInternal, "attention: segments do not cover the {} tokens of q (k has {})",
-                  num_tokens, k_tgd.size(0));
-  AttentionPlan plan{.segments = {},
-                     .options = options,
-                     .sample_ids = {},
-                     .token_index = {},
-                     .cu_seqlens = meta.cu_seqlens_device,
-                     .max_seqlen = meta.max_seqlen};
-  for (std::size_t i = 0; i + 1 < meta.cu_seqlens.size(); ++i) {
-    const std::int64_t begin = meta.cu_seqlens[i], length = meta.cu_seqlens[i + 1] - begin;
-    PENTATRON_CHECK(length >= 0, kInternal, "attention: segment {} has the length {}", i, length);
-    plan.segments.push_back({begin, length, begin, length});
-    plan.max_seqlen = std::max(plan.max_seqlen, length);
+// What only a GPU's kernels read.
+void check_boundaries(const AttentionSegments& rows, Device device) {
+  for (const Tensor* boundaries : {&rows.q_boundaries, &rows.k_boundaries}) {
+    PENTATRON_CHECK(boundaries->defined() && boundaries->device() == device, kInternal,
+                    "attention on {}: the batch's segment boundaries are {}: move the batch there "
+                    "(to_device)",
+                    device.str(), tensor::describe(*boundaries));
   }
-  PENTATRON_CHECK(
-      q_tnd.is_cpu() ||
-          (plan.cu_seqlens.defined() && plan.cu_seqlens.scalar_type() == DType::Int &&
-           plan.cu_seqlens.is_contiguous() &&
-           plan.cu_seqlens.numel() == static_cast<std::int64_t>(meta.cu_seqlens.size()) &&
-           plan.cu_seqlens.device() == q_tnd.device()),
-      kInternal, "attention on {}: BatchMeta::cu_seqlens_device is {}", q_tnd.device().str(),
-      tensor::describe(plan.cu_seqlens));
+}
+
+void check_layout(const Tensor& q_tnd, const Tensor& k_tgd, const SequenceLayout& layout,
+                  const AttentionOptions& options) {
+  const AttentionSegments& rows = *layout.attention();
+  PENTATRON_CHECK(rows.num_q_rows == q_tnd.size(0) && rows.num_k_rows == k_tgd.size(0), kInternal,
+                  "attention: {} queries and {} keys, the batch's segments have {} and {}",
+                  q_tnd.size(0), k_tgd.size(0), rows.num_q_rows, rows.num_k_rows);
+  PENTATRON_CHECK(layout.group() == nullptr, kUnsupported,
+                  "attention of sequences that are split over ranks (--context-parallel-size)");
+  if (!q_tnd.is_cpu()) check_boundaries(rows, q_tnd.device());
   PENTATRON_CHECK(
       !options.max_logit.defined() ||
           (options.max_logit.dim() == 0 && options.max_logit.scalar_type() == kAccumulationDType &&
            options.max_logit.device() == q_tnd.device()),
       kInternal, "attention on {}: max_logit is {}", q_tnd.device().str(),
       tensor::describe(options.max_logit));
-  if (options.dropout.p > 0.0) {
-    PENTATRON_CHECK(meta.host_sample_ids.size() == static_cast<std::size_t>(num_tokens) &&
-                        meta.host_token_index.size() == static_cast<std::size_t>(num_tokens),
-                    kInternal, "attention dropout needs sample ids and token indices of {} tokens",
-                    num_tokens);
-    plan.sample_ids = meta.host_sample_ids;
-    plan.token_index = meta.host_token_index;
-  }
-  return plan;
 }
 
 }  // namespace
 
 Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
-                 const BatchMeta& meta, const AttentionOptions& options, const Scope& scope) {
+                 const SequenceLayout& layout, const AttentionOptions& options,
+                 const Scope& scope) {
   check_heads(q_tnd, k_tgd, v_tgd);
-  AttentionPlan plan = make_plan(q_tnd, k_tgd, meta, options);
+  check_layout(q_tnd, k_tgd, layout, options);
+  AttentionPlan plan{.rows = layout.attention(), .options = options};
   AttentionOutput output = run_forward(plan, q_tnd, k_tgd, v_tgd);
   if (!needs_backward({q_tnd, k_tgd, v_tgd})) return output.out_tnd;
   auto backward =
@@ -135,12 +119,11 @@ Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd, const Tens
   PENTATRON_CHECK(q_len <= k_len && options.dropout.p == 0.0, kInternal,
                   "attention with cache: {} queries over {} keys, dropout {}", q_len, k_len,
                   options.dropout.p);
-  const AttentionPlan plan{.segments = {{0, q_len, 0, k_len}},
-                           .options = options,
-                           .sample_ids = {},
-                           .token_index = {},
-                           .cu_seqlens = {},
-                           .max_seqlen = k_len};
+  auto rows = std::make_shared<AttentionSegments>();
+  rows->segments = {{0, q_len, 0, k_len}};
+  rows->num_q_rows = rows->max_q_len = q_len;
+  rows->num_k_rows = rows->max_k_len = k_len;
+  const AttentionPlan plan{.rows = std::move(rows), .options = options};
   return run_forward(plan, q_tnd, k_sgd, v_sgd).out_tnd;
 }
 

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "pentatron/ops/scope.h"
-#include "pentatron/tensor/batch_meta.h"
 #include "pentatron/tensor/precision.h"
 #include "pentatron/tensor/random.h"
+#include "pentatron/tensor/sequence_layout.h"
 
 namespace pentatron::ops {
 
@@ -26,14 +26,17 @@ struct AttentionOptions {
   Tensor max_logit = {};
 };
 
-// softmax(scale * q k^T + mask) v inside each segment of meta.cu_seqlens, blocked (memory linear in
-// tokens: keeps q, k, v, out and the log-sum-exp). q [t, n, d], k and v [t, g, d] with n divisible
-// by g (query head j uses kv head j / (n/g)); out [t, n, d]. Dropout mask on probabilities:
+// softmax(scale * q k^T + mask) v inside each segment of layout.attention(), blocked (memory linear
+// in tokens: keeps q, k, v, out and the log-sum-exp). q [t, n, d] holds the layout's rows, k and v
+// [s, g, d] those rows too, or the keys of a cross layout (SequenceLayout::with_keys), with n
+// divisible by g (query head j uses kv head j / (n/g)); out [t, n, d]. A causal mask ends with the
+// last query seeing the last key; queries that see none give 0. Dropout mask on probabilities:
 // Philox(site.key, {key index / 8, query index, sample id low, sample id high << 20 ^ head}),
-// indices inside the sample; kept values are scaled by 1/(1-p). q, k, v in one dtype, that of out.
-// Shapes or segments that do not fit: kInternal; dropout on a card: kUnsupported.
+// indices inside the sample, the sample that of the query; kept values are scaled by 1/(1-p). q, k,
+// v in one dtype, that of out. Shapes or segments that do not fit: kInternal; dropout on a GPU, or
+// sequences that are only in part on this rank: kUnsupported.
 [[nodiscard]] Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
-                               const BatchMeta& meta, const AttentionOptions& options,
+                               const SequenceLayout& layout, const AttentionOptions& options,
                                const Scope& scope = {});
 
 // Forward only, with cached keys: q [1.., n, d] of the newest tokens of one sequence, k, v [s, g,

@@ -16,15 +16,6 @@ Tensor prepared(const Tensor& x_tnd, DType computed) {
   return rows_apart && (x.size(2) <= 1 || x.stride(2) == 1) ? x : x.contiguous();
 }
 
-// Whether the segments leave no row out.
-bool covers(const AttentionPlan& plan, std::int64_t q_rows, std::int64_t k_rows) {
-  for (const AttentionSegment& s : plan.segments) {
-    q_rows -= s.q_len;
-    k_rows -= s.k_len;
-  }
-  return q_rows == 0 && k_rows == 0;
-}
-
 }  // namespace
 
 AttentionOutput cpu::attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
@@ -46,13 +37,11 @@ AttentionGradients cpu::attention_backward(const AttentionPlan& plan, const Tens
   // Side by side, as the fused projection that they usually come from holds them.
   const std::int64_t n = q.size(1), g = k.size(1);
   const bool one_matrix = q.size(0) == k.size(0) && dtype == computed;
-  const bool all_written = covers(plan, q.size(0), k.size(0));
-  const auto made = [&](IntList shape) {
-    return all_written ? tensor::empty(shape, computed) : tensor::zeros(shape, computed);
-  };
-  const Tensor all = made({one_matrix ? q.size(0) : 0, n + 2 * g, q.size(2)});
+  // The segments leave no row out, so all is written.
+  const Tensor all = tensor::empty({one_matrix ? q.size(0) : 0, n + 2 * g, q.size(2)}, computed);
   const auto part = [&](const Tensor& like, std::int64_t begin) {
-    return one_matrix ? tensor::narrowed(all, 1, begin, like.size(1)) : made(like.sizes());
+    return one_matrix ? tensor::narrowed(all, 1, begin, like.size(1))
+                      : tensor::empty(like.sizes(), computed);
   };
   const Tensor dq = part(q, 0), dk = part(k, n), dv = part(v, n + g);
   blocked_attention_backward(plan, q, k, v, prepared(output.out_tnd, computed), output.lse_nt,

@@ -12,21 +12,21 @@ namespace pentatron::ops {
 namespace {
 
 tensor::FlashArguments flash_arguments(const AttentionPlan& plan) {
-  tensor::FlashArguments arguments{.cu_seqlens = plan.cu_seqlens,
-                                   .max_q_len = plan.segments.at(0).q_len,
-                                   .max_k_len = plan.segments.at(0).k_len,
-                                   .scale = plan.options.scale,
-                                   .causal = plan.options.causal};
-  if (plan.cu_seqlens.defined()) {
-    // For a longest query of 1 the library reorders heads as decoding wants it: not for training.
-    arguments.max_q_len = arguments.max_k_len = std::max<std::int64_t>(plan.max_seqlen, 2);
-  }
-  return arguments;
+  const AttentionSegments& rows = *plan.rows;
+  // For a longest query of 1 the library reorders heads as decoding wants it: not for training.
+  const std::int64_t least = rows.q_boundaries.defined() ? 2 : 0;
+  return {.q_boundaries = rows.q_boundaries,
+          .k_boundaries = rows.k_boundaries,
+          .max_q_len = std::max(rows.max_q_len, least),
+          .max_k_len = std::max(rows.max_k_len, least),
+          .scale = plan.options.scale,
+          .causal = plan.options.causal};
 }
 
-// The fused kernels' statistics are fp32; batches without tokens need no kernel.
+// The fused kernels' statistics are fp32; batches without queries or keys need no kernel.
 bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd) {
-  return tensor::flash_attention_takes(q_tnd) && q_tnd.size(0) > 0 && plan.max_seqlen > 0 &&
+  return tensor::flash_attention_takes(q_tnd) && plan.rows->num_q_rows > 0 &&
+         plan.rows->num_k_rows > 0 &&
          compute_dtype(q_tnd.scalar_type(), plan.options.statistics) ==
              compute_dtype(q_tnd.scalar_type());
 }

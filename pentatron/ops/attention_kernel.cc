@@ -49,15 +49,12 @@ std::int64_t whole_vectors(std::int64_t n) { return (n + kVector - 1) / kVector 
 
 // How far rows of scores stand apart: short sequences stay dense in the cache.
 std::int64_t score_stride(const AttentionPlan& plan) {
-  std::int64_t longest = 1;
-  for (const AttentionSegment& s : plan.segments) longest = std::max(longest, s.k_len);
-  return std::min(kKeyBlock, whole_vectors(longest));
+  return std::min(kKeyBlock, whole_vectors(std::max<std::int64_t>(plan.rows->max_k_len, 1)));
 }
 // How many queries at a time. Under a causal mask a block computes scores that none of its queries
 // sees: short sequences are cut in two for that.
 std::int64_t query_block(const AttentionPlan& plan) {
-  std::int64_t longest = 1;
-  for (const AttentionSegment& s : plan.segments) longest = std::max(longest, s.q_len);
+  const std::int64_t longest = std::max<std::int64_t>(plan.rows->max_q_len, 1);
   const std::int64_t wanted = plan.options.causal ? whole_vectors((longest + 1) / 2) : longest;
   return std::min(kQueryBlock, wanted);
 }
@@ -86,7 +83,9 @@ template <typename C>
 class DropoutRow final {
  public:
   explicit DropoutRow(const AttentionPlan& plan)
-      : plan_(plan),
+      : q_rows_(plan.rows->q_rows.get()),
+        k_rows_(plan.rows->k_rows.get()),
+        head_begin_(plan.options.dropout.head_begin),
         active_(plan.options.dropout.p > 0.0),
         threshold_(tensor::dropout_threshold(plan.options.dropout.p)),
         factor_(static_cast<C>(1.0 / (1.0 - plan.options.dropout.p))),
@@ -97,16 +96,16 @@ class DropoutRow final {
   [[nodiscard]] bool active() const { return active_; }
   // For the query at row `q` of the micro-batch, local head `head` and keys at rows [k, k + n).
   const C* operator()(std::int64_t q, std::int64_t head, std::int64_t k, std::int64_t n) {
-    const std::int64_t sample = plan_.sample_ids[q];
-    const auto global_head = static_cast<std::uint32_t>(plan_.options.dropout.head_begin + head);
+    const std::int64_t sample = q_rows_->sample_ids[q];
+    const auto global_head = static_cast<std::uint32_t>(head_begin_ + head);
     std::int64_t group = -1;
     PhiloxDraws draws{};
     for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t key_index = plan_.token_index[k + i];
+      const std::int64_t key_index = k_rows_->token_index[k + i];
       if (key_index / 8 != group) {
         group = key_index / 8;
         const PhiloxWords counter = {
-            {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(plan_.token_index[q]),
+            {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(q_rows_->token_index[q]),
              static_cast<std::uint32_t>(sample),
              (static_cast<std::uint32_t>(sample >> 32) << 20) ^ global_head}};
         draws = philox_draws(philox4x32_10(counter, key_));
@@ -117,7 +116,9 @@ class DropoutRow final {
   }
 
  private:
-  const AttentionPlan& plan_;
+  const SequenceRows* q_rows_;
+  const SequenceRows* k_rows_;
+  std::int64_t head_begin_;
   bool active_;
   std::uint32_t threshold_;
   C factor_;
@@ -161,7 +162,9 @@ class ForwardWorker final {
     }
     for (std::int64_t r = 0; r < q_len; ++r) {
       const std::int64_t t = s.q_begin + q_begin + r;
-      rows::scale(sums_.data() + r * d_, C(1) / normalizer_[r], d_);
+      // A query that sees no key: its sums are 0, and so is its output.
+      const C sum = normalizer_[r];
+      rows::scale(sums_.data() + r * d_, sum == C(0) ? C(0) : C(1) / sum, d_);
       std::copy_n(sums_.data() + r * d_, d_, out.row(t));
       lse[t] = maximum_[r] + std::log(normalizer_[r]);
       highest_ = std::max(highest_, maximum_[r]);
@@ -212,7 +215,7 @@ void forward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_
   };
   const std::int64_t step = query_block(plan);
   std::vector<Task> tasks;
-  for (const AttentionSegment& s : plan.segments) {
+  for (const AttentionSegment& s : plan.rows->segments) {
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t at = 0; at < s.q_len; at += step) tasks.push_back({&s, head, at});
     }
@@ -348,13 +351,13 @@ void backward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k
                  const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
                  const Tensor& dv_tgd) {
   const std::int64_t kv_heads = k_tgd.size(1), heads_per_kv = q_tnd.size(1) / kv_heads;
-  const auto count = static_cast<std::int64_t>(plan.segments.size()) * kv_heads;
+  const auto count = static_cast<std::int64_t>(plan.rows->segments.size()) * kv_heads;
   tensor::parallel_tasks(count, [&](tensor::TaskSource& source) {
     BackwardWorker<C> worker(plan, q_tnd.size(2));
     for (std::int64_t task = 0; source.next(task);) {
       const std::int64_t kv = task % kv_heads;
       for (std::int64_t head = kv * heads_per_kv; head < (kv + 1) * heads_per_kv; ++head) {
-        worker.run(plan.segments[task / kv_heads],
+        worker.run(plan.rows->segments[task / kv_heads],
                    {.q = read_head<C>(q_tnd, head),
                     .k = read_head<C>(k_tgd, kv),
                     .v = read_head<C>(v_tgd, kv),

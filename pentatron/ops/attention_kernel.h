@@ -15,8 +15,7 @@ namespace pentatron::ops {
 void blocked_attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
                                const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt);
 
-// Writes dq, dk, dv of all rows of the plan's segments, which share none; other rows are left as
-// they are.
+// Writes dq, dk, dv of all rows of the plan's segments, which share none.
 void blocked_attention_backward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
                                 const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
                                 const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,

@@ -18,7 +18,7 @@ struct QueryBlock {
 // Calls body(block) over all segments.
 template <typename F>
 void over_blocks(const AttentionPlan& plan, std::int64_t heads, std::int64_t max_scores, F body) {
-  for (const AttentionSegment& s : plan.segments) {
+  for (const AttentionSegment& s : plan.rows->segments) {
     if (s.q_len == 0 || s.k_len == 0) continue;
     const std::int64_t step = std::clamp<std::int64_t>(
         max_scores / std::max<std::int64_t>(heads * s.k_len, 1), 1, s.q_len);
@@ -26,6 +26,7 @@ void over_blocks(const AttentionPlan& plan, std::int64_t heads, std::int64_t max
       const std::int64_t length = std::min(step, s.q_len - at);
       const std::int64_t seen =
           plan.options.causal ? std::min(s.k_len, at + length + (s.k_len - s.q_len)) : s.k_len;
+      if (seen <= 0) continue;
       body(QueryBlock{.segment = s, .q_begin = at, .q_len = length, .k_len = seen});
     }
   }
@@ -69,6 +70,14 @@ Tensor masked_scores(const Tensor& q_gqd, const Tensor& k_gkd, const QueryBlock&
       .view({q_gqd.size(0), -1, b.k_len});
 }
 
+// Log-sum-exps as they are taken off scores: queries that see no key have minus infinity, and so
+// have their scores.
+Tensor subtrahend(const Tensor& lse, const QueryBlock& b, const AttentionOptions& options) {
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  const bool all_see_keys = !options.causal || b.segment.k_len >= b.segment.q_len;
+  return all_see_keys ? lse : lse.masked_fill(lse.eq(kNone), 0.0);
+}
+
 // The block's part of a [n, t] tensor as [g, r * q_len, 1].
 Tensor row_values(const Tensor& x_nt, const QueryBlock& b, std::int64_t kv_heads) {
   return x_nt.narrow(1, b.segment.q_begin + b.q_begin, b.q_len).reshape({kv_heads, -1, 1});
@@ -82,13 +91,15 @@ AttentionOutput attention_math_forward(const AttentionPlan& plan, const Tensor& 
   const std::int64_t heads = q_tnd.size(1), kv_heads = k_tgd.size(1);
   AttentionOutput out{
       .out_tnd = tensor::zeros(q_tnd.sizes(), q_tnd.scalar_type(), q_tnd.device()),
-      .lse_nt = tensor::zeros({heads, q_tnd.size(0)}, q_tnd.scalar_type(), q_tnd.device()),
+      .lse_nt = tensor::full({heads, q_tnd.size(0)}, -std::numeric_limits<double>::infinity(),
+                             q_tnd.scalar_type(), q_tnd.device()),
       .library = {}};
   over_blocks(plan, heads, max_scores, [&](const QueryBlock& b) {
     const Tensor scores =
         masked_scores(query_rows(q_tnd, b, kv_heads), key_rows(k_tgd, b), b, plan.options);
     const Tensor lse = scores.logsumexp(IntList{-1}, /*keepdim=*/true);
-    put_query_rows(scores.sub(lse).exp().bmm(key_rows(v_tgd, b)), b, out.out_tnd);
+    put_query_rows(scores.sub(subtrahend(lse, b, plan.options)).exp().bmm(key_rows(v_tgd, b)), b,
+                   out.out_tnd);
     out.lse_nt.narrow(1, b.segment.q_begin + b.q_begin, b.q_len).copy_(lse.view({heads, b.q_len}));
   });
   return out;
@@ -107,8 +118,9 @@ AttentionGradients attention_math_backward(const AttentionPlan& plan, const Tens
   over_blocks(plan, heads, max_scores, [&](const QueryBlock& b) {
     const Tensor q = query_rows(q_tnd, b, kv_heads), k = key_rows(k_tgd, b);
     const Tensor v = key_rows(v_tgd, b), dout = query_rows(dout_tnd, b, kv_heads);
-    const Tensor p =
-        masked_scores(q, k, b, plan.options).sub(row_values(lse_nt, b, kv_heads)).exp();
+    const Tensor p = masked_scores(q, k, b, plan.options)
+                         .sub(subtrahend(row_values(lse_nt, b, kv_heads), b, plan.options))
+                         .exp();
     const Tensor delta =
         dout.mul(query_rows(out_tnd, b, kv_heads)).sum(IntList{-1}, /*keepdim=*/true);
     const Tensor ds = dout.bmm(v.transpose(1, 2)).sub(delta).mul(p).mul(plan.options.scale);

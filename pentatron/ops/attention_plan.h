@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "pentatron/ops/attention.h"
@@ -9,24 +8,11 @@
 
 namespace pentatron::ops {
 
-// Rows of queries that see rows of keys. Causal: query i sees the keys up to i + (k_len - q_len).
-struct AttentionSegment {
-  std::int64_t q_begin = 0;
-  std::int64_t q_len = 0;
-  std::int64_t k_begin = 0;
-  std::int64_t k_len = 0;
-};
-
+// What an implementation needs besides the tensors: the batch's rows, shared by all layers, and the
+// options of the call.
 struct AttentionPlan {
-  std::vector<AttentionSegment> segments;
+  AttentionSegmentsPtr rows;
   AttentionOptions options;
-  // For dropout only: [tokens] of the micro-batch.
-  std::vector<std::int64_t> sample_ids;
-  std::vector<std::int64_t> token_index;
-  // Of a micro-batch on a device: int32 [segments + 1], rows where segments begin, queries and keys
-  // alike. Undefined on CPUs and for one segment with cached keys.
-  Tensor cu_seqlens;
-  std::int64_t max_seqlen = 0;  // no segment has more queries or keys
 };
 
 struct AttentionOutput {

@@ -2,6 +2,8 @@
 // What ops_test does not ask of attention: memory, threads, cached keys, odd strides, refusals.
 #include "pentatron/ops/attention.h"
 
+#include <cmath>
+
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/testing.h"
@@ -20,11 +22,9 @@ std::int64_t attention_peak(std::int64_t tokens) {
   const Tensor k = testing::leaf(normal({tokens, 2, kDim}, 2, DType::Float));
   const Tensor v = testing::leaf(normal({tokens, 2, kDim}, 3, DType::Float));
   const Tensor g = normal({tokens, kHeads, kDim}, 4, DType::Float);
-  BatchMeta meta;
-  meta.num_tokens = tokens;
-  meta.cu_seqlens = {0, tokens};
+  const SequenceLayout layout({.boundaries = {0, tokens}});
   const tensor::MemoryMeter meter;
-  run_backward(attention(q, k, v, meta, {.scale = 0.25}), g);
+  run_backward(attention(q, k, v, layout, {.scale = 0.25}), g);
   return meter.peak_bytes();
 }
 
@@ -40,11 +40,9 @@ TEST(AttentionWithCache, EqualsTheRowsOfAttention) {
     const double tolerance = dtype == DType::Double ? 1e-13 : 1e-6;
     const Tensor q = normal({300, 4, 6}, 1, dtype), k = normal({300, 2, 6}, 2, dtype);
     const Tensor v = normal({300, 2, 6}, 3, dtype);
-    BatchMeta meta;
-    meta.num_tokens = 300;
-    meta.cu_seqlens = {0, 300};
+    const SequenceLayout layout({.boundaries = {0, 300}});
     const AttentionOptions options{.scale = 0.5};
-    const Tensor whole = attention(q, k, v, meta, options);
+    const Tensor whole = attention(q, k, v, layout, options);
     for (const auto& [begin, end] :
          {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
       const Tensor part = attention_with_cache(q.narrow(0, begin, end - begin), k.narrow(0, 0, end),
@@ -59,15 +57,13 @@ TEST(AttentionWithCache, EqualsTheRowsOfAttention) {
 TEST(Attention, ThreadsDoNotChangeABit) {
   const Tensor q = normal({333, 4, 8}, 1, DType::Float), k = normal({333, 2, 8}, 2, DType::Float);
   const Tensor v = normal({333, 2, 8}, 3, DType::Float), g = normal({333, 4, 8}, 4, DType::Float);
-  BatchMeta meta;
-  meta.num_tokens = 333;
-  meta.cu_seqlens = {0, 200, 333};
+  const SequenceLayout layout({.boundaries = {0, 200, 333}});
   std::vector<Tensor> first;
   const int before = tensor::num_threads();
   for (const int threads : {1, 2, 3}) {
     tensor::set_num_threads(threads);
     const Tensor x = testing::leaf(q), y = testing::leaf(k), z = testing::leaf(v);
-    const Tensor out = attention(x, y, z, meta, {.scale = 0.3});
+    const Tensor out = attention(x, y, z, layout, {.scale = 0.3});
     run_backward(out, g);
     const std::vector<Tensor> results{out.detach(), x.grad(), y.grad(), z.grad()};
     if (first.empty()) first = results;
@@ -83,9 +79,7 @@ TEST(Attention, TellsItsLargestLogit) {
   constexpr double kScale = 0.3;
   const Tensor q = normal({kTokens, 4, 8}, 1), k = normal({kTokens, 2, 8}, 2);
   const Tensor v = normal({kTokens, 2, 8}, 3);
-  BatchMeta meta;
-  meta.num_tokens = kTokens;
-  meta.cu_seqlens = {0, kCut, kTokens};
+  const SequenceLayout layout({.boundaries = {0, kCut, kTokens}});
   const Tensor scores_nqk =
       q.transpose(0, 1).matmul(k.repeat_interleave(2, 1).permute({1, 2, 0})).mul(kScale);
   for (const bool causal : {true, false}) {
@@ -100,37 +94,45 @@ TEST(Attention, TellsItsLargestLogit) {
       EXPECT_LT(expected, scores_nqk.max().item<double>()) << "hidden keys matter here";
     }
     AttentionOptions options{.scale = kScale, .causal = causal};
-    const Tensor without = attention(q, k, v, meta, options);
+    const Tensor without = attention(q, k, v, layout, options);
     options.max_logit = tensor::scalar(-1e300, DType::Double);
-    EXPECT_TRUE(testing::bit_equal(attention(q, k, v, meta, options), without));
+    EXPECT_TRUE(testing::bit_equal(attention(q, k, v, layout, options), without));
     EXPECT_NEAR(options.max_logit.item<double>(), expected, 1e-12 * expected);
     // It is only ever raised.
     options.max_logit.fill_(expected + 1);
-    (void)attention(q, k, v, meta, options);
+    (void)attention(q, k, v, layout, options);
     EXPECT_EQ(options.max_logit.item<double>(), expected + 1);
   }
-  EXPECT_THROW((void)attention(q, k, v, meta, {.max_logit = tensor::scalar(0, DType::Float)}),
+  EXPECT_THROW((void)attention(q, k, v, layout, {.max_logit = tensor::scalar(0, DType::Float)}),
                Error);
 }
 
 TEST(Attention, RefusesWhatDoesNotFit) {
-  BatchMeta meta;
-  meta.cu_seqlens = {0, 4};
+  const SequenceLayout layout({.boundaries = {0, 4}}), shorter({.boundaries = {0, 3}});
   const Tensor q = normal({4, 3, 2}, 1), k = normal({4, 2, 2}, 2), one = normal({4, 1, 2}, 2);
-  EXPECT_THROW((void)attention(q, k, k, meta, {}), Error);
-  meta.cu_seqlens = {0, 3};
-  EXPECT_THROW((void)attention(q, one, one, meta, {}), Error);
-  meta.cu_seqlens = {0, 4};
-  EXPECT_THROW((void)attention(q, one, one, meta, {.dropout = {.p = 0.1}}), Error);
-  meta.host_sample_ids = meta.host_token_index = {0, 1, 2, 3};
-  EXPECT_THROW((void)attention(q, one, one, meta, {.dropout = {.p = 1.0}}), Error);
+  EXPECT_THROW((void)attention(q, k, k, layout, {}), Error);
+  EXPECT_THROW((void)attention(q, one, one, shorter, {}), Error);
+  EXPECT_THROW((void)attention(q, one, one, layout.with_keys(shorter), {}), Error);
+  EXPECT_THROW((void)attention(q, one, one, layout, {.dropout = {.p = 1.0}}), Error);
+  // Split over ranks: what is here is not the whole sequence.
+  auto* group = reinterpret_cast<comm::Group*>(1);
+  EXPECT_THROW((void)attention(q, one, one, layout.with_group(group), {}), Error);
+  EXPECT_NO_THROW((void)attention(q, one, one, layout, {}));
+}
+
+// NaN that came in does not become the zero of a query without keys.
+TEST(Attention, HandsNanOn) {
+  const SequenceLayout layout({.boundaries = {0, 2}});
+  Tensor q = normal({2, 1, 4}, 1);
+  q[1][0][2] = std::nan("");
+  const Tensor out = attention(q, normal({2, 1, 4}, 2), normal({2, 1, 4}, 3), layout, {});
+  EXPECT_TRUE(std::isfinite(out[0].sum().item<double>()));
+  EXPECT_TRUE(std::isnan(out[1].sum().item<double>()));
 }
 
 TEST(Attention, TakesStridedAndExpandedTensors) {
   constexpr std::int64_t kTokens = 21;
-  BatchMeta meta;
-  meta.num_tokens = kTokens;
-  meta.cu_seqlens = {0, 1, kTokens};
+  const SequenceLayout layout({.boundaries = {0, 1, kTokens}});
   const AttentionOptions options{.scale = 0.4};
   // q, k, v as parts of one fused tensor; gradients that the library made by expand().
   const Tensor fused = testing::leaf(normal({kTokens, 6, 5}, 1));
@@ -139,7 +141,7 @@ TEST(Attention, TakesStridedAndExpandedTensors) {
       const Tensor view = source.narrow(1, begin, heads);
       return copy ? view.contiguous() : view;
     };
-    run_backward(attention(part(0, 4), part(4, 1), part(5, 1), meta, options), g);
+    run_backward(attention(part(0, 4), part(4, 1), part(5, 1), layout, options), g);
   };
   for (const Shape& shape : {Shape{1, 4, 5}, Shape{kTokens, 1, 5}, Shape{1, 1, 1}}) {
     const Tensor g = normal(shape, 2).expand({kTokens, 4, 5});
@@ -149,9 +151,7 @@ TEST(Attention, TakesStridedAndExpandedTensors) {
     expect_close(a.grad(), b.grad(), 1e-14, "gradient of the fused tensor");
   }
   const Tensor one = normal({4, 5}, 3).unsqueeze(0), same = normal({1, 1, 5}, 4).expand({1, 4, 5});
-  BatchMeta single;
-  single.num_tokens = 1;
-  single.cu_seqlens = {0, 1};
+  const SequenceLayout single({.boundaries = {0, 1}});
   expect_close(attention(one, one, same, single, options), same, 1e-14, "one token");
 }
 

@@ -23,10 +23,13 @@ using testing::TestWeight;
 const Device kCard("cuda:0");
 constexpr std::int64_t kTokens = 48, kHidden = 64, kVocab = 50, kManyTokens = 5000;
 
+std::vector<std::int64_t> values(std::int64_t count, std::int64_t modulus) {
+  std::vector<std::int64_t> made;
+  for (std::int64_t t = 0; t < count; ++t) made.push_back(t * 7 % modulus);
+  return made;
+}
 Tensor ids(std::int64_t count, std::int64_t modulus) {
-  std::vector<std::int64_t> values;
-  for (std::int64_t t = 0; t < count; ++t) values.push_back(t * 7 % modulus);
-  return tensor::from_vector(values).to(kCard);
+  return tensor::from_vector(values(count, modulus)).to(kCard);
 }
 
 // Weights, batch and state live as long as the recorded step.
@@ -45,10 +48,6 @@ class SmallModel final {
       const Tensor value = normal(shape, 10 + weights_.size(), DType::Double, 0.3);
       weights_.emplace_back(value.to(DType::BFloat16).to(kCard), DType::Float);
     }
-    batch_.num_tokens = kTokens;
-    batch_.cu_seqlens = {0, 20, kTokens};
-    batch_.cu_seqlens_device =
-        tensor::from_vector(std::vector<std::int32_t>{0, 20, kTokens}).to(kCard);
     master_ = normal({kVocab * kHidden}, 1, DType::Float).to(kCard);
     exp_avg_ = tensor::zeros({kVocab * kHidden}, DType::Float, kCard);
     exp_avg_sq_ = tensor::zeros({kVocab * kHidden}, DType::Float, kCard);
@@ -59,9 +58,9 @@ class SmallModel final {
     const Tensor x = embedding(tokens_, weights_[0], 0, kVocab);
     const Tensor h = rms_norm(x, weights_[1], 1e-5, DType::Float);
     const Tensor qkv = linear(h, weights_[2], nullptr, {}).view({kTokens, 8, 16});
-    const Tensor q = rotary(qkv.narrow(1, 0, 4), table_, positions_);
-    const Tensor k = rotary(qkv.narrow(1, 4, 2), table_, positions_);
-    const Tensor mixed = attention(q, k, qkv.narrow(1, 6, 2), batch_, {.scale = 0.25});
+    const Tensor q = rotary(qkv.narrow(1, 0, 4), table_, layout_);
+    const Tensor k = rotary(qkv.narrow(1, 4, 2), table_, layout_);
+    const Tensor mixed = attention(q, k, qkv.narrow(1, 6, 2), layout_, {.scale = 0.25});
     const Tensor kept =
         dropout(mixed.reshape({kTokens, kHidden}), 0.1, {77}, tokens_, positions_, 0);
     const Tensor same = kept.add(as_graph_tensor(weights_[3]));
@@ -92,8 +91,9 @@ class SmallModel final {
   std::vector<TestWeight> weights_;
   testing::Fp8TestWeight fp8_weight_{
       normal({kHidden, kHidden}, 5, DType::Double, 0.3).to(DType::BFloat16).to(kCard)};
-  BatchMeta batch_;
   Tensor tokens_ = ids(kTokens, kVocab), positions_ = ids(kTokens, 31);
+  SequenceLayout layout_ =
+      SequenceLayout({.boundaries = {0, 20, kTokens}, .positions = values(kTokens, 31)}).to(kCard);
   Tensor many_tokens_ = ids(kManyTokens, kVocab + 9);
   Tensor many_grads_ = normal({kManyTokens, kHidden}, 2).to(DType::BFloat16).to(kCard);
   Tensor grad_ = normal({kTokens, kHidden}, 3).to(DType::BFloat16).to(kCard);

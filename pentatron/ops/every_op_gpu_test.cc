@@ -86,15 +86,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EveryOpOnGpu, ::testing::ValuesIn(testing::shap
 TEST(AttentionOnGpu, RefusesDropoutAndBatchesThatStayedOnTheHost) {
   PENTATRON_NEEDS_CARDS(1);
   const Tensor x = testing::normal({4, 2, 8}, 1, DType::Float).to(kCard);
-  BatchMeta meta;
-  meta.num_tokens = 4;
-  meta.cu_seqlens = {0, 4};
-  EXPECT_THROW((void)attention(x, x, x, meta, {}), Error);
-  meta.cu_seqlens_device = tensor::from_vector(std::vector<std::int32_t>{0, 4}).to(kCard);
-  EXPECT_NO_THROW((void)attention(x, x, x, meta, {}));
-  meta.host_sample_ids = meta.host_token_index = {0, 1, 2, 3};
+  const SequenceLayout host({.boundaries = {0, 4}});
+  EXPECT_THROW((void)attention(x, x, x, host, {}), Error);
+  const SequenceLayout layout = host.to(kCard);
+  EXPECT_NO_THROW((void)attention(x, x, x, layout, {}));
   try {
-    (void)attention(x, x, x, meta, {.dropout = {.p = 0.1}});
+    (void)attention(x, x, x, layout, {.dropout = {.p = 0.1}});
     ADD_FAILURE() << "attention dropout ran on a card";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
@@ -112,11 +109,9 @@ TEST(AttentionOnGpu, CachedRowsEqualThoseOfTheWhole) {
     const Tensor q = testing::normal({300, 4, d}, 1).to(dtype),
                  k = testing::normal({300, 2, d}, 2).to(dtype),
                  v = testing::normal({300, 2, d}, 3).to(dtype);
-    BatchMeta meta;
-    meta.num_tokens = 300;
-    meta.cu_seqlens = {0, 300};
+    const SequenceLayout layout({.boundaries = {0, 300}});
     const AttentionOptions options{.scale = 0.25};
-    const Tensor whole = attention(q, k, v, meta, options);
+    const Tensor whole = attention(q, k, v, layout, options);
     for (const auto& [begin, end] :
          {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
       const Tensor part = attention_with_cache(q.to(kCard).narrow(0, begin, end - begin),
@@ -132,17 +127,14 @@ TEST(AttentionOnGpu, CachedRowsEqualThoseOfTheWhole) {
 // A token that sees itself alone hands on its value, and no gradient reaches q and k.
 TEST(AttentionOnGpu, SegmentsOfOneTokenAndOfNone) {
   PENTATRON_NEEDS_CARDS(1);
-  BatchMeta meta;
-  meta.num_tokens = 3;
-  meta.cu_seqlens = {0, 1, 1, 2, 3};
-  meta.cu_seqlens_device = tensor::from_vector(std::vector<std::int32_t>{0, 1, 1, 2, 3}).to(kCard);
+  const SequenceLayout layout = SequenceLayout({.boundaries = {0, 1, 1, 2, 3}}).to(kCard);
   for (const DType dtype : {DType::BFloat16, DType::Float}) {
     const auto made = [&](std::int64_t heads, std::uint64_t seed) {
       return testing::leaf(testing::normal({3, heads, 64}, seed).to(dtype).to(kCard));
     };
     const Tensor q = made(4, 1), k = made(2, 2), v = made(2, 3);
     const Tensor g = testing::normal({3, 4, 64}, 4).to(dtype).to(kCard);
-    const Tensor out = attention(q, k, v, meta, {.scale = 0.2});
+    const Tensor out = attention(q, k, v, layout, {.scale = 0.2});
     run_backward(out, g);
     testing::expect_close(out.detach(), v.detach().repeat_interleave(2, 1), 1e-6, "output");
     const Tensor sums = g.to(DType::Double).view({3, 2, 2, 64}).sum(IntList{2});
@@ -157,30 +149,65 @@ TEST(AttentionOnGpu, SegmentsOfOneTokenAndOfNone) {
 TEST(AttentionOnGpu, TakesPartsOfAFusedTensor) {
   PENTATRON_NEEDS_CARDS(1);
   constexpr std::int64_t kTokens = 90;
-  BatchMeta meta;
-  meta.num_tokens = kTokens;
-  meta.cu_seqlens = {0, 1, 40, kTokens};
+  const SequenceLayout layout({.boundaries = {0, 1, 40, kTokens}});
   for (const auto& [dtype, d, tolerance] : {std::tuple{DType::BFloat16, 64, 0.02},
                                             {DType::BFloat16, 20, 0.02},
                                             {DType::Float, 64, 3e-6}}) {
     const Tensor value = testing::normal({kTokens, 6, d}, 1).to(dtype);
     const Tensor g = testing::normal({kTokens, 4, d}, 2).to(dtype);
-    const auto run = [&, scale = 0.2](const Tensor& fused, BatchMeta batch, const Tensor& grad) {
-      if (fused.is_cuda()) {
-        batch.cu_seqlens_device =
-            tensor::from_vector(std::vector<std::int32_t>{0, 1, 40, kTokens}).to(kCard);
-      }
-      const Tensor out = attention(fused.narrow(1, 0, 4), fused.narrow(1, 4, 1),
-                                   fused.narrow(1, 5, 1), batch, {.scale = scale});
+    const auto run = [&, scale = 0.2](const Tensor& fused, const Tensor& grad) {
+      const Tensor out =
+          attention(fused.narrow(1, 0, 4), fused.narrow(1, 4, 1), fused.narrow(1, 5, 1),
+                    layout.to(fused.device()), {.scale = scale});
       run_backward(out, grad);
       return out.detach();
     };
     const Tensor host = testing::leaf(value.to(DType::Double)),
                  card = testing::leaf(value.to(kCard));
-    const Tensor expected = run(host, meta, g.to(DType::Double));
-    const Tensor out = run(card, meta, g.to(kCard));
+    const Tensor expected = run(host, g.to(DType::Double));
+    const Tensor out = run(card, g.to(kCard));
     testing::expect_close(out, expected, tolerance, "output");
     testing::expect_close(card.grad(), host.grad(), tolerance, "gradient of the fused tensor");
+  }
+}
+
+// Cross attention as the fused kernels see it: own boundaries for queries and keys, segments
+// without keys or queries, queries before the first visible key, boundaries padded for a recorded
+// step.
+TEST(AttentionOnGpu, CrossAttentionEqualsTheHosts) {
+  PENTATRON_NEEDS_CARDS(1);
+  const SequenceLayout queries({.boundaries = {0, 70, 90, 90, 99, 130}});
+  const SequenceLayout keys({.boundaries = {0, 200, 200, 210, 213, 300}});
+  const SequenceLayout cross = queries.with_keys(keys);
+  for (const bool causal : {false, true}) {
+    for (const auto& [dtype, d, tolerance] : {std::tuple{DType::BFloat16, 64, 0.02},
+                                              {DType::BFloat16, 20, 0.02},
+                                              {DType::Float, 64, 3e-6}}) {
+      const Tensor q = testing::normal({130, 4, d}, 1).to(dtype);
+      const Tensor k = testing::normal({300, 2, d}, 2).to(dtype);
+      const Tensor v = testing::normal({300, 2, d}, 3).to(dtype);
+      const Tensor g = testing::normal({130, 4, d}, 4).to(dtype);
+      const auto run = [&, causal = causal](const SequenceLayout& layout, Device device,
+                                            DType computed) {
+        std::vector<Tensor> inputs;
+        for (const Tensor& t : {q, k, v}) {
+          inputs.push_back(testing::leaf(t.to(device).to(computed)));
+        }
+        const Tensor out =
+            attention(inputs[0], inputs[1], inputs[2], layout, {.scale = 0.2, .causal = causal});
+        run_backward(out, g.to(device).to(computed));
+        return std::vector<Tensor>{out.detach(), inputs[0].grad(), inputs[1].grad(),
+                                   inputs[2].grad()};
+      };
+      const std::vector<Tensor> expected = run(cross, kCpu, DType::Double);
+      for (const SegmentPadding& padding : {SegmentPadding{}, {.segments = 9, .length = 256}}) {
+        const std::vector<Tensor> got = run(cross.to(kCard, padding), kCard, dtype);
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          testing::expect_close(got[i], expected[i], tolerance,
+                                "result " + std::to_string(i) + (causal ? ", causal" : ""));
+        }
+      }
+    }
   }
 }
 

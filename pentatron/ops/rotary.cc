@@ -44,16 +44,20 @@ class RotaryBackward final : public Backward {
   Saved positions_;
 };
 
-void check_arguments(const Tensor& x_tnd, const RotaryTable& table, const Tensor& positions_t) {
+void check_arguments(const Tensor& x_tnd, const RotaryTable& table, const SequenceLayout& layout) {
   PENTATRON_CHECK(x_tnd.dim() == 3 && table.cos.dim() == 2 &&
                       table.cos.sizes() == table.sin.sizes() &&
                       2 * table.cos.size(1) <= x_tnd.size(2),
                   kInternal, "rotary: {} does not fit the table {}", tensor::describe(x_tnd),
                   tensor::describe(table.cos));
-  PENTATRON_CHECK(positions_t.scalar_type() == DType::Long && positions_t.is_contiguous() &&
-                      positions_t.dim() == 1 && positions_t.size(0) == x_tnd.size(0),
-                  kInternal, "rotary: positions {} for {}", tensor::describe(positions_t),
-                  tensor::describe(x_tnd));
+  PENTATRON_CHECK(
+      layout.num_rows() == x_tnd.size(0) && layout.positions().device() == x_tnd.device(),
+      kInternal, "rotary: positions {} for {}", tensor::describe(layout.positions()),
+      tensor::describe(x_tnd));
+  PENTATRON_CHECK(layout.min_position() >= 0 && layout.max_position() < table.cos.size(0), kData,
+                  "positions from {} to {} are outside the rotary table of {} "
+                  "(--max-position-embeddings, --seq-length)",
+                  layout.min_position(), layout.max_position(), table.cos.size(0));
 }
 
 }  // namespace
@@ -82,8 +86,9 @@ RotaryTable make_rotary_table(std::int64_t max_position, std::int64_t rotary_dim
   return {.cos = cos.to(device, dtype), .sin = sin.to(device, dtype)};
 }
 
-Tensor rotary(const Tensor& x_tnd, const RotaryTable& table, const Tensor& positions_t) {
-  check_arguments(x_tnd, table, positions_t);
+Tensor rotary(const Tensor& x_tnd, const RotaryTable& table, const SequenceLayout& layout) {
+  check_arguments(x_tnd, table, layout);
+  const Tensor& positions_t = layout.positions();
   Tensor y_tnd = rotated(x_tnd, table.cos, table.sin, positions_t, 1.0);
   if (!needs_backward({x_tnd})) return y_tnd;
   return attach(std::move(y_tnd), {x_tnd}, std::make_unique<RotaryBackward>(table, positions_t));

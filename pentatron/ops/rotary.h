@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pentatron/tensor/sequence_layout.h"
 #include "pentatron/tensor/tensor.h"
 
 namespace pentatron::ops {
@@ -15,10 +16,10 @@ struct RotaryTable {
                                             double base, DType dtype, Device device = kCpu);
 
 // Rotates the first rotary_dim channels of each head, halves convention (x[i], x[i +
-// rotary_dim/2]), as Megatron's non-interleaved form and Hugging Face Llama. x [tokens, heads,
-// head_dim]; positions int64 [tokens]. A position beyond the table: kData on CPUs, NaN on cards,
-// which are not read on the host. Shapes that do not fit: kInternal.
+// rotary_dim/2]), as Megatron's non-interleaved form and Hugging Face Llama. x [rows, heads,
+// head_dim] of the layout's rows and positions. A position outside the table: kData; shapes that do
+// not fit: kInternal.
 [[nodiscard]] Tensor rotary(const Tensor& x_tnd, const RotaryTable& table,
-                            const Tensor& positions_t);
+                            const SequenceLayout& layout);
 
 }  // namespace pentatron::ops

@@ -43,13 +43,6 @@ void rotate_rows(const Tensor& x_tnd, const Tensor& cos_pr, const Tensor& sin_pr
 
 Tensor cpu::rotate(const Tensor& x_tnd, const Tensor& cos_pr, const Tensor& sin_pr,
                    const Tensor& positions_t, double direction) {
-  const auto* positions = positions_t.const_data_ptr<std::int64_t>();
-  for (std::int64_t t = 0; t < positions_t.size(0); ++t) {
-    PENTATRON_CHECK(positions[t] >= 0 && positions[t] < cos_pr.size(0), kData,
-                    "position {} is outside the rotary table of {} (--max-position-embeddings, "
-                    "--seq-length)",
-                    positions[t], cos_pr.size(0));
-  }
   Tensor y_tnd = tensor::empty(x_tnd.sizes(), x_tnd.scalar_type());
   const DType computed = compute_dtype(x_tnd.scalar_type());
   const Tensor cos = tensor::cast(cos_pr, computed).contiguous(),

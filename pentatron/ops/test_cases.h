@@ -68,45 +68,46 @@ inline Tensor plain_rotary(const Tensor& x_tnd, const std::vector<std::int64_t>&
 }
 
 struct AttentionShape {
-  std::vector<std::int64_t> cu_seqlens;
+  std::vector<std::int64_t> boundaries;
   std::int64_t heads, kv_heads, d;
   bool causal;
   double p;
+  std::vector<std::int64_t> k_boundaries = {};  // cross attention; empty: the same rows
 };
 
-inline BatchMeta meta_of(const AttentionShape& s, Device device) {
-  BatchMeta meta;
-  meta.num_tokens = s.cu_seqlens.back();
-  meta.cu_seqlens = s.cu_seqlens;
-  // Sample 3 begins at the second segment, half-way through its tokens: indices are those inside
-  // the sample.
-  for (std::int64_t t = 0; t < meta.num_tokens; ++t) {
-    const bool second = s.cu_seqlens.size() > 2 && t >= s.cu_seqlens[1];
-    meta.host_sample_ids.push_back(second ? (std::int64_t{5} << 32) + 3 : 2);
-    meta.host_token_index.push_back(second ? t - s.cu_seqlens[1] + 13 : t + 3);
+// Sample 3 begins at the second segment, half-way through its tokens: indices are those inside the
+// sample.
+inline SequenceLayout sequence_of(const std::vector<std::int64_t>& boundaries) {
+  SequenceRows rows{.boundaries = boundaries};
+  for (std::int64_t t = 0; t < boundaries.back(); ++t) {
+    const bool second = boundaries.size() > 2 && t >= boundaries[1];
+    rows.sample_ids.push_back(second ? (std::int64_t{5} << 32) + 3 : 2);
+    rows.token_index.push_back(second ? t - boundaries[1] + 13 : t + 3);
   }
-  if (!device.is_cpu()) {
-    const std::vector<std::int32_t> lengths(s.cu_seqlens.begin(), s.cu_seqlens.end());
-    meta.cu_seqlens_device = tensor::from_vector(lengths).to(device);
-  }
-  return meta;
+  return SequenceLayout(std::move(rows));
+}
+
+inline SequenceLayout layout_of(const AttentionShape& s, Device device) {
+  const SequenceLayout queries = sequence_of(s.boundaries);
+  if (s.k_boundaries.empty()) return queries.to(device);
+  return queries.with_keys(sequence_of(s.k_boundaries)).to(device);
 }
 
 inline constexpr std::uint64_t kSiteKey = 0x123456789abcdef0;
 
-// [n, t, t] factors of the dropout of probabilities, straight from Philox.
-inline Tensor plain_attention_factors(const AttentionShape& s, const BatchMeta& meta,
+// [n, t, s] factors of the dropout of probabilities, straight from Philox.
+inline Tensor plain_attention_factors(const AttentionShape& s, const AttentionSegments& rows,
                                       std::int64_t head_begin) {
-  Tensor factors = tensor::ones({s.heads, meta.num_tokens, meta.num_tokens}, DType::Double);
+  Tensor factors = tensor::ones({s.heads, rows.num_q_rows, rows.num_k_rows}, DType::Double);
   auto* out = factors.data_ptr<double>();
   const auto threshold = static_cast<std::uint32_t>(std::lround(s.p * 65536.0));
   for (std::int64_t n = 0; n < s.heads; ++n) {
-    for (std::int64_t i = 0; i < meta.num_tokens; ++i) {
-      for (std::int64_t j = 0; j < meta.num_tokens; ++j) {
-        const std::int64_t key = meta.host_token_index[j], sample = meta.host_sample_ids[i];
+    for (std::int64_t i = 0; i < rows.num_q_rows; ++i) {
+      for (std::int64_t j = 0; j < rows.num_k_rows; ++j) {
+        const std::int64_t key = rows.k_rows->token_index[j], sample = rows.q_rows->sample_ids[i];
         const PhiloxWords words =
             philox4x32_10({{static_cast<std::uint32_t>(key / 8),
-                            static_cast<std::uint32_t>(meta.host_token_index[i]),
+                            static_cast<std::uint32_t>(rows.q_rows->token_index[i]),
                             static_cast<std::uint32_t>(sample & 0xffffffff),
                             (static_cast<std::uint32_t>(sample >> 32) << 20) ^
                                 static_cast<std::uint32_t>(head_begin + n)}},
@@ -114,7 +115,7 @@ inline Tensor plain_attention_factors(const AttentionShape& s, const BatchMeta& 
                             static_cast<std::uint32_t>(kSiteKey >> 32)}});
         const std::uint32_t word = words.v[(key % 8) / 2];
         const std::uint32_t draw = key % 2 == 0 ? word & 0xffff : word >> 16;
-        out[(n * meta.num_tokens + i) * meta.num_tokens + j] =
+        out[(n * rows.num_q_rows + i) * rows.num_k_rows + j] =
             draw >= threshold ? 1.0 / (1.0 - s.p) : 0.0;
       }
     }
@@ -122,23 +123,27 @@ inline Tensor plain_attention_factors(const AttentionShape& s, const BatchMeta& 
   return factors;
 }
 
-inline Tensor plain_attention(const Tensors& qkv, const AttentionShape& s, const BatchMeta& meta,
-                              double scale) {
-  const std::int64_t t = meta.num_tokens;
-  Tensor blocked = tensor::ones({t, t}, DType::Double);
-  for (std::size_t segment = 0; segment + 1 < s.cu_seqlens.size(); ++segment) {
-    for (std::int64_t i = s.cu_seqlens[segment]; i < s.cu_seqlens[segment + 1]; ++i) {
-      const std::int64_t end = s.causal ? i + 1 : s.cu_seqlens[segment + 1];
-      blocked[i].narrow(0, s.cu_seqlens[segment], end - s.cu_seqlens[segment]).zero_();
+inline Tensor plain_attention(const Tensors& qkv, const AttentionShape& s, double scale) {
+  const std::vector<std::int64_t>& qb = s.boundaries;
+  const std::vector<std::int64_t>& kb = s.k_boundaries.empty() ? qb : s.k_boundaries;
+  Tensor blocked = tensor::ones({qb.back(), kb.back()}, DType::Double);
+  for (std::size_t segment = 0; segment + 1 < qb.size(); ++segment) {
+    for (std::int64_t i = qb[segment]; i < qb[segment + 1]; ++i) {
+      // The last query sees the last key.
+      const std::int64_t end =
+          s.causal ? kb[segment + 1] - (qb[segment + 1] - 1 - i) : kb[segment + 1];
+      if (end > kb[segment]) blocked[i].narrow(0, kb[segment], end - kb[segment]).zero_();
     }
   }
+  const Tensor hidden = blocked.to(DType::Bool);
   const auto heads_first = [&](const Tensor& x) {
     return x.permute({1, 0, 2}).repeat_interleave(s.heads / x.size(1), 0);
   };
   const Tensor q = heads_first(qkv[0]), k = heads_first(qkv[1]), v = heads_first(qkv[2]);
   const Tensor scores = q.matmul(k.transpose(1, 2)).mul(scale);
-  Tensor p = scores.masked_fill(blocked.to(DType::Bool), -1e300).softmax(-1);
-  if (s.p > 0.0) p = p.mul(plain_attention_factors(s, meta, 4));
+  // Of a row without a key all probabilities are 0.
+  Tensor p = scores.masked_fill(hidden, -1e300).softmax(-1).masked_fill(hidden, 0.0);
+  if (s.p > 0.0) p = p.mul(plain_attention_factors(s, *layout_of(s, kCpu).attention(), 4));
   return p.matmul(v).permute({1, 0, 2});
 }
 
@@ -169,20 +174,20 @@ inline Device device_of(const Tensors& x) { return x[0].device(); }
 
 inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
   const double scale = 1.5 / std::sqrt(static_cast<double>(s.d));
-  const std::int64_t t = s.cu_seqlens.back();
+  const std::int64_t t = s.boundaries.back();
+  const std::int64_t keys = s.k_boundaries.empty() ? t : s.k_boundaries.back();
   return {
       .name = name,
-      .inputs = {{t, s.heads, s.d}, {t, s.kv_heads, s.d}, {t, s.kv_heads, s.d}},
+      .inputs = {{t, s.heads, s.d}, {keys, s.kv_heads, s.d}, {keys, s.kv_heads, s.d}},
       .weights = {},
       .op =
           [=](const Tensors& x, std::vector<TestWeight>&) {
-            return attention(x[0], x[1], x[2], meta_of(s, device_of(x)),
+            return attention(x[0], x[1], x[2], layout_of(s, device_of(x)),
                              {.scale = scale,
                               .causal = s.causal,
                               .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4}});
           },
-      .reference = [=](const Tensors& x,
-                       const Tensors&) { return plain_attention(x, s, meta_of(s, kCpu), scale); }};
+      .reference = [=](const Tensors& x, const Tensors&) { return plain_attention(x, s, scale); }};
 }
 
 inline OpCase linear_case(const std::string& name, std::int64_t rows, std::int64_t in,
@@ -265,6 +270,7 @@ inline OpCase rotary_case(const std::string& name, const Shape& x_tnd, std::int6
                           std::int64_t first, std::int64_t count) {
   const std::vector<std::int64_t> all{0, 5, 1, 2, 16, 3, 3};
   const std::vector<std::int64_t> positions(all.begin(), all.begin() + x_tnd[0]);
+  const SequenceLayout layout({.boundaries = {0, x_tnd[0]}, .positions = positions});
   return {name,
           {x_tnd},
           {},
@@ -272,7 +278,7 @@ inline OpCase rotary_case(const std::string& name, const Shape& x_tnd, std::int6
             const Device device = device_of(x);
             return rotary(x[0].narrow(1, first, count),
                           make_rotary_table(17, rotary_dim, 100.0, x[0].scalar_type(), device),
-                          ids(positions, device));
+                          layout.to(device));
           },
           [=](const Tensors& x, const Tensors&) {
             return plain_rotary(x[0].narrow(1, first, count), positions, rotary_dim, 100.0);
@@ -316,6 +322,15 @@ inline std::vector<OpCase> plain_cases() {
       attention_case("attention_multi_query", {{0, 9, 20}, 4, 1, 3, true, 0.0}),
       attention_case("attention_bidirectional", {{0, 11, 40}, 2, 2, 4, false, 0.0}),
       attention_case("attention_blocks", {{0, 300, 560}, 2, 1, 4, true, 0.0}),
+      attention_case("cross", {{0, 5, 20}, 4, 2, 8, false, 0.0, {0, 11, 13}}),
+      attention_case("cross_blocks", {{0, 7, 270}, 2, 1, 4, false, 0.0, {0, 300, 580}}),
+      attention_case("cross_causal", {{0, 5, 12}, 4, 2, 8, true, 0.0, {0, 11, 31}}),
+      attention_case("cross_causal_blocks", {{0, 200, 220}, 2, 1, 8, true, 0.0, {0, 590, 700}}),
+      // Fewer keys than queries: the first queries see none; a segment without keys, one without
+      // queries.
+      attention_case("cross_causal_few_keys", {{0, 9, 20}, 2, 1, 8, true, 0.0, {0, 3, 14}}),
+      attention_case("cross_causal_few_keys_blocks", {{0, 290}, 2, 2, 8, true, 0.0, {0, 270}}),
+      attention_case("cross_empty", {{0, 6, 10, 10, 17}, 2, 1, 8, false, 0.0, {0, 4, 4, 9, 12}}),
   };
 }
 
@@ -325,6 +340,7 @@ inline std::vector<OpCase> attention_dropout_cases() {
       attention_case("attention_dropout", {{0, 9, 43}, 4, 2, 6, true, 0.25}),
       attention_case("attention_blocks_dropout", {{0, 290}, 1, 1, 4, true, 0.1}),
       attention_case("attention_blocks_bidirectional", {{0, 3, 293}, 1, 1, 4, false, 0.1}),
+      attention_case("cross_dropout", {{0, 9, 43}, 4, 2, 6, false, 0.25, {0, 21, 30}}),
   };
 }
 
@@ -368,6 +384,7 @@ inline std::vector<OpCase> shape_cases() {
       attention_case("attention_widest_heads", {{0, 33, 34, 150}, 2, 1, 128, true, 0.0}),
       attention_case("attention_wide_bidirectional", {{0, 40, 129}, 2, 2, 32, false, 0.0}),
       attention_case("attention_no_rows", {{0, 0}, 2, 1, 8, true, 0.0}),
+      attention_case("cross_no_keys", {{0, 6}, 2, 1, 8, false, 0.0, {0, 0}}),
   };
 }
 

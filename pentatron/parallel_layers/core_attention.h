@@ -8,13 +8,16 @@
 
 namespace pentatron::parallel_layers {
 
-// softmax(q k^T / sqrt(d)) v over this rank's heads and all tokens: three tensors of heads ->
-// [tokens, local heads * d]. Causal inside the batch's segments. With a cache in the step (prefill,
-// decode) keys and values are appended to it and all of them are seen.
+// softmax(q k^T / sqrt(d)) v over this rank's heads and all rows of one of the batch's sequences:
+// three tensors of heads -> [rows, local heads * d], inside the sequence's segments. With a cache
+// in the step (prefill, decode) keys and values are appended to it and all of them are seen.
 class CoreAttention final : public nn::Module {
  public:
   struct Options {
     std::int64_t head_dim = 0;
+    bool causal = true;
+    // Of the batch; one made by SequenceLayout::with_keys attends to another sequence's keys.
+    std::string sequence{Batch::kText};
     double dropout = 0.0;
     std::string site;              // global name of the dropout site
     std::int64_t cache_layer = 0;  // number of the layer among those of this rank
@@ -23,7 +26,7 @@ class CoreAttention final : public nn::Module {
   // heads: kConfig.
   CoreAttention(const LeafContext& context, const ColumnLinear& qkv, Options options);
 
-  // q [tokens, local q heads, d]; k, v [tokens, local kv heads, d].
+  // q [rows, local q heads, d]; k, v [rows of the keys, local kv heads, d].
   [[nodiscard]] Tensor forward(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                                nn::StepContext& step);
 

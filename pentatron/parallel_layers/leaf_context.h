@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "pentatron/parallel_layers/tensor_layout.h"
-#include "pentatron/tensor/batch_meta.h"
+#include "pentatron/tensor/batch.h"
 #include "pentatron/tensor/precision.h"
 
 namespace pentatron::comm {

@@ -29,7 +29,7 @@ constexpr std::int64_t kHidden = 6;
 constexpr double kBound = 1e-12;
 
 PrecisionPolicy fp64() { return precision_policy("fp64"); }
-BatchMeta batch() { return make_batch({{5, 3}, {8}}, 13); }
+Batch batch() { return make_batch({{5, 3}, {8}}, 13); }
 
 Tensor leaf_input(const Tensor& t) { return t.clone().set_requires_grad(true); }
 
@@ -99,7 +99,7 @@ void column_linear(const LeafContext& context, Gathered& out) {
                             true);
   ColumnLinear leaf(context, plan, "w");
   prepare(leaf);
-  const BatchMeta meta = batch();
+  const Batch meta = batch();
   const PrecisionPolicy policy = fp64();
   nn::StepContext step{.batch = meta, .policy = policy};
   const Tensor x =
@@ -132,7 +132,7 @@ TEST(Leaves, RowLinear) {
     const auto plan = plan_of(context, {{"r", kHidden, 8, over_tp(8), true}}, true);
     RowLinear leaf(context, plan, "w");
     prepare(leaf);
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy};
     const std::int64_t columns = 8 / context.size("tp");
@@ -155,7 +155,7 @@ TEST(Leaves, Embeddings) {
     PositionEmbedding place_leaf(context, places, "w");
     prepare(word_leaf);
     prepare(place_leaf);
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy};
     const Tensor y = word_leaf.forward(step).add(place_leaf.forward(step));
@@ -172,7 +172,7 @@ TEST(Leaves, EmbeddingsRefuseWhatDoesNotFit) {
   run_layout({1, false}, policy, [&](const LeafContext& context) {
     VocabEmbedding words(context, plan_of(context, {padded_rows("e", 9, 2, 16)}, false), "w");
     PositionEmbedding places(context, plan_of(context, {{"p", 7, 2}}, false), "w");
-    const BatchMeta meta = batch();  // ids up to 12, positions up to 7
+    const Batch meta = batch();  // ids up to 12, positions up to 7
     nn::StepContext step{.batch = meta, .policy = policy};
     EXPECT_THROW(static_cast<void>(words.forward(step)), Error);
     EXPECT_THROW(static_cast<void>(places.forward(step)), Error);
@@ -185,7 +185,7 @@ TEST(Leaves, Norms) {
       const bool bias = std::string_view(kind) == "LayerNorm";
       Norm leaf(context, plan_of(context, {{"n", kHidden}}, bias), "w", kind, 1e-5);
       prepare(leaf);
-      const BatchMeta meta = batch();
+      const Batch meta = batch();
       const PrecisionPolicy policy = fp64();
       nn::StepContext step{.batch = meta, .policy = policy};
       const nn::Box box = rows_box(context, kHidden);
@@ -202,7 +202,7 @@ TEST(Leaves, Norms) {
 TEST(Leaves, ResidualDropoutDropsTheSameElementsInEveryLayout) {
   expect_same_on_all_layouts([](const LeafContext& context, Gathered& out) {
     ResidualDropout leaf(context, 0.4, "decoder.layers.1.hidden_dropout.1");
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy, .seed = 8};
     const nn::Box box = rows_box(context, kHidden);
@@ -236,7 +236,7 @@ TEST(Leaves, CoreAttentionWithDropoutAndSharedKvHeads) {
     const ColumnLinear qkv(context, plan, "w");
     CoreAttention leaf(context, qkv,
                        {.head_dim = kDim, .dropout = 0.3, .site = "site", .cache_layer = 0});
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy, .seed = 3};
     std::vector<Tensor> inputs;

@@ -22,7 +22,7 @@ constexpr std::int64_t kTokens = 16;
 constexpr std::int64_t kHidden = 8;
 
 PrecisionPolicy fp64() { return precision_policy("fp64"); }
-BatchMeta batch() { return make_batch({{5, 3}, {8}}, 13); }
+Batch batch() { return make_batch({{5, 3}, {8}}, 13); }
 
 nn::Box rows_box(const LeafContext& context) {
   const LeafContext::Rows rows = context.local_rows(kTokens);
@@ -61,7 +61,7 @@ TEST(Mutations, ANormWhoseGradientIsTakenForWhole) {
     Norm leaf(context, plan, "n", "RMSNorm", 1e-5);
     initialise(leaf, 1);
     bind_gradients(leaf, fp64());
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy};
     const Tensor x = slice(random_tensor({kTokens, kHidden}, "x"), rows_box(context)).clone();
@@ -82,7 +82,7 @@ TEST(Mutations, AKvUnitOfAnotherRank) {
     plan.add({"k.weight", told, 0});
     ColumnLinear leaf(context, plan, "k");
     initialise(leaf, 1);
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy};
     const tensor::NoGrad no_grad;
@@ -95,12 +95,13 @@ TEST(Mutations, AKvUnitOfAnotherRank) {
 TEST(Mutations, DropoutKeyedByRowsOfAnotherRank) {
   expect_noticed({2, true}, [](const LeafContext& context, bool lies, Gathered& out) {
     ResidualDropout leaf(context, 0.4, "decoder.layers.1.hidden_dropout.1");
-    BatchMeta meta = batch();
+    Batch meta = batch();
     if (lies) {
-      const std::int64_t half = kTokens / 2;
-      for (Tensor* t : {&meta.sample_ids, &meta.token_index}) {
-        *t = tensor::cat({t->narrow(0, 0, half), t->narrow(0, 0, half)}, 0);
+      SequenceRows rows = meta.text().rows();
+      for (std::vector<std::int64_t>* ids : {&rows.sample_ids, &rows.token_index}) {
+        std::copy_n(ids->begin(), kTokens / 2, ids->begin() + kTokens / 2);
       }
+      meta.sequences.insert_or_assign(std::string(Batch::kText), SequenceLayout(std::move(rows)));
     }
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy, .seed = 8};
@@ -125,7 +126,7 @@ TEST(Mutations, DropoutKeyedByHeadsOfAnotherRank) {
     const ColumnLinear qkv(context, plan, "q");
     CoreAttention leaf(context, qkv,
                        {.head_dim = kDim, .dropout = 0.3, .site = "site", .cache_layer = 0});
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy, .seed = 3};
     const tensor::NoGrad no_grad;

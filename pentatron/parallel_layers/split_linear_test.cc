@@ -90,7 +90,7 @@ class TinyLayer final : public nn::Module {
   VocabHead* head_;
 };
 
-BatchMeta batch() { return make_batch({{kTokens}}, kVocab); }
+Batch batch() { return make_batch({{kTokens}}, kVocab); }
 
 Tensor input(const LeafContext& context) {
   const LeafContext::Rows rows = context.local_rows(kTokens);
@@ -108,7 +108,7 @@ std::int64_t held_bytes(const Layout& layout, bool with_head, SavePolicy* saves 
       if (!alone) context.group("tp").barrier();
     };
     TinyLayer layer(context);
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy, .scope = {.saves = saves}};
     const Tensor x = input(context);
@@ -157,7 +157,7 @@ std::string order_of(bool sequence_parallel, bool postpone) {
     ColumnLinear leaf(context, plan, "w");
     initialise(leaf, 1);
     bind_gradients(leaf, fp64());
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     WeightGradQueue queue;
     queue.set_postpone(postpone);
@@ -185,7 +185,7 @@ TEST(SplitLinear, RebuiltRowsAreGatheredLikeKeptOnes) {
     run_layout({2, true}, fp64(), [&](const LeafContext& context) {
       tensor::RebuildActivations policy({"RmsNorm", "Gelu"});
       TinyLayer layer(context);
-      const BatchMeta meta = batch();
+      const Batch meta = batch();
       const PrecisionPolicy precision = fp64();
       nn::StepContext step{.batch = meta, .policy = precision};
       if (rebuild) step.scope.saves = &policy;
@@ -206,7 +206,7 @@ int run_layer(bool sequence_parallel, int leave_out, Gathered& out) {
   run_watched({2, sequence_parallel}, fp64(), [&](const LeafContext& context, GroupWatch& watch) {
     watch.leave_out = [&](int number) { return number == leave_out; };
     TinyLayer layer(context);
-    const BatchMeta meta = batch();
+    const Batch meta = batch();
     const PrecisionPolicy policy = fp64();
     nn::StepContext step{.batch = meta, .policy = policy};
     const Tensor x = input(context);
@@ -257,7 +257,7 @@ TEST(SplitLinear, ABiasCountsOnce) {
       RowLinear leaf(context, plan, "w");
       initialise(leaf, 1);
       bind_gradients(leaf, fp64());
-      const BatchMeta meta = batch();
+      const Batch meta = batch();
       const PrecisionPolicy policy = fp64();
       nn::StepContext step{.batch = meta, .policy = policy};
       const Tensor y = leaf.forward(random_tensor({kTokens, 2}, "x"), step);

@@ -64,11 +64,9 @@ inline Tensor random_tensor(const Shape& shape, std::string_view name, double st
 // A micro-batch: for each sample the lengths of its documents. Documents are attention segments and
 // restart positions; tokens, labels and an uneven mask (values 0, 1 and 0.5) come from a fixed
 // sequence.
-inline BatchMeta make_batch(const std::vector<std::vector<std::int64_t>>& samples,
-                            std::int64_t vocab_size, std::uint64_t seed = 1) {
-  BatchMeta batch;
-  batch.cu_seqlens = {0};
-  batch.cu_samples = {0};
+inline Batch make_batch(const std::vector<std::vector<std::int64_t>>& samples,
+                        std::int64_t vocab_size, std::uint64_t seed = 1) {
+  SequenceRows rows{.boundaries = {0}, .samples = {0}};
   std::uint64_t state = seed * 2654435761U + 12345;
   const auto next = [&state] {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -78,29 +76,24 @@ inline BatchMeta make_batch(const std::vector<std::vector<std::int64_t>>& sample
   std::vector<std::int64_t> labels;
   std::vector<float> mask;
   for (std::size_t sample = 0; sample < samples.size(); ++sample) {
-    std::int64_t index = 0;
     for (const std::int64_t length : samples[sample]) {
       for (std::int64_t position = 0; position < length; ++position) {
         tokens.push_back(next() % vocab_size);
         labels.push_back(next() % vocab_size);
         const std::int64_t draw = next() % 10;
         mask.push_back(draw < 3 ? 0.0F : (draw < 5 ? 0.5F : 1.0F));
-        batch.host_sample_ids.push_back(static_cast<std::int64_t>(sample) + 40);
-        batch.host_token_index.push_back(index++);
-        batch.host_positions.push_back(position);
+        rows.sample_ids.push_back(static_cast<std::int64_t>(sample) + 40);
+        rows.positions.push_back(position);
       }
-      batch.cu_seqlens.push_back(static_cast<std::int64_t>(tokens.size()));
-      batch.max_seqlen = std::max(batch.max_seqlen, length);
+      rows.boundaries.push_back(static_cast<std::int64_t>(tokens.size()));
     }
-    batch.cu_samples.push_back(static_cast<std::int64_t>(tokens.size()));
+    rows.samples.push_back(static_cast<std::int64_t>(tokens.size()));
   }
-  batch.num_tokens = static_cast<std::int64_t>(tokens.size());
-  batch.tokens = tensor::from_vector(tokens);
-  batch.labels = tensor::from_vector(labels);
-  batch.loss_mask = tensor::from_vector(mask);
-  batch.positions = tensor::from_vector(batch.host_positions);
-  batch.sample_ids = tensor::from_vector(batch.host_sample_ids);
-  batch.token_index = tensor::from_vector(batch.host_token_index);
+  Batch batch;
+  batch.sequences.emplace(Batch::kText, std::move(rows));
+  batch.fields.emplace("tokens", tensor::from_vector(tokens));
+  batch.fields.emplace("labels", tensor::from_vector(labels));
+  batch.fields.emplace("loss_mask", tensor::from_vector(mask));
   return batch;
 }
 

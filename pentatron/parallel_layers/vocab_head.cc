@@ -23,7 +23,7 @@ std::unique_ptr<ops::Projection> VocabHead::projection(const nn::StepContext& st
 Tensor VocabHead::token_losses(const Tensor& x_th, nn::StepContext& step) {
   const nn::ShardPart& part = weight_->spec().parts.at(0);
   const std::unique_ptr<ops::RowReducer> ranks = vocabulary_reducer(context_);
-  return ops::token_losses(x_th, projection(step), step.batch.labels,
+  return ops::token_losses(x_th, projection(step), step.batch.labels(),
                            {.logits = step.policy.logits,
                             .statistics = step.policy.statistics,
                             .column_begin = part.box.offset[0],
@@ -33,7 +33,7 @@ Tensor VocabHead::token_losses(const Tensor& x_th, nn::StepContext& step) {
 
 Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {
   return ops::weighted_sum(token_losses(x_th, step),
-                           tensor::cast(step.batch.loss_mask, step.policy.statistics),
+                           tensor::cast(step.batch.loss_mask(), step.policy.statistics),
                            step.policy.loss);
 }
 

@@ -37,7 +37,7 @@ void run_head(const LeafContext& context, const PrecisionPolicy& policy, bool po
   VocabHead head(context, plan_for(context, kVocab, 32, kHidden), "w");
   initialise(head, 4);
   bind_gradients(head, policy);
-  const BatchMeta meta = make_batch({{5, 3}, {8}}, kVocab);
+  const Batch meta = make_batch({{5, 3}, {8}}, kVocab);
   WeightGradQueue queue;
   queue.set_postpone(postpone);
   nn::StepContext step{.batch = meta, .policy = policy, .scope = {.queue = &queue}};
@@ -86,14 +86,14 @@ TEST(VocabHead, EqualsThePlainFormula) {
     run_head(c, policy, false, one);
     VocabHead head(c, plan_for(c, kVocab, 32, kHidden), "w");
     initialise(head, 4);
-    const BatchMeta meta = make_batch({{5, 3}, {8}}, kVocab);
+    const Batch meta = make_batch({{5, 3}, {8}}, kVocab);
     const Tensor x = random_tensor({16, kHidden}, "x").set_requires_grad(true);
     const Tensor w =
         head.parameters()[0]->data().narrow(0, 0, kVocab).clone().set_requires_grad(true);
     const Tensor log_p = x.mm(w.t()).log_softmax(1);
-    const Tensor loss = log_p.gather(1, meta.labels.view({16, 1}))
+    const Tensor loss = log_p.gather(1, meta.labels().view({16, 1}))
                             .view({16})
-                            .mul(meta.loss_mask.to(DType::Double))
+                            .mul(meta.loss_mask().to(DType::Double))
                             .sum()
                             .neg();
     loss.mul(0.25).backward();
@@ -109,8 +109,8 @@ TEST(VocabHead, MaskedTokensGiveNoGradient) {
     VocabHead head(c, plan_for(c, kVocab, 16, kHidden), "w");
     initialise(head, 4);
     bind_gradients(head, policy);
-    BatchMeta meta = make_batch({{6}}, kVocab);
-    meta.loss_mask = tensor::from_vector(std::vector<float>{0, 1, 0, 0, 1, 0});
+    Batch meta = make_batch({{6}}, kVocab);
+    meta.fields["loss_mask"] = tensor::from_vector(std::vector<float>{0, 1, 0, 0, 1, 0});
     nn::StepContext step{.batch = meta, .policy = policy};
     const Tensor x = random_tensor({6, kHidden}, "x").set_requires_grad(true);
     ops::run_backward(head.loss(x, step), tensor::scalar(1.0, DType::Double));
@@ -129,7 +129,7 @@ double peak_share(const PrecisionPolicy& policy) {
     const std::int64_t vocab = 2048;
     VocabHead head(c, plan_for(c, vocab, vocab, 16), "w");
     bind_gradients(head, policy);
-    const BatchMeta meta = make_batch({{tokens}}, vocab);
+    const Batch meta = make_batch({{tokens}}, vocab);
     nn::StepContext step{.batch = meta, .policy = policy};
     const Tensor x =
         random_tensor({tokens, 16}, "x").to(policy.compute).clone().set_requires_grad(true);

@@ -59,19 +59,20 @@ inline Tensor loss_of(const Tensor& x_th, const Tensor& tokens_t) {
   return x_th.sub(tokens_t.to(DType::Double).mul(0.1).cos().unsqueeze(1)).square().sum();
 }
 
-inline BatchMeta make_batch(int index, std::int64_t num_tokens) {
-  BatchMeta batch;
-  batch.num_tokens = num_tokens;
-  batch.tokens = tensor::arange(num_tokens, DType::Long).mul(index + 2).add(3 * index);
+inline Batch make_batch(int index, std::int64_t num_tokens) {
+  Batch batch;
+  batch.sequences.emplace(Batch::kText, SequenceRows{.boundaries = {0, num_tokens}});
+  batch.fields.emplace("tokens",
+                       tensor::arange(num_tokens, DType::Long).mul(index + 2).add(3 * index));
   return batch;
 }
-inline int index_of(const BatchMeta& batch) {
-  return static_cast<int>(batch.tokens[0].item<std::int64_t>() / 3);
+inline int index_of(const Batch& batch) {
+  return static_cast<int>(batch.tokens()[0].item<std::int64_t>() / 3);
 }
 
 // Micro-batches of different sizes: shapes come from the specs, not from the first one seen.
-inline std::vector<BatchMeta> make_batches(int count) {
-  std::vector<BatchMeta> batches;
+inline std::vector<Batch> make_batches(int count) {
+  std::vector<Batch> batches;
   for (int i = 0; i < count; ++i) batches.push_back(make_batch(i, 3 + i % 3));
   return batches;
 }
@@ -105,7 +106,7 @@ class ChainStage final : public nn::Stage {
     if (on_forward) on_forward();
     if (on_batch) on_batch(context.batch);
     grad_modes.push_back(tensor::grad_enabled());
-    Tensor x = begin_ == 0 ? embed(context.batch.tokens, hidden_) : input.at(0).tensor;
+    Tensor x = begin_ == 0 ? embed(context.batch.tokens(), hidden_) : input.at(0).tensor;
     for (int layer = begin_; layer < end_; ++layer) {
       nn::Parameter& w = *weight(layer);
       x = nn::run_unit(layer - begin_, x, context, [&w](const Tensor& in, nn::StepContext& step) {
@@ -114,17 +115,17 @@ class ChainStage final : public nn::Stage {
     }
     if (begin_ > 0) received.emplace_back(input.at(0).tensor.storage().getWeakStorageImpl());
     if (end_ == num_layers_) {
-      const Tensor ids = begin_ == 0 ? context.batch.tokens : input.at(1).tensor;
+      const Tensor ids = begin_ == 0 ? context.batch.tokens() : input.at(1).tensor;
       return {{"loss", loss_of(x, ids), true}};
     }
     sent.emplace_back(x.storage().getWeakStorageImpl());
-    return {{"hidden", x, true}, {"ids", context.batch.tokens, false}};
+    return {{"hidden", x, true}, {"ids", context.batch.tokens(), false}};
   }
 
-  nn::BundleSpec input_spec(const BatchMeta& batch) const override {
+  nn::BundleSpec input_spec(const Batch& batch) const override {
     return begin_ == 0 ? nn::BundleSpec{} : edge(batch);
   }
-  nn::BundleSpec output_spec(const BatchMeta& batch) const override {
+  nn::BundleSpec output_spec(const Batch& batch) const override {
     return end_ == num_layers_ ? nn::BundleSpec{} : edge(batch);
   }
   std::vector<nn::Unit> units() override {
@@ -148,12 +149,12 @@ class ChainStage final : public nn::Stage {
   std::vector<WeakStorage> sent;
   std::vector<WeakStorage> received;
   std::function<void()> on_forward;
-  std::function<void(const BatchMeta&)> on_batch;
+  std::function<void(const Batch&)> on_batch;
 
  private:
-  nn::BundleSpec edge(const BatchMeta& batch) const {
-    return {{"hidden", {batch.num_tokens, hidden_}, DType::Double, true},
-            {"ids", {batch.num_tokens}, DType::Long, false}};
+  nn::BundleSpec edge(const Batch& batch) const {
+    return {{"hidden", {batch.num_tokens(), hidden_}, DType::Double, true},
+            {"ids", {batch.num_tokens()}, DType::Long, false}};
   }
 
   int begin_;
@@ -176,17 +177,17 @@ struct Outcome {
 };
 
 // The same in one process with the library's own derivatives.
-inline Outcome plain_reference(const std::vector<BatchMeta>& batches, double seed) {
+inline Outcome plain_reference(const std::vector<Batch>& batches, double seed) {
   const tensor::EnableGrad with_grad;
   std::vector<Tensor> weights;
   for (int layer = 0; layer < kNumLayers; ++layer) {
     weights.push_back(weight_values(layer, kHidden).requires_grad_(true));
   }
   Outcome outcome;
-  for (const BatchMeta& batch : batches) {
-    Tensor x = embed(batch.tokens, kHidden);
+  for (const Batch& batch : batches) {
+    Tensor x = embed(batch.tokens(), kHidden);
     for (const Tensor& w : weights) x = x.tanh().matmul(w.t());
-    const Tensor loss = loss_of(x, batch.tokens);
+    const Tensor loss = loss_of(x, batch.tokens());
     outcome.losses.push_back(loss.item<double>());
     outcome.loss_sum += outcome.losses.back();
     ops::run_backward(loss, tensor::scalar(seed, DType::Double));
@@ -231,7 +232,7 @@ struct Groups {
 };
 
 inline void run_one(const ActionList& list, ChainStage& stage, const Groups& groups,
-                    const std::vector<BatchMeta>& batches, const ExecutorOptions& options) {
+                    const std::vector<Batch>& batches, const ExecutorOptions& options) {
   const StageSlot slot{.stage = &stage};
   run_schedule(list, std::span(&slot, 1), groups, batches, options);
 }
@@ -280,7 +281,7 @@ inline std::vector<StageSlot> slots_of(const std::vector<std::unique_ptr<ChainSt
   return slots;
 }
 
-inline Outcome run_pipeline(const Pipeline& pipeline, const std::vector<BatchMeta>& batches,
+inline Outcome run_pipeline(const Pipeline& pipeline, const std::vector<Batch>& batches,
                             double seed, MakeLists make_lists, RunRanks run_ranks = over_threads) {
   const auto lists =
       make_lists({pipeline.num_ranks, static_cast<int>(batches.size()), pipeline.num_chunks});

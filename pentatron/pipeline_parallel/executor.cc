@@ -73,7 +73,7 @@ std::size_t peak_in_flight(const ActionList& actions) {
 class Runner {
  public:
   Runner(const ActionList& actions, std::span<const StageSlot> stages, const PipelineGroups& groups,
-         const std::vector<BatchMeta>& micro_batches, const ExecutorOptions& options)
+         const std::vector<Batch>& micro_batches, const ExecutorOptions& options)
       : actions_(actions),
         stages_(stages),
         groups_(groups),
@@ -134,7 +134,7 @@ class Runner {
   [[nodiscard]] nn::Stage& stage(int chunk) const {
     return *stages_[static_cast<std::size_t>(chunk)].stage;
   }
-  [[nodiscard]] const BatchMeta& batch(int micro_batch) const {
+  [[nodiscard]] const Batch& batch(int micro_batch) const {
     return batches_[static_cast<std::size_t>(micro_batch)];
   }
   [[nodiscard]] comm::Group& group(Direction direction) const {
@@ -462,7 +462,7 @@ class Runner {
   const ActionList& actions_;
   std::span<const StageSlot> stages_;
   const PipelineGroups& groups_;
-  const std::vector<BatchMeta>& batches_;
+  const std::vector<Batch>& batches_;
   const ExecutorOptions& options_;
   const int rank_;
   const int num_ranks_;
@@ -482,7 +482,7 @@ class Runner {
 }  // namespace
 
 void run_schedule(const ActionList& actions, std::span<const StageSlot> stages,
-                  const PipelineGroups& groups, const std::vector<BatchMeta>& micro_batches,
+                  const PipelineGroups& groups, const std::vector<Batch>& micro_batches,
                   const ExecutorOptions& options) {
   Runner(actions, stages, groups, micro_batches, options).run();
 }

@@ -63,7 +63,7 @@ struct ExecutorOptions {
 // metadata is read on every rank, never sent. What simulate() finds sound ends; a list or a bundle
 // that does not fit the stages: kInternal.
 void run_schedule(const ActionList& actions, std::span<const StageSlot> stages,
-                  const PipelineGroups& groups, const std::vector<BatchMeta>& micro_batches,
+                  const PipelineGroups& groups, const std::vector<Batch>& micro_batches,
                   const ExecutorOptions& options);
 
 }  // namespace pentatron::pipeline_parallel

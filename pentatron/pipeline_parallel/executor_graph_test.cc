@@ -59,7 +59,7 @@ class DiamondStage final : public nn::Stage {
       return ops::linear(x_th.tanh(), *weight_, nullptr, context.scope);
     };
     if (place_ == 0) {
-      const Tensor x_th = apply(embed(context.batch.tokens));
+      const Tensor x_th = apply(embed(context.batch.tokens()));
       return {{"hidden", x_th, true}, {"extra", x_th.mul(2.0), true}};
     }
     if (place_ == 1) return {{"left", apply(input.at(0).tensor), true}};
@@ -70,12 +70,12 @@ class DiamondStage final : public nn::Stage {
     return {{"loss", loss_of(apply(input.at(0).tensor), input.at(1).tensor, input.at(2).tensor)}};
   }
 
-  nn::BundleSpec input_spec(const BatchMeta& batch) const override {
+  nn::BundleSpec input_spec(const Batch& batch) const override {
     static const std::vector<std::vector<std::string>> names = {
         {}, {"hidden"}, {"hidden", "extra"}, {"left", "right", "bottom"}};
     return specs(names[static_cast<std::size_t>(place_)], batch);
   }
-  nn::BundleSpec output_spec(const BatchMeta& batch) const override {
+  nn::BundleSpec output_spec(const Batch& batch) const override {
     static const std::vector<std::vector<std::string>> names = {
         {"hidden", "extra"}, {"left"}, {"right", "bottom"}, {}};
     return specs(names[static_cast<std::size_t>(place_)], batch);
@@ -84,10 +84,10 @@ class DiamondStage final : public nn::Stage {
   Tensor& grad() { return weight_->main_grad(); }
 
  private:
-  static nn::BundleSpec specs(const std::vector<std::string>& names, const BatchMeta& batch) {
+  static nn::BundleSpec specs(const std::vector<std::string>& names, const Batch& batch) {
     nn::BundleSpec all;
     for (const std::string& name : names) {
-      all.push_back({name, {batch.num_tokens, kHidden}, DType::Double, true});
+      all.push_back({name, {batch.num_tokens(), kHidden}, DType::Double, true});
     }
     return all;
   }
@@ -126,11 +126,12 @@ ActionList actions_of(int place, int num_micro_batches) {
   return list;
 }
 
-std::vector<BatchMeta> make_batches(int count) {
-  std::vector<BatchMeta> batches(static_cast<std::size_t>(count));
+std::vector<Batch> make_batches(int count) {
+  std::vector<Batch> batches(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    batches[i].num_tokens = 3 + static_cast<std::int64_t>(i);
-    batches[i].tokens = tensor::arange(batches[i].num_tokens, DType::Long).mul(i + 1);
+    const std::int64_t num_tokens = 3 + static_cast<std::int64_t>(i);
+    batches[i].sequences.emplace(Batch::kText, SequenceRows{.boundaries = {0, num_tokens}});
+    batches[i].fields.emplace("tokens", tensor::arange(num_tokens, DType::Long).mul(i + 1));
   }
   return batches;
 }
@@ -143,11 +144,11 @@ TEST(Executor, RunsADagOfStages) {
     weights.push_back(weight_values(place).requires_grad_(true));
   }
   double expected_loss = 0;
-  for (const BatchMeta& batch : batches) {
+  for (const Batch& batch : batches) {
     const auto apply = [&](int place, const Tensor& x_th) {
       return x_th.tanh().matmul(weights[static_cast<std::size_t>(place)].t());
     };
-    const Tensor x_th = apply(0, embed(batch.tokens));
+    const Tensor x_th = apply(0, embed(batch.tokens()));
     const Tensor extra_th = x_th.mul(2.0);
     const Tensor loss = loss_of(apply(3, apply(1, x_th)), apply(2, x_th.add(extra_th)), extra_th);
     expected_loss += loss.item<double>();

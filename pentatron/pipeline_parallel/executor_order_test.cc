@@ -13,12 +13,12 @@ using namespace test_support;  // NOLINT: test vocabulary
 // Forwards, backwards and weight gradients as the stages and the queue saw them: those of the list,
 // in its order, each with the micro-batch and the chunk that it names.
 Trace executed(const ActionList& list, const Pipeline& pipeline, const Groups& groups,
-               const std::vector<BatchMeta>& batches) {
+               const std::vector<Batch>& batches) {
   Trace trace;
   const auto stages = make_stages(pipeline, groups.activations->rank());
   const std::vector<StageSlot> slots = slots_of(stages);
   for (int chunk = 0; chunk < pipeline.num_chunks; ++chunk) {
-    stages[static_cast<std::size_t>(chunk)]->on_batch = [&trace, chunk](const BatchMeta& batch) {
+    stages[static_cast<std::size_t>(chunk)]->on_batch = [&trace, chunk](const Batch& batch) {
       trace.push_back({ActionKind::kForward, index_of(batch), chunk});
     };
   }

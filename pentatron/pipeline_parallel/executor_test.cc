@@ -110,7 +110,7 @@ TEST(Executor, SentAndReceivedActivationsAreFreed) {
 
 std::int64_t peak_bytes(int num_micro_batches) {
   const auto lists = one_forward_one_backward({1, num_micro_batches});
-  std::vector<BatchMeta> batches;
+  std::vector<Batch> batches;
   for (int i = 0; i < num_micro_batches; ++i) batches.push_back(make_batch(i, 64));
   ChainStage stage(0, 4, 4, 64);
   const auto backend = comm::make_single_backend();
@@ -135,7 +135,7 @@ TEST(Executor, SplitWeightRunsEachMicroBatchInItsAction) {
   const Groups groups(*backend, 1);
   WeightGradQueue queue;
   std::vector<int> done;
-  const auto listening = queue.on_layer_done([&](int layer) { done.push_back(layer); });
+  const auto listening = queue.on_unit_done([&](int layer) { done.push_back(layer); });
   std::vector<std::size_t> pending_at_forward;
   stage.on_forward = [&] { pending_at_forward.push_back(queue.pending()); };
   using K = ActionKind;

@@ -37,16 +37,16 @@ bool flash_attention_takes(const Tensor& q_tnd) {
 FlashOutput flash_attention_forward(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                                     const FlashArguments& arguments) {
   Tensor q = aligned_rows(q_tnd), k = aligned_rows(k_tgd), v = aligned_rows(v_tgd);
-  const bool dense = !arguments.cu_seqlens.defined();
+  const bool dense = !arguments.q_boundaries.defined();
   if (dense) {
     q = q.unsqueeze(0);
     k = k.unsqueeze(0);
     v = v.unsqueeze(0);
   }
-  const std::optional<Tensor> cu_seqlens = optional_of(arguments.cu_seqlens);
   auto [out, lse, rng_state, unused, debug] = at::_flash_attention_forward(
-      q, k, v, cu_seqlens, cu_seqlens, arguments.max_q_len, arguments.max_k_len, /*dropout_p=*/0.0,
-      arguments.causal, /*return_debug_mask=*/false, std::optional<double>(arguments.scale));
+      q, k, v, optional_of(arguments.q_boundaries), optional_of(arguments.k_boundaries),
+      arguments.max_q_len, arguments.max_k_len, /*dropout_p=*/0.0, arguments.causal,
+      /*return_debug_mask=*/false, std::optional<double>(arguments.scale));
   FlashOutput result{.out_tnd = dense ? out.squeeze(0) : out,
                      .lse_nt = dense ? lse.squeeze(0) : lse,
                      .rng_state = rng_state,
@@ -63,11 +63,11 @@ FlashGradients flash_attention_backward(const Tensor& dout_tnd, const Tensor& q_
                                         const Tensor& k_tgd, const Tensor& v_tgd,
                                         const FlashOutput& output,
                                         const FlashArguments& arguments) {
-  PENTATRON_CHECK(arguments.cu_seqlens.defined(), kInternal,
+  PENTATRON_CHECK(arguments.q_boundaries.defined(), kInternal,
                   "flash attention: a gradient without segments");
   auto [dq, dk, dv] = at::_flash_attention_backward(
       dout_tnd.contiguous(), aligned_rows(q_tnd), aligned_rows(k_tgd), aligned_rows(v_tgd),
-      output.out_tnd, output.lse_nt, arguments.cu_seqlens, arguments.cu_seqlens,
+      output.out_tnd, output.lse_nt, arguments.q_boundaries, arguments.k_boundaries,
       arguments.max_q_len, arguments.max_k_len, /*dropout_p=*/0.0, arguments.causal,
       output.rng_state, output.unused, std::optional<double>(arguments.scale));
   return {.dq_tnd = dq, .dk_tgd = dk, .dv_tgd = dv};

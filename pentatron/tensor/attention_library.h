@@ -9,9 +9,10 @@
 namespace pentatron::tensor {
 
 struct FlashArguments {
-  // int32 [segments + 1] on the device: rows where segments begin, queries and keys alike.
-  // Undefined: one segment whose last query sees all keys.
-  Tensor cu_seqlens;
+  // int32 [segments + 1] on the device: rows where the segments of queries and of keys begin.
+  // Undefined: one segment. A causal mask lets the last query of a segment see its last key.
+  Tensor q_boundaries;
+  Tensor k_boundaries;
   std::int64_t max_q_len = 0;  // no segment is longer
   std::int64_t max_k_len = 0;
   double scale = 1.0;
@@ -35,7 +36,7 @@ struct FlashGradients {
 [[nodiscard]] FlashOutput flash_attention_forward(const Tensor& q_tnd, const Tensor& k_tgd,
                                                   const Tensor& v_tgd,
                                                   const FlashArguments& arguments);
-// Of a forward with cu_seqlens.
+// Of a forward with boundaries.
 [[nodiscard]] FlashGradients flash_attention_backward(const Tensor& dout_tnd, const Tensor& q_tnd,
                                                       const Tensor& k_tgd, const Tensor& v_tgd,
                                                       const FlashOutput& output,

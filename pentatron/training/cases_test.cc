@@ -17,8 +17,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT: test vocabulary
 
-double valid_tokens(const BatchMeta& batch) {
-  return batch.loss_mask.sum(DType::Double).item<double>();
+double valid_tokens(const Batch& batch) {
+  return batch.loss_mask().sum(DType::Double).item<double>();
 }
 
 config::RunConfig one_rank_fp64() {
@@ -32,12 +32,12 @@ config::RunConfig one_rank_fp64() {
 // Micro-batches with different counts of valid tokens: the mean over all tokens, not of the means.
 TEST(Cases, PaiMegatronPatch_588) {
   with_engine(one_rank_fp64(), [](Engine& engine) {
-    const std::vector<BatchMeta> batches = micro_batches(engine, 0);
+    const std::vector<Batch> batches = micro_batches(engine, 0);
     ASSERT_GE(batches.size(), 2U);
     double sum = 0;
     double count = 0;
     double mean_of_means = 0;
-    for (const BatchMeta& batch : batches) {
+    for (const Batch& batch : batches) {
       const StepResult alone = engine.forward_backward({batch});
       sum += alone.loss * valid_tokens(batch);
       count += valid_tokens(batch);
@@ -52,11 +52,11 @@ TEST(Cases, PaiMegatronPatch_588) {
 // A micro-batch whose tokens are all masked contributes nothing, and no NaN.
 TEST(Cases, BigscienceMegatronDeepSpeed_169) {
   with_engine(one_rank_fp64(), [](Engine& engine) {
-    std::vector<BatchMeta> batches = micro_batches(engine, 0);
+    std::vector<Batch> batches = micro_batches(engine, 0);
     const StepResult without = engine.forward_backward({batches[0]});
     const Tensors expected = engine.gather_gradients();
     batches.resize(2);
-    batches[1].loss_mask = tensor::zeros(batches[1].loss_mask.sizes(), DType::Double);
+    batches[1].loss_mask().zero_();
     const StepResult with = engine.forward_backward(batches);
     EXPECT_TRUE(with.finite);
     EXPECT_EQ(with.loss, without.loss);

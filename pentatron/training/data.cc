@@ -6,15 +6,22 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::training {
 namespace {
 
-std::vector<std::int64_t> row_bounds(std::int64_t num_samples, std::int64_t length) {
-  std::vector<std::int64_t> bounds;
-  for (std::int64_t i = 0; i <= num_samples; ++i) bounds.push_back(i * length);
-  return bounds;
+SequenceLayout layout_of(const datasets::SampleBatch::Sequence& sequence,
+                         const std::vector<std::int64_t>& sample_ids) {
+  SequenceRows rows{.boundaries = sequence.boundaries,
+                    .samples = sequence.samples,
+                    .positions = sequence.positions};
+  rows.sample_ids.reserve(sequence.positions.size());
+  for (std::size_t i = 0; i < sample_ids.size(); ++i) {
+    rows.sample_ids.resize(static_cast<std::size_t>(sequence.samples[i + 1]), sample_ids[i]);
+  }
+  return SequenceLayout(std::move(rows));
 }
 
 // The one corpus that an option names.
@@ -124,59 +131,26 @@ std::vector<std::string> validation_names(const config::RunConfig& config) {
   return names;
 }
 
-std::string hash_bytes(std::span<const std::byte> bytes) {
-  Sha256 hash;
-  hash.update(bytes);
-  return hash.hex_digest();
-}
-
-std::string data_identity(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
-                          const datasets::GptDatasets& sets) {
-  nlohmann::json json;
-  if (sets.corpus) json["corpus"] = sets.corpus->identity();
-  json["split"] = split_by_path(config.data) ? "by path" : config.data.split;
-  json["seq_length"] = config.model.seq_length;
-  json["seed"] = config.model.seed;
-  json["reset_position_ids"] = config.model.reset_position_ids;
-  json["reset_attention_mask"] = config.model.reset_attention_mask;
-  json["eod_mask_loss"] = config.model.eod_mask_loss;
-  json["tokenizer"] = tokenizer.identity_hash();
-  if (const datasets::GptDataset* train = sets.train.get()) {
-    // The samples asked for decide the number of epochs and with it the order: the indices
-    // themselves are compared.
-    json["document_index"] = hash_bytes(train->index().document_index.bytes());
-    json["shuffle_index"] = hash_bytes(train->index().shuffle_index.bytes());
-  }
+std::string data_identity(const datasets::SampleSource* train,
+                          const tokenizers::Tokenizer& tokenizer) {
+  const nlohmann::json json = {{"samples", train != nullptr ? train->identity() : ""},
+                               {"tokenizer", tokenizer.identity_hash()}};
   return sha256_hex(json.dump());
 }
 
 }  // namespace
 
-BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& policy) {
-  const std::int64_t length = batch.sequence_length;
-  BatchMeta meta;
-  meta.num_tokens = batch.num_samples * length;
-  meta.cu_seqlens = batch.cu_seqlens;
-  meta.cu_samples = row_bounds(batch.num_samples, length);
-  for (std::size_t i = 1; i < meta.cu_seqlens.size(); ++i) {
-    meta.max_seqlen = std::max(meta.max_seqlen, meta.cu_seqlens[i] - meta.cu_seqlens[i - 1]);
+Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& policy) {
+  Batch batch;
+  for (const auto& [name, sequence] : samples.sequences) {
+    batch.sequences.emplace(name, layout_of(sequence, samples.sample_ids));
   }
-  meta.host_positions = batch.position_ids;
-  meta.host_sample_ids.reserve(static_cast<std::size_t>(meta.num_tokens));
-  meta.host_token_index.reserve(static_cast<std::size_t>(meta.num_tokens));
-  for (const std::int64_t id : batch.sample_ids) {
-    for (std::int64_t t = 0; t < length; ++t) {
-      meta.host_sample_ids.push_back(id);
-      meta.host_token_index.push_back(t);
-    }
+  for (const auto& [name, field] : samples.fields) {
+    const bool weights = std::holds_alternative<std::vector<float>>(field);
+    const Tensor values = std::visit([](const auto& v) { return tensor::from_vector(v); }, field);
+    batch.fields.emplace(name, weights ? values.to(policy.statistics) : values);
   }
-  meta.tokens = tensor::from_vector(batch.tokens);
-  meta.labels = tensor::from_vector(batch.labels);
-  meta.loss_mask = tensor::from_vector(batch.loss_mask).to(policy.statistics);
-  meta.positions = tensor::from_vector(meta.host_positions);
-  meta.sample_ids = tensor::from_vector(meta.host_sample_ids);
-  meta.token_index = tensor::from_vector(meta.host_token_index);
-  return meta;
+  return batch;
 }
 
 TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer)
@@ -186,7 +160,7 @@ TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::To
       eval_batch_size_(config.training.eval_global_batch_size),
       full_validation_(config.training.full_validation),
       sets_(build_sets(config, tokenizer, counts_)),
-      identity_(data_identity(config, tokenizer, sets_.front())) {
+      identity_(data_identity(sets_.front().train.get(), tokenizer)) {
   for (const EvaluationSet& set : evaluation_sets(datasets::DataSplit::kValid)) {
     PENTATRON_CHECK(set.iterations > 0, kConfig,
                     "--full-validation: the validation set {}has {} samples, less than one batch "
@@ -221,8 +195,8 @@ BatchStream::BatchStream(const datasets::SampleSource& source, const config::Run
       micro_batch_size_(use == Use::kTraining ? config.training.micro_batch_size
                                               : config.training.eval_micro_batch_size),
       dp_size_(config.parallel.data_parallel_size),
-      options_{.plan = datasets::GlobalBatchPlan(batches_.size_at(consumed_samples),
-                                                 micro_batch_size_, dp_size_),
+      options_{.plan = std::make_shared<const datasets::GlobalBatchPlan>(
+                   batches_.size_at(consumed_samples), micro_batch_size_, dp_size_),
                .dp_rank = dp_rank,
                .num_workers = config.data.num_workers},
       consumed_samples_(consumed_samples),
@@ -239,31 +213,31 @@ BatchStream::~BatchStream() = default;
 
 void BatchStream::open(std::int64_t global_batch_size) {
   loader_.reset();
-  options_.plan = datasets::GlobalBatchPlan(global_batch_size, micro_batch_size_, dp_size_);
+  options_.plan = std::make_shared<const datasets::GlobalBatchPlan>(global_batch_size,
+                                                                    micro_batch_size_, dp_size_);
   options_.consumed_samples = consumed_samples_;
   loader_ = std::make_unique<datasets::DataLoader>(source_, options_);
 }
 
 void BatchStream::prepare() {
   const std::int64_t size = batches_.size_at(consumed_samples_);
-  if (!loader_ || size != options_.plan.global_batch_size()) open(size);
+  if (!loader_ || size != options_.plan->global_batch_size()) open(size);
 }
 
-std::vector<BatchMeta> BatchStream::next() {
+std::vector<Batch> BatchStream::next() {
   prepare();
-  std::vector<BatchMeta> step;
-  while (static_cast<std::int64_t>(step.size()) < options_.plan.num_micro_batches()) {
-    const std::optional<datasets::Batch> batch = loader_->next();
-    if (batch) {
-      step.push_back(to_batch_meta(*batch, policy_));
-    } else {
-      PENTATRON_CHECK(use_ == Use::kEvaluation && step.empty(), kInternal,
-                      "the data ended inside the run");
-      consumed_samples_ = 0;
-      open(options_.plan.global_batch_size());
-    }
+  std::optional<std::vector<datasets::SampleBatch>> samples = loader_->next();
+  if (!samples) {
+    PENTATRON_CHECK(use_ == Use::kEvaluation, kInternal, "the data ended inside the run");
+    consumed_samples_ = 0;
+    open(options_.plan->global_batch_size());
+    samples = loader_->next();
+    PENTATRON_CHECK(samples, kInternal, "the data has not one whole global batch");
   }
-  consumed_samples_ += options_.plan.global_batch_size();
+  consumed_samples_ += options_.plan->global_batch_size();
+  std::vector<Batch> step;
+  step.reserve(samples->size());
+  for (const datasets::SampleBatch& batch : *samples) step.push_back(to_batch(batch, policy_));
   return step;
 }
 

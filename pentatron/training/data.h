@@ -10,15 +10,15 @@
 #include "pentatron/config/config.h"
 #include "pentatron/datasets/data_loader.h"
 #include "pentatron/datasets/gpt_dataset.h"
-#include "pentatron/tensor/batch_meta.h"
+#include "pentatron/tensor/batch.h"
 #include "pentatron/tensor/precision.h"
 #include "pentatron/tokenizers/tokenizer.h"
 
 namespace pentatron::training {
 
-// A loader's micro-batch as the model reads it: tensors on the CPU, the loss mask in
+// A loader's micro-batch as the model reads it: tensors on the CPU, weights (the loss mask) in
 // policy.statistics.
-[[nodiscard]] BatchMeta to_batch_meta(const datasets::Batch& batch, const PrecisionPolicy& policy);
+[[nodiscard]] Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& policy);
 
 // A corpus to evaluate on.
 struct EvaluationSet {
@@ -39,8 +39,8 @@ class TrainingData final {
   [[nodiscard]] const datasets::GptDataset* train() const { return sets_.front().train.get(); }
   // None when nothing is asked of that part; several for validation only.
   [[nodiscard]] std::vector<EvaluationSet> evaluation_sets(datasets::DataSplit split) const;
-  // Hash of all that decides the order and content of training samples: corpus identity,
-  // shuffled indices, masks, tokenizer; never paths.
+  // Hash of what decides the order and content of training samples: the source's identity and the
+  // tokenizer's.
   [[nodiscard]] const std::string& identity() const { return identity_; }
   [[nodiscard]] const datasets::SampleCounts& counts() const { return counts_; }
 
@@ -67,7 +67,7 @@ class BatchStream final {
               Use use = Use::kEvaluation);
   ~BatchStream();
   // The next step's micro-batches.
-  [[nodiscard]] std::vector<BatchMeta> next();
+  [[nodiscard]] std::vector<Batch> next();
   // Passes over the next step without reading it.
   void skip();
 

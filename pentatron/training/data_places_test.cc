@@ -27,10 +27,8 @@ TEST_P(DataPlaces, EverySampleIsReadByOneDataRankAndAllItsPeers) {
   std::map<std::int64_t, std::set<std::int64_t>> readers;  // of each sample of a step
   for (std::int64_t rank = 0; rank < sizes.world; ++rank) {
     const comm::Place place(grids, rank);
-    for (std::int64_t m = 0; m < plan.num_micro_batches(); ++m) {
-      for (const std::int64_t id : plan.sample_ids(0, place.coordinate("dp"), m)) {
-        readers[id].insert(rank);
-      }
+    for (const auto& micro_batch : plan.micro_batches(0, place.coordinate("dp"))) {
+      for (const std::int64_t id : micro_batch) readers[id].insert(rank);
     }
   }
   ASSERT_EQ(readers.size(), static_cast<std::size_t>(plan.global_batch_size()));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/fault.h"
 #include "pentatron/comm/group.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/parallel_layers/leaf_context.h"
@@ -128,11 +128,11 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
 
 Engine::~Engine() = default;
 
-std::vector<BatchMeta> Engine::on_device(const std::vector<BatchMeta>& micro_batches) const {
-  std::vector<BatchMeta> batches;
+std::vector<Batch> Engine::on_device(const std::vector<Batch>& micro_batches) const {
+  std::vector<Batch> batches;
   batches.reserve(micro_batches.size());
   const config::ModelConfig& m = config_.model;
-  for (const BatchMeta& batch : micro_batches) {
+  for (const Batch& batch : micro_batches) {
     if (m.position_embedding_type != "none") check_positions(batch, m.max_position_embeddings);
     batches.push_back(to_device(batch, device_));
   }
@@ -143,7 +143,7 @@ bool Engine::shards_parameters() {
   return optimizer_->store(0).options().sharding == distributed::Sharding::kParameters;
 }
 
-void Engine::check_equal_counts(const std::vector<BatchMeta>& micro_batches) {
+void Engine::check_equal_counts(const std::vector<Batch>& micro_batches) {
   if (optimizer_->store(0).options().sharding < distributed::Sharding::kGradients) return;
   const auto count = static_cast<double>(micro_batches.size());
   const Tensor range = tensor::from_vector(std::vector<double>{count, -count});
@@ -162,11 +162,11 @@ void Engine::set_timers(Timers* timers) {
   optimizer_->set_timers(timers);
 }
 
-Tensor Engine::global_valid_count(const std::vector<BatchMeta>& micro_batches) {
+Tensor Engine::global_valid_count(const std::vector<Batch>& micro_batches) {
   const tensor::NoGrad no_grad;
   Tensor count = tensor::zeros({}, kAccumulationDType, device_);
-  for (const BatchMeta& batch : micro_batches) count.add_(batch.loss_mask.sum(kAccumulationDType));
-  if (!planted_fault("local_valid_count")) comm::all_reduce(context_.replicas(), count);
+  for (const Batch& batch : micro_batches) count.add_(batch.loss_mask().sum(kAccumulationDType));
+  comm::all_reduce(context_.replicas(), count);
   return count;
 }
 
@@ -179,11 +179,10 @@ Tensor Engine::global_loss_sum(const Tensor& local) {
   return sum;
 }
 
-void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches) {
-  PENTATRON_CHECK(!micro_batches.empty(), kInternal, "a step needs at least one micro-batch");
+void Engine::launch_forward_backward(const std::vector<Batch>& micro_batches) {
   check_equal_counts(micro_batches);
   const TimedScope timed(state_->timers, "forward-backward", 1);
-  const std::vector<BatchMeta> batches = on_device(micro_batches);
+  const std::vector<Batch> batches = on_device(micro_batches);
   State::DeviceStep& step = state_->step = {};
   step.num_valid_tokens = global_valid_count(batches);
   // No valid token at all: no loss and no gradient, not a quotient of zeros.
@@ -234,14 +233,14 @@ void Engine::launch_forward_backward(const std::vector<BatchMeta>& micro_batches
   }
 }
 
-StepResult Engine::forward_backward(const std::vector<BatchMeta>& micro_batches) {
+StepResult Engine::forward_backward(const std::vector<Batch>& micro_batches) {
   state_->set_inputs({}, loss_scaler_.scale());
   state_->updates = false;
   launch_forward_backward(micro_batches);
   return read_step();
 }
 
-void Engine::launch_step(const std::vector<BatchMeta>& micro_batches, const StepInputs& inputs) {
+void Engine::launch_step(const std::vector<Batch>& micro_batches, const StepInputs& inputs) {
   write_inputs(inputs);
   launch_prepared_step(micro_batches);
 }
@@ -251,7 +250,7 @@ void Engine::write_inputs(const StepInputs& inputs) {
   state_->updates = true;
 }
 
-void Engine::launch_prepared_step(const std::vector<BatchMeta>& micro_batches) {
+void Engine::launch_prepared_step(const std::vector<Batch>& micro_batches) {
   launch_forward_backward(micro_batches);
   State::DeviceStep& step = state_->step;
   Tensor bad_loss;
@@ -292,23 +291,23 @@ StepResult Engine::read_step() {
   return result;
 }
 
-StepResult Engine::train_step(const std::vector<BatchMeta>& micro_batches,
-                              const StepInputs& inputs) {
+StepResult Engine::train_step(const std::vector<Batch>& micro_batches, const StepInputs& inputs) {
   launch_step(micro_batches, inputs);
   return read_step();
 }
 
-pipeline_parallel::ScheduleShape Engine::shape_of(
-    const std::vector<BatchMeta>& micro_batches) const {
+pipeline_parallel::ScheduleShape Engine::shape_of(const std::vector<Batch>& micro_batches) const {
   return {.num_ranks = static_cast<int>(context_.size("pp")),
-          .num_micro_batches = static_cast<int>(micro_batches.size()),
+          .num_micro_batches = std::max(1, static_cast<int>(micro_batches.size())),
           .num_chunks = stages_.size(),
           .group_size = static_cast<int>(config_.parallel.microbatch_group_size_per_vp_stage)};
 }
 
 void Engine::run_schedule(const std::vector<pipeline_parallel::ActionList>& lists,
-                          const std::vector<BatchMeta>& micro_batches,
+                          const std::vector<Batch>& micro_batches,
                           const pipeline_parallel::ExecutorOptions& options) {
+  // A data-parallel rank may have none in a step; its replicas do the work.
+  if (micro_batches.empty()) return;
   std::vector<pipeline_parallel::StageSlot> slots;
   for (int chunk = 0; chunk < stages_.size(); ++chunk) {
     slots.push_back({&stages_.at(chunk), stages_.unit_range(chunk).first});
@@ -319,9 +318,9 @@ void Engine::run_schedule(const std::vector<pipeline_parallel::ActionList>& list
       micro_batches, options);
 }
 
-EvaluationResult Engine::evaluate(const std::vector<BatchMeta>& micro_batches) {
+EvaluationResult Engine::evaluate(const std::vector<Batch>& micro_batches) {
   check_equal_counts(micro_batches);
-  const std::vector<BatchMeta> batches = on_device(micro_batches);
+  const std::vector<Batch> batches = on_device(micro_batches);
   const Tensor count = global_valid_count(batches);
   const tensor::NoGrad no_grad;
   Tensor loss_sum;

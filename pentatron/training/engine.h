@@ -67,29 +67,30 @@ class Engine final {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Forward, backward and update over this data-parallel rank's micro-batches; every rank of the
-  // data-parallel group has equally many. A non-finite norm, or (with check_for_nan) a non-finite
-  // loss, leaves the parameters untouched: skipped == true. launch_step, then read_step. No
-  // micro-batch, or read_step without a launch: kInternal; a peer's failure: kComm.
-  [[nodiscard]] StepResult train_step(const std::vector<BatchMeta>& micro_batches,
+  // Forward, backward and update over this data-parallel rank's micro-batches: equally many on the
+  // ranks of its pipeline and of its tensor group; another data-parallel rank may have more, fewer
+  // or none. A non-finite norm, or (with check_for_nan) a non-finite loss, leaves the parameters
+  // untouched: skipped == true. launch_step, then read_step. read_step without a launch: kInternal;
+  // a peer's failure: kComm.
+  [[nodiscard]] StepResult train_step(const std::vector<Batch>& micro_batches,
                                       const StepInputs& inputs);
-  [[nodiscard]] StepResult train_step(const std::vector<BatchMeta>& micro_batches, double lr,
+  [[nodiscard]] StepResult train_step(const std::vector<Batch>& micro_batches, double lr,
                                       double weight_decay) {
     return train_step(micro_batches, {.lr = lr, .weight_decay = weight_decay});
   }
   // The two halves of train_step. All of the first is work of the device: the host decides nothing
   // between the inputs and the last kernel. The second waits for it and reads what came of it.
-  void launch_step(const std::vector<BatchMeta>& micro_batches, const StepInputs& inputs);
+  void launch_step(const std::vector<Batch>& micro_batches, const StepInputs& inputs);
   // launch_step in two: the inputs go to the device, then the work that reads them there. The
   // second alone can be recorded (tensor::StepGraph) when the batches lie on the device: replayed,
   // it reads what the inputs' and the batches' memory holds by then, and read_step reads its
   // results.
   void write_inputs(const StepInputs& inputs);
-  void launch_prepared_step(const std::vector<BatchMeta>& micro_batches);
+  void launch_prepared_step(const std::vector<Batch>& micro_batches);
   [[nodiscard]] StepResult read_step();
   // The step without the update: gradients stay readable (parity tests, debugging).
-  [[nodiscard]] StepResult forward_backward(const std::vector<BatchMeta>& micro_batches);
-  [[nodiscard]] EvaluationResult evaluate(const std::vector<BatchMeta>& micro_batches);
+  [[nodiscard]] StepResult forward_backward(const std::vector<Batch>& micro_batches);
+  [[nodiscard]] EvaluationResult evaluate(const std::vector<Batch>& micro_batches);
 
   // This rank's part of the model: one stage, or several with virtual pipeline stages.
   [[nodiscard]] nn::LocalStages& stages() { return stages_; }
@@ -121,18 +122,18 @@ class Engine final {
  private:
   // Reductions and gathers of what is sharded come with every micro-batch: unequal counts over the
   // replicas are kConfig then.
-  void check_equal_counts(const std::vector<BatchMeta>& micro_batches);
-  [[nodiscard]] std::vector<BatchMeta> on_device(const std::vector<BatchMeta>& micro_batches) const;
+  void check_equal_counts(const std::vector<Batch>& micro_batches);
+  [[nodiscard]] std::vector<Batch> on_device(const std::vector<Batch>& micro_batches) const;
   // Valid tokens of the global batch: an fp64 scalar on the device.
-  [[nodiscard]] Tensor global_valid_count(const std::vector<BatchMeta>& micro_batches);
+  [[nodiscard]] Tensor global_valid_count(const std::vector<Batch>& micro_batches);
   // A rank's sum of losses (undefined where no loss is computed), summed over all ranks, likewise.
   [[nodiscard]] Tensor global_loss_sum(const Tensor& local);
-  void launch_forward_backward(const std::vector<BatchMeta>& micro_batches);
+  void launch_forward_backward(const std::vector<Batch>& micro_batches);
   [[nodiscard]] pipeline_parallel::ScheduleShape shape_of(
-      const std::vector<BatchMeta>& micro_batches) const;
+      const std::vector<Batch>& micro_batches) const;
   // Runs this rank's list of `lists`.
   void run_schedule(const std::vector<pipeline_parallel::ActionList>& lists,
-                    const std::vector<BatchMeta>& micro_batches,
+                    const std::vector<Batch>& micro_batches,
                     const pipeline_parallel::ExecutorOptions& options);
   [[nodiscard]] std::map<std::string, Tensor> gather_parts(bool gradients);
 

@@ -94,7 +94,7 @@ TEST(EngineStore, ShardedGradientsNeedAsManyMicroBatchesEverywhere) {
   for (const char* name : {"optim", "optim_grads", "optim_grads_params"}) {
     const bool refused = std::string(name) != "optim";
     with_engine(tiny_config({.dp = 2}, strategy(name)), [&](Engine& engine) {
-      std::vector<BatchMeta> batches = micro_batches(engine, 0);
+      std::vector<Batch> batches = micro_batches(engine, 0);
       if (engine.context().rank() == 1) batches.pop_back();
       if (!refused) {
         EXPECT_TRUE(engine.train_step(batches, 0.01, 0.0).finite);

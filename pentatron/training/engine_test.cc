@@ -24,54 +24,40 @@ std::vector<std::int64_t> values_of(const Tensor& t) {
   return {begin, begin + t.numel()};
 }
 
-TEST(ToBatchMeta, ShapesSegmentsAndPositions) {
+TEST(ToBatch, ShapesSegmentsAndPositions) {
   const PrecisionPolicy policy = precision_policy("bf16");
-  datasets::Batch batch;
-  batch.num_samples = 2;
-  batch.sequence_length = 4;
-  batch.tokens = {1, 2, 3, 4, 5, 6, 7, 8};
-  batch.labels = {2, 3, 4, 5, 6, 7, 8, 9};
-  batch.loss_mask = {1, 1, 0, 1, 0, 0, 1, 1};
-  batch.position_ids = {0, 1, 2, 0, 0, 1, 2, 3};
-  batch.cu_seqlens = {0, 3, 4, 8};
-  batch.sample_ids = {41, 7};
-  const BatchMeta meta = to_batch_meta(batch, policy);
-  EXPECT_EQ(meta.num_tokens, 8);
-  EXPECT_EQ(meta.cu_seqlens, (std::vector<std::int64_t>{0, 3, 4, 8}));
-  EXPECT_EQ(meta.cu_samples, (std::vector<std::int64_t>{0, 4, 8}));
-  EXPECT_EQ(meta.max_seqlen, 4);
-  EXPECT_EQ(meta.host_positions, batch.position_ids);
-  EXPECT_EQ(meta.host_sample_ids, (std::vector<std::int64_t>{41, 41, 41, 41, 7, 7, 7, 7}));
-  EXPECT_EQ(meta.host_token_index, (std::vector<std::int64_t>{0, 1, 2, 3, 0, 1, 2, 3}));
+  datasets::SampleBatch samples;
+  samples.sample_ids = {41, 7};
+  samples.sequences["text"] = {
+      .samples = {0, 4, 8}, .boundaries = {0, 3, 4, 8}, .positions = {0, 1, 2, 0, 0, 1, 2, 3}};
+  samples.sequences["image"] = {.samples = {0, 0, 2}, .boundaries = {0, 2}, .positions = {5, 6}};
+  using Ids = std::vector<std::int64_t>;
+  samples.fields["tokens"] = Ids{1, 2, 3, 4, 5, 6, 7, 8};
+  samples.fields["labels"] = Ids{2, 3, 4, 5, 6, 7, 8, 9};
+  samples.fields["loss_mask"] = std::vector<float>{1, 1, 0, 1, 0, 0, 1, 1};
+  samples.fields["is_next"] = Ids{1, 0};
+  const Batch batch = to_batch(samples, policy);
+  EXPECT_EQ(batch.num_tokens(), 8);
+  const SequenceLayout& text = batch.text();
+  EXPECT_EQ(text.rows().boundaries, (Ids{0, 3, 4, 8}));
+  EXPECT_EQ(text.rows().samples, (Ids{0, 4, 8}));
+  EXPECT_EQ(text.attention()->max_q_len, 4);
+  EXPECT_EQ(text.rows().sample_ids, (Ids{41, 41, 41, 41, 7, 7, 7, 7}));
+  EXPECT_EQ(text.rows().token_index, (Ids{0, 1, 2, 3, 0, 1, 2, 3}));
   // Tensors hold what the host vectors hold.
-  EXPECT_EQ(values_of(meta.tokens), batch.tokens);
-  EXPECT_EQ(values_of(meta.labels), batch.labels);
-  EXPECT_EQ(values_of(meta.positions), meta.host_positions);
-  EXPECT_EQ(values_of(meta.sample_ids), meta.host_sample_ids);
-  EXPECT_EQ(values_of(meta.token_index), meta.host_token_index);
-  EXPECT_EQ(meta.loss_mask.scalar_type(), policy.statistics);
-  ASSERT_EQ(meta.loss_mask.dim(), 1);
-  EXPECT_EQ(values_of(meta.loss_mask.to(DType::Long)),
-            (std::vector<std::int64_t>{1, 1, 0, 1, 0, 0, 1, 1}));
-}
-
-TEST(ToDevice, MovesEveryTensorAndKeepsHostCopies) {
-  const SyntheticSource source;
-  const std::vector<std::int64_t> ids{0, 1};
-  const BatchMeta batch =
-      to_batch_meta(datasets::make_batch(source, ids), precision_policy("fp32"));
-  const BatchMeta same = to_device(batch, Device("cpu"));
-  EXPECT_TRUE(same.tokens.is_same(batch.tokens));
-  // The meta device has shapes without memory: enough to see who moved.
-  const BatchMeta moved = to_device(batch, Device("meta"));
-  for (const Tensor& t : {moved.tokens, moved.labels, moved.loss_mask, moved.positions,
-                          moved.sample_ids, moved.token_index}) {
-    EXPECT_EQ(t.device(), Device("meta"));
-    EXPECT_EQ(t.numel(), batch.num_tokens);
-  }
-  EXPECT_EQ(moved.host_sample_ids, batch.host_sample_ids);
-  EXPECT_EQ(moved.cu_seqlens, batch.cu_seqlens);
-  EXPECT_TRUE(batch.tokens.device().is_cpu());
+  EXPECT_EQ(values_of(text.positions()), (Ids{0, 1, 2, 0, 0, 1, 2, 3}));
+  EXPECT_EQ(values_of(text.sample_ids()), text.rows().sample_ids);
+  EXPECT_EQ(values_of(text.token_index()), text.rows().token_index);
+  EXPECT_EQ(values_of(batch.tokens()), (Ids{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(values_of(batch.labels()), (Ids{2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(batch.loss_mask().scalar_type(), policy.statistics);
+  ASSERT_EQ(batch.loss_mask().dim(), 1);
+  EXPECT_EQ(values_of(batch.loss_mask().to(DType::Long)), (Ids{1, 1, 0, 1, 0, 0, 1, 1}));
+  // Another sequence, which not every sample has rows of, and a field of one value a sample.
+  EXPECT_EQ(batch.sequence("image").rows().sample_ids, (Ids{7, 7}));
+  EXPECT_EQ(batch.sequence("image").rows().token_index, (Ids{0, 1}));
+  EXPECT_EQ(batch.sequence("image").max_position(), 6);
+  EXPECT_EQ(values_of(batch.field("is_next")), (Ids{1, 0}));
 }
 
 // On a card a position that a table does not have would give NaN and no error: none gets there.
@@ -82,12 +68,13 @@ TEST(Positions, OutsideTheModelsAreRefusedBeforeAnythingRuns) {
       c.model.hidden_dropout = c.model.attention_dropout = 0;
     });
     with_engine(config, [&](Engine& engine) {
-      const std::vector<BatchMeta> good = micro_batches(engine, 0);
+      const std::vector<Batch> good = micro_batches(engine, 0);
       const Tensors before = engine.gather_parameters();
       for (const std::int64_t position : {kSequence, std::int64_t{-1}}) {
-        std::vector<BatchMeta> bad = good;
-        bad.back().host_positions.back() = position;
-        // The device's copy tells nothing: what the host knows must be enough.
+        std::vector<Batch> bad = good;
+        SequenceRows rows = bad.back().text().rows();
+        rows.positions.back() = position;
+        bad.back().sequences[std::string(Batch::kText)] = SequenceLayout(rows);
         const std::string told = "has the position " + std::to_string(position) +
                                  ", the model has " + std::to_string(kSequence);
         expect_error(ErrorKind::kData, told, [&] { (void)engine.train_step(bad, 0.01, 0); });
@@ -104,8 +91,9 @@ class ShortSource final : public datasets::SampleSource {
  public:
   explicit ShortSource(std::int64_t count) : count_(count) {}
   [[nodiscard]] std::int64_t num_samples() const override { return count_; }
-  [[nodiscard]] std::int64_t sequence_length() const override { return kSequence; }
-  [[nodiscard]] datasets::GptSample sample(std::int64_t i) const override {
+  [[nodiscard]] std::int64_t length(std::int64_t) const override { return kSequence; }
+  [[nodiscard]] std::string identity() const override { return "short"; }
+  [[nodiscard]] datasets::Sample sample(std::int64_t i) const override {
     EXPECT_LT(i, count_);
     return SyntheticSource().sample(i);
   }
@@ -124,9 +112,9 @@ TEST(BatchStream, WholeBatchesInOrderThenAnew) {
     BatchStream stream(source, config, dp_rank, consumed, policy);
     std::vector<std::int64_t> samples;
     for (int step = 0; step < 3; ++step) {
-      for (const BatchMeta& batch : stream.next()) {
-        EXPECT_EQ(batch.num_tokens, 2 * kSequence);
-        samples.push_back(batch.host_sample_ids.front());
+      for (const Batch& batch : stream.next()) {
+        EXPECT_EQ(batch.num_tokens(), 2 * kSequence);
+        samples.push_back(batch.text().rows().sample_ids.front());
       }
     }
     return samples;
@@ -140,22 +128,22 @@ TEST(BatchStream, WholeBatchesInOrderThenAnew) {
 }
 
 // Sum over valid tokens of -log softmax(logits)[label], token by token in fp64.
-double loss_sum_by_hand(Engine& engine, const std::vector<BatchMeta>& batches) {
+double loss_sum_by_hand(Engine& engine, const std::vector<Batch>& batches) {
   const tensor::NoGrad no_grad;
   double sum = 0;
-  for (const BatchMeta& batch : batches) {
+  for (const Batch& batch : batches) {
     nn::StepContext step{.batch = batch,
                          .policy = engine.policy(),
                          .phase = nn::Phase::kEvaluate,
                          .output = nn::StageOutput::kLogits};
     const Tensor logits =
         engine.stages().at(0).forward({}, step).at(0).tensor.to(DType::Double).contiguous();
-    const Tensor mask = batch.loss_mask.to(DType::Double).contiguous();
-    for (std::int64_t row = 0; row < batch.num_tokens; ++row) {
+    const Tensor mask = batch.loss_mask().to(DType::Double).contiguous();
+    for (std::int64_t row = 0; row < batch.num_tokens(); ++row) {
       const double* values = logits.data_ptr<double>() + row * logits.size(1);
       double normaliser = 0;
       for (std::int64_t v = 0; v < kVocabulary; ++v) normaliser += std::exp(values[v]);
-      const std::int64_t label = batch.labels.data_ptr<std::int64_t>()[row];
+      const std::int64_t label = batch.labels().data_ptr<std::int64_t>()[row];
       sum += mask.data_ptr<double>()[row] * (std::log(normaliser) - values[label]);
     }
   }
@@ -168,9 +156,9 @@ TEST(Engine, EvaluationIsTheMeanOverValidTokens) {
   double count = 0;
   with_engine(tiny_config({}, fp64), [&](Engine& engine) {
     (void)train_steps(engine, 0, 2);  // away from the initial values
-    const std::vector<BatchMeta> batches = micro_batches(engine, 5);
-    for (const BatchMeta& batch : batches) {
-      for (const std::int64_t valid : values_of(batch.loss_mask.to(DType::Long))) {
+    const std::vector<Batch> batches = micro_batches(engine, 5);
+    for (const Batch& batch : batches) {
+      for (const std::int64_t valid : values_of(batch.loss_mask().to(DType::Long))) {
         count += static_cast<double>(valid);
       }
     }
@@ -195,8 +183,8 @@ TEST(Engine, EvaluationIsTheMeanOverValidTokens) {
 
 TEST(Engine, ABatchWithoutValidTokensGivesNoLossAndNoNan) {
   with_engine(tiny_config(), [](Engine& engine) {
-    std::vector<BatchMeta> batches = micro_batches(engine, 0);
-    for (BatchMeta& batch : batches) batch.loss_mask.zero_();
+    std::vector<Batch> batches = micro_batches(engine, 0);
+    for (Batch& batch : batches) batch.loss_mask().zero_();
     const StepResult result = engine.train_step(batches, 0.01, 0.0);
     EXPECT_EQ(result.num_valid_tokens, 0);
     EXPECT_EQ(result.loss, 0);
@@ -361,8 +349,8 @@ TEST(Engine, ASkippedStepLeavesNoTrace) {
     });
     with_engine(config, [&](Engine& engine) {
       (void)train_steps(engine, 0, 1);
-      std::vector<BatchMeta> bad = micro_batches(engine, 7);
-      if (engine.context().rank() == 1) bad.back().loss_mask[0] = std::nan("");
+      std::vector<Batch> bad = micro_batches(engine, 7);
+      if (engine.context().rank() == 1) bad.back().loss_mask()[0] = std::nan("");
       engine.launch_step(bad, {.lr = 0.01, .weight_decay = kWeightDecay});
       const StepResult result = engine.read_step();
       EXPECT_TRUE(result.skipped);
@@ -399,7 +387,7 @@ std::pair<std::int64_t, Tensors> step_of(const ChangeConfig& change) {
     change(c);
   };
   with_engine(tiny_config({}, deeper), [&](Engine& engine) {
-    const std::vector<BatchMeta> batches = micro_batches(engine, 0);
+    const std::vector<Batch> batches = micro_batches(engine, 0);
     (void)engine.forward_backward(batches);  // what is made once is there
     const tensor::MemoryMeter meter;
     (void)engine.forward_backward(batches);

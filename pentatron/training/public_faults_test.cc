@@ -141,7 +141,7 @@ TEST(Cases, MegatronLM_5976) {
   with_engine(config, [&](Engine& engine) {
     ASSERT_TRUE(load_engine(engine, state_after(config, 0)).loaded);
     const Tensors before = engine.gather_parameters();
-    const std::vector<BatchMeta> batches = micro_batches(engine, 0);
+    const std::vector<Batch> batches = micro_batches(engine, 0);
     (void)engine.forward_backward(batches);
     const Tensors gradients = engine.gather_gradients();
     (void)engine.train_step(batches, 0.01, 0.0);

@@ -9,7 +9,8 @@
 #include "pentatron/base/philox.h"
 #include "pentatron/comm/backend.h"
 #include "pentatron/config/validate.h"
-#include "pentatron/datasets/data_loader.h"
+#include "pentatron/datasets/global_batch_plan.h"
+#include "pentatron/datasets/sample_batch.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/engine.h"
 #include "pentatron/training/train_state.h"
@@ -64,21 +65,26 @@ inline config::RunConfig tiny_config(const Layout& layout = {}, const ChangeConf
 class SyntheticSource final : public datasets::SampleSource {
  public:
   [[nodiscard]] std::int64_t num_samples() const override { return 1 << 20; }
-  [[nodiscard]] std::int64_t sequence_length() const override { return kSequence; }
-  [[nodiscard]] datasets::GptSample sample(std::int64_t i) const override {
+  [[nodiscard]] std::int64_t length(std::int64_t) const override { return kSequence; }
+  [[nodiscard]] datasets::Sample sample(std::int64_t i) const override {
     const std::int64_t cut = 3 + i % 10;
-    datasets::GptSample sample;
+    std::vector<std::int64_t> tokens, labels;
+    std::vector<float> mask;
+    datasets::SampleSequence sequence;
     for (std::int64_t t = 0; t < kSequence; ++t) {
-      sample.tokens.push_back(token(i, t));
-      sample.labels.push_back(token(i, t + 1));
+      tokens.push_back(token(i, t));
+      labels.push_back(token(i, t + 1));
       const bool masked = i % 7 == 5 || t == cut - 1 || (i % 3 == 1 && t % 4 != 0);
-      sample.loss_mask.push_back(masked ? 0 : 1);
-      sample.position_ids.push_back(t < cut ? t : t - cut);
+      mask.push_back(masked ? 0.0F : 1.0F);
+      sequence.positions.push_back(t < cut ? t : t - cut);
     }
-    sample.attention_lengths = {static_cast<std::int32_t>(cut),
-                                static_cast<std::int32_t>(kSequence - cut)};
+    sequence.runs = {static_cast<std::int32_t>(cut), static_cast<std::int32_t>(kSequence - cut)};
+    datasets::Sample sample;
+    sample.sequences.emplace(datasets::Sample::kText, std::move(sequence));
+    sample.fields = {{"tokens", tokens}, {"labels", labels}, {"loss_mask", mask}};
     return sample;
   }
+  [[nodiscard]] std::string identity() const override { return "synthetic"; }
 
  private:
   [[nodiscard]] static std::int64_t token(std::int64_t sample, std::int64_t t) {
@@ -88,17 +94,16 @@ class SyntheticSource final : public datasets::SampleSource {
 };
 
 // This data-parallel rank's micro-batches of a step (from 0).
-inline std::vector<BatchMeta> micro_batches(Engine& engine, std::int64_t step) {
+inline std::vector<Batch> micro_batches(Engine& engine, std::int64_t step) {
   const SyntheticSource source;
   const config::RunConfig& config = engine.config();
   const datasets::GlobalBatchPlan plan(config.training.global_batch_size,
                                        config.training.micro_batch_size,
                                        config.parallel.data_parallel_size);
-  std::vector<BatchMeta> batches;
-  for (std::int64_t m = 0; m < plan.num_micro_batches(); ++m) {
-    const std::vector<std::int64_t> ids =
-        plan.sample_ids(step * plan.global_batch_size(), engine.context().data_rank(), m);
-    batches.push_back(to_batch_meta(datasets::make_batch(source, ids), engine.policy()));
+  std::vector<Batch> batches;
+  for (std::vector<std::int64_t>& ids :
+       plan.micro_batches(step * plan.global_batch_size(), engine.context().data_rank())) {
+    batches.push_back(to_batch(datasets::make_batch(source, std::move(ids)), engine.policy()));
   }
   return batches;
 }

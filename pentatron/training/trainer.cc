@@ -41,7 +41,7 @@ class Trainer {
   void build();
   void load();
   void train();
-  [[nodiscard]] std::vector<BatchMeta> next_batches();
+  [[nodiscard]] std::vector<Batch> next_batches();
   void run_iteration();
   void pass_over_iteration();
   void count_step(const StepResult& result, std::int64_t batch);
@@ -178,7 +178,7 @@ void Trainer::load() {
   reporter_.open(state_);
 }
 
-std::vector<BatchMeta> Trainer::next_batches() {
+std::vector<Batch> Trainer::next_batches() {
   const TimedScope timed(&reporter_.timers(), "batch-generator", 2);
   return train_stream_->next();
 }

@@ -36,8 +36,8 @@ Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
   Tensor q_tnd = std::move(qkv[0]), k_tgd = std::move(qkv[1]);
   const Tensor v_tgd = std::move(qkv[2]);
   if (rotary_ != nullptr) {
-    q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.positions);
-    k_tgd = ops::rotary(k_tgd, *rotary_, step.batch.positions);
+    q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.text());
+    k_tgd = ops::rotary(k_tgd, *rotary_, step.batch.text());
   }
   if (!recompute_core_) {
     return projection_.forward(core_.forward(q_tnd, k_tgd, v_tgd, step), step);

@@ -67,7 +67,7 @@ void run_block(const LeafContext& context, Gathered& out) {
                          layer_specs(block_config()), 0, 2, 0);
   initialise(block, 6);
   bind_gradients(block, context.policy());
-  const BatchMeta batch = make_batch({{5, 3}, {8}}, 13);
+  const Batch batch = make_batch({{5, 3}, {8}}, 13);
   nn::StepContext step{.batch = batch, .policy = context.policy(), .seed = 2};
   const LeafContext::Rows rows = context.local_rows(16);
   const nn::Box box{{rows.begin, 0}, {rows.size, kHidden}};
@@ -101,7 +101,7 @@ TEST(TransformerBlock, NothingLooksAheadOrIntoAnotherDocument) {
     TransformerBlock block(context, block_plan(context), "decoder", block_config(),
                            layer_specs(block_config()), 0, 2, 0);
     initialise(block, 6);
-    const BatchMeta batch = make_batch({{5, 3}, {8}}, 13);
+    const Batch batch = make_batch({{5, 3}, {8}}, 13);
     nn::StepContext step{.batch = batch, .policy = policy, .phase = nn::Phase::kEvaluate};
     const tensor::NoGrad no_grad;
     const Tensor x = random_tensor({16, kHidden}, "x");

@@ -55,7 +55,8 @@ TEST(Options, Optimizer) {
   EXPECT_NE(train(sgd).last_loss(), train(base()).last_loss());
 }
 
-// Muon's momentum for matrices, Adam's moments for the rest; each of its options changes the losses.
+// Muon's momentum for matrices, Adam's moments for the rest; each of its options changes the
+// losses.
 TEST(Options, Muon) {
   const Options muon = base().with("--optimizer", "muon");
   EXPECT_GT(tensors_of_kind(muon, "momentum"), 0U);

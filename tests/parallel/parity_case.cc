@@ -10,8 +10,8 @@
 #include "pentatron/comm/backend.h"
 #include "pentatron/config/option_table.h"
 #include "pentatron/config/validate.h"
-#include "pentatron/datasets/data_loader.h"
-#include "pentatron/datasets/gpt_sample.h"
+#include "pentatron/datasets/global_batch_plan.h"
+#include "pentatron/datasets/sample_batch.h"
 #include "pentatron/models/gpt/gpt_stage.h"
 #include "pentatron/training/data.h"
 
@@ -29,35 +29,39 @@ constexpr std::uint64_t kDataStream = 77;
 class SyntheticSource final : public datasets::SampleSource {
  public:
   [[nodiscard]] std::int64_t num_samples() const override { return 64; }
-  [[nodiscard]] std::int64_t sequence_length() const override { return kSequence; }
-  [[nodiscard]] datasets::GptSample sample(std::int64_t i) const override {
-    datasets::GptSample sample;
+  [[nodiscard]] std::int64_t length(std::int64_t) const override { return kSequence; }
+  [[nodiscard]] datasets::Sample sample(std::int64_t i) const override {
+    std::vector<std::int64_t> tokens, labels;
+    std::vector<float> mask;
+    datasets::SampleSequence sequence;
     const std::int64_t cut = 3 + i % 10;
     for (std::int64_t t = 0; t < kSequence; ++t) {
       const auto key = static_cast<std::uint64_t>(i * (kSequence + 1) + t);
       const auto token = [](std::uint64_t k) {
         return static_cast<std::int64_t>(philox_uniform(1, kDataStream, k) * kVocabulary);
       };
-      sample.tokens.push_back(token(key));
-      sample.labels.push_back(token(key + 1));
+      tokens.push_back(token(key));
+      labels.push_back(token(key + 1));
       const bool masked = i % 7 == 5 || t == cut - 1 || (i % 3 == 1 && t % 4 != 0);
-      sample.loss_mask.push_back(masked ? 0 : 1);
-      sample.position_ids.push_back(t < cut ? t : t - cut);
+      mask.push_back(masked ? 0.0F : 1.0F);
+      sequence.positions.push_back(t < cut ? t : t - cut);
     }
-    sample.attention_lengths = {static_cast<std::int32_t>(cut),
-                                static_cast<std::int32_t>(kSequence - cut)};
+    sequence.runs = {static_cast<std::int32_t>(cut), static_cast<std::int32_t>(kSequence - cut)};
+    datasets::Sample sample;
+    sample.sequences.emplace(datasets::Sample::kText, std::move(sequence));
+    sample.fields = {{"tokens", tokens}, {"labels", labels}, {"loss_mask", mask}};
     return sample;
   }
+  [[nodiscard]] std::string identity() const override { return "synthetic"; }
 };
 
-std::vector<BatchMeta> micro_batches(const Layout& layout, std::int64_t dp_rank, int step,
-                                     const PrecisionPolicy& policy) {
+std::vector<Batch> micro_batches(const Layout& layout, std::int64_t dp_rank, int step,
+                                 const PrecisionPolicy& policy) {
   const SyntheticSource source;
   const datasets::GlobalBatchPlan plan(kGlobalBatch, layout.micro_batch_size, layout.dp);
-  std::vector<BatchMeta> batches;
-  for (std::int64_t m = 0; m < plan.num_micro_batches(); ++m) {
-    batches.push_back(training::to_batch_meta(
-        datasets::make_batch(source, plan.sample_ids(step * kGlobalBatch, dp_rank, m)), policy));
+  std::vector<Batch> batches;
+  for (std::vector<std::int64_t>& ids : plan.micro_batches(step * kGlobalBatch, dp_rank)) {
+    batches.push_back(training::to_batch(datasets::make_batch(source, std::move(ids)), policy));
   }
   return batches;
 }

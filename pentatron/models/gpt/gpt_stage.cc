@@ -121,18 +121,18 @@ nn::Bundle GptStage::forward(const nn::Bundle& input, nn::StepContext& step) {
   return {{loss ? "loss" : "logits", output, loss}};
 }
 
-nn::BundleSpec GptStage::hidden_spec(const BatchMeta& batch) const {
+nn::BundleSpec GptStage::hidden_spec(const Batch& batch) const {
   return {{"hidden",
-           {context_.local_rows(batch.num_tokens).size, config_.hidden_size},
+           {context_.local_rows(batch.num_tokens()).size, config_.hidden_size},
            context_.policy().compute,
            true}};
 }
 
-nn::BundleSpec GptStage::input_spec(const BatchMeta& batch) const {
+nn::BundleSpec GptStage::input_spec(const Batch& batch) const {
   return embedding_ != nullptr ? nn::BundleSpec{} : hidden_spec(batch);
 }
 
-nn::BundleSpec GptStage::output_spec(const BatchMeta& batch) const {
+nn::BundleSpec GptStage::output_spec(const Batch& batch) const {
   return head_ != nullptr ? nn::BundleSpec{} : hidden_spec(batch);
 }
 

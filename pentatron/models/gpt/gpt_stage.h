@@ -59,14 +59,14 @@ class GptStage final : public nn::Stage {
            const config::StagePlan& stage, const std::vector<transformer::LayerSpec>& specs);
 
   [[nodiscard]] nn::Bundle forward(const nn::Bundle& input, nn::StepContext& step) override;
-  [[nodiscard]] nn::BundleSpec input_spec(const BatchMeta& batch) const override;
-  [[nodiscard]] nn::BundleSpec output_spec(const BatchMeta& batch) const override;
+  [[nodiscard]] nn::BundleSpec input_spec(const Batch& batch) const override;
+  [[nodiscard]] nn::BundleSpec output_spec(const Batch& batch) const override;
   // "embedding" (first stage), "decoder.layers.N", "head" (last stage).
   [[nodiscard]] std::vector<nn::Unit> units() override;
 
  private:
   [[nodiscard]] Tensor hidden_states(const nn::Bundle& input, nn::StepContext& step);
-  [[nodiscard]] nn::BundleSpec hidden_spec(const BatchMeta& batch) const;
+  [[nodiscard]] nn::BundleSpec hidden_spec(const Batch& batch) const;
 
   config::ModelConfig config_;
   parallel_layers::LeafContext context_;

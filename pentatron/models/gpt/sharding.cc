@@ -61,13 +61,8 @@ struct GptTable {
         mlp.activation == transformer::Activation::kSwiglu
             ? std::vector<PartCut>{{"gate", f, channels}, {"up", f, channels}}
             : std::vector<PartCut>{{"", f, channels}};
-    word = {"embedding.word_embeddings",
-            {{"", c.vocab_size, vocabulary}},
-            hidden,
-            false,
-            std,
-            c.padded_vocab_size,
-            nn::ShardRole::kWordEmbedding};
+    word = {"embedding.word_embeddings", {{"", c.vocab_size, vocabulary}}, hidden, false, std,
+            c.padded_vocab_size,         nn::ShardRole::kWordEmbedding};
     position = {
         "embedding.position_embeddings", {{"", c.max_position_embeddings}}, hidden, false, std};
     layer = {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/parallel_layers/core_attention.h"
+
+#include <cmath>
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/nn/kv_cache.h"
+#include "pentatron/ops/attention.h"
+#include "pentatron/tensor/random.h"
+
+namespace pentatron::parallel_layers {
+
+CoreAttention::CoreAttention(const LeafContext& context, const ColumnLinear& qkv, Options options)
+    : context_(context),
+      options_(std::move(options)),
+      head_begin_(qkv.part_begin(0) / options_.head_dim) {
+  for (std::size_t part = 0; part < 3; ++part) {
+    PENTATRON_CHECK(
+        qkv.part_width(part) % options_.head_dim == 0, kConfig,
+        "the {} channels of this rank hold no whole heads of --kv-channels {}: the heads "
+        "must divide by --tensor-model-parallel-size {}",
+        qkv.part_width(part), options_.head_dim, context_.size("tp"));
+  }
+}
+
+Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
+                              nn::StepContext& step) {
+  ops::AttentionOptions attention;
+  attention.scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim));
+  attention.causal = options_.causal;
+  attention.statistics = step.policy.statistics;
+  Tensor out_tnd;
+  if (step.kv_cache != nullptr) {
+    const nn::KvCache::View all = step.kv_cache->append(options_.cache_layer, k_tgd, v_tgd);
+    out_tnd = ops::attention_with_cache(q_tnd, all.k_sgd, all.v_sgd, attention);
+  } else {
+    if (step.training() && options_.dropout > 0.0) {
+      attention.dropout.p = options_.dropout;
+      attention.dropout.site = make_site(step.seed, options_.site);
+      attention.dropout.head_begin = head_begin_;
+    }
+    attention.max_logit = step.max_attention_logit;
+    out_tnd = ops::attention(q_tnd, k_tgd, v_tgd, step.batch.sequence(options_.sequence), attention,
+                             step.scope);
+  }
+  return out_tnd.reshape({out_tnd.size(0), out_tnd.size(1) * out_tnd.size(2)});
+}
+
+}  // namespace pentatron::parallel_layers

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "pentatron/tensor/tensor.h"
+
+namespace pentatron {
+
+struct SequenceRows;  // tensor/sequence_layout.h
+
+// Rows of queries that see rows of keys. Causal: query i sees the keys up to i + (k_len - q_len),
+// so the last query sees every key; a query that sees none has the output 0.
+struct AttentionSegment {
+  std::int64_t q_begin = 0;
+  std::int64_t q_len = 0;
+  std::int64_t k_begin = 0;
+  std::int64_t k_len = 0;
+};
+
+// Which rows attend to which: the attention plan of a batch, made once and read by every layer.
+// Segments share no row.
+struct AttentionSegments {
+  std::vector<AttentionSegment> segments;
+  std::int64_t num_q_rows = 0;
+  std::int64_t num_k_rows = 0;
+  // No segment has more. Where the boundaries are padded (SegmentPadding), its length.
+  std::int64_t max_q_len = 0;
+  std::int64_t max_k_len = 0;
+  // int32 [segments + 1] on the device, longer where padded: rows where segments begin, then the
+  // number of rows. The same tensor twice for self-attention; undefined on CPUs, whose kernels read
+  // `segments`.
+  Tensor q_boundaries;
+  Tensor k_boundaries;
+  // Sample and place of each row, which dropout is keyed by; null: unknown.
+  std::shared_ptr<const SequenceRows> q_rows;
+  std::shared_ptr<const SequenceRows> k_rows;
+};
+using AttentionSegmentsPtr = std::shared_ptr<const AttentionSegments>;
+
+}  // namespace pentatron

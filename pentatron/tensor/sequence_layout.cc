@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tensor/sequence_layout.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron {
+namespace {
+
+using Values = std::vector<std::int64_t>;
+
+void check_boundaries(const Values& boundaries, const char* what) {
+  PENTATRON_CHECK(!boundaries.empty() && boundaries.front() == 0 &&
+                      std::is_sorted(boundaries.begin(), boundaries.end()),
+                  kInternal, "a sequence's {} must rise from 0; there are {} of them, the last {}",
+                  what, boundaries.size(), boundaries.empty() ? -1 : boundaries.back());
+}
+
+// The index of each row inside its sample, and the number of its sample.
+void count_rows(const Values& samples, Values* token_index, Values* sample_ids) {
+  for (std::size_t sample = 0; sample + 1 < samples.size(); ++sample) {
+    for (std::int64_t row = samples[sample]; row < samples[sample + 1]; ++row) {
+      if (token_index != nullptr) token_index->push_back(row - samples[sample]);
+      if (sample_ids != nullptr) sample_ids->push_back(static_cast<std::int64_t>(sample));
+    }
+  }
+}
+
+SequenceRows filled(SequenceRows rows) {
+  check_boundaries(rows.boundaries, "segment boundaries");
+  const std::int64_t num_rows = rows.boundaries.back();
+  if (rows.samples.empty()) rows.samples = rows.boundaries;
+  check_boundaries(rows.samples, "sample boundaries");
+  PENTATRON_CHECK(rows.samples.back() == num_rows, kInternal,
+                  "the samples of a sequence end at row {}, its segments at {}",
+                  rows.samples.back(), num_rows);
+  const bool counted = rows.token_index.empty();
+  const bool numbered = rows.sample_ids.empty();
+  if (counted || numbered) {
+    count_rows(rows.samples, counted ? &rows.token_index : nullptr,
+               numbered ? &rows.sample_ids : nullptr);
+  }
+  if (rows.positions.empty()) rows.positions = rows.token_index;
+  for (const Values* values : {&rows.positions, &rows.sample_ids, &rows.token_index}) {
+    PENTATRON_CHECK(static_cast<std::int64_t>(values->size()) == num_rows, kInternal,
+                    "a sequence of {} rows has {} positions, {} sample ids and {} token indices",
+                    num_rows, rows.positions.size(), rows.sample_ids.size(),
+                    rows.token_index.size());
+  }
+  return rows;
+}
+
+AttentionSegmentsPtr make_segments(const std::shared_ptr<const SequenceRows>& q_rows,
+                                   const std::shared_ptr<const SequenceRows>& k_rows) {
+  const Values& q = q_rows->boundaries;
+  const Values& k = k_rows->boundaries;
+  PENTATRON_CHECK(q.size() == k.size(), kInternal,
+                  "attention of {} segments of queries to {} segments of keys", q.size() - 1,
+                  k.size() - 1);
+  auto made = std::make_shared<AttentionSegments>();
+  made->num_q_rows = q.back();
+  made->num_k_rows = k.back();
+  made->q_rows = q_rows;
+  made->k_rows = k_rows;
+  made->segments.reserve(q.size() - 1);
+  for (std::size_t i = 0; i + 1 < q.size(); ++i) {
+    const AttentionSegment& s =
+        made->segments.emplace_back(AttentionSegment{q[i], q[i + 1] - q[i], k[i], k[i + 1] - k[i]});
+    made->max_q_len = std::max(made->max_q_len, s.q_len);
+    made->max_k_len = std::max(made->max_k_len, s.k_len);
+  }
+  return made;
+}
+
+Tensor boundaries_on(const Values& boundaries, Device device, const SegmentPadding& padding) {
+  std::vector<std::int32_t> values(boundaries.begin(), boundaries.end());
+  // Segments without rows at the end.
+  if (padding.segments > 0) values.resize(padding.segments + 1, values.back());
+  return tensor::from_vector(values).to(device);
+}
+
+AttentionSegmentsPtr segments_on(const AttentionSegments& host, Device device,
+                                 const SegmentPadding& padding) {
+  auto made = std::make_shared<AttentionSegments>(host);
+  made->q_boundaries = made->k_boundaries = Tensor();
+  if (device.is_cpu()) return made;
+  if (padding.segments > 0) {
+    PENTATRON_CHECK(static_cast<std::int64_t>(host.segments.size()) <= padding.segments &&
+                        std::max(host.max_q_len, host.max_k_len) <= padding.length,
+                    kInternal,
+                    "{} attention segments of up to {} rows do not fit into {} of up to {}",
+                    host.segments.size(), std::max(host.max_q_len, host.max_k_len),
+                    padding.segments, padding.length);
+    made->max_q_len = made->max_k_len = padding.length;
+  }
+  made->q_boundaries = boundaries_on(host.q_rows->boundaries, device, padding);
+  made->k_boundaries = host.k_rows == host.q_rows
+                           ? made->q_boundaries
+                           : boundaries_on(host.k_rows->boundaries, device, padding);
+  return made;
+}
+
+}  // namespace
+
+SequenceLayout::SequenceLayout(SequenceRows rows)
+    : rows_(std::make_shared<const SequenceRows>(filled(std::move(rows)))),
+      attention_(make_segments(rows_, rows_)),
+      positions_(tensor::from_vector(rows_->positions)),
+      sample_ids_(tensor::from_vector(rows_->sample_ids)),
+      token_index_(tensor::from_vector(rows_->token_index)) {
+  if (rows_->positions.empty()) return;
+  const auto [lowest, highest] =
+      std::minmax_element(rows_->positions.begin(), rows_->positions.end());
+  min_position_ = *lowest;
+  max_position_ = *highest;
+}
+
+SequenceLayout SequenceLayout::with_keys(const SequenceLayout& keys) const {
+  const Device device = positions_.device();
+  PENTATRON_CHECK(keys.positions_.device() == device, kInternal, "queries on {} and keys on {}",
+                  device.str(), keys.positions_.device().str());
+  SequenceLayout cross = *this;
+  cross.attention_ = segments_on(*make_segments(rows_, keys.rows_), device, {});
+  return cross;
+}
+
+SequenceLayout SequenceLayout::with_group(comm::Group* group) const {
+  SequenceLayout other = *this;
+  other.group_ = group;
+  return other;
+}
+
+SequenceLayout SequenceLayout::to(Device device, const SegmentPadding& padding) const {
+  if (positions_.device() == device) return *this;
+  SequenceLayout moved = *this;
+  moved.attention_ =
+      segments_on(*make_segments(attention_->q_rows, attention_->k_rows), device, padding);
+  for (Tensor* t : {&moved.positions_, &moved.sample_ids_, &moved.token_index_}) {
+    *t = t->to(device);
+  }
+  return moved;
+}
+
+}  // namespace pentatron
