@@ -272,7 +272,7 @@ inline void all_operations(Group& group, std::int64_t own, const Subject& subjec
 }
 
 // Two contexts with different grids in one process.
-inline void two_contexts(Backend& backend) {
+inline void two_contexts(Backend& backend, Peers peers) {
   const std::int64_t world = backend.world_size();
   const std::int64_t half = world % 2 == 0 ? 2 : 1;
   ParallelContext wide(backend, RankGrid({{"tp", world, {}}, {"dp", 1, {}}, {"pp", 1, {}}}),
@@ -286,7 +286,10 @@ inline void two_contexts(Backend& backend) {
   const TieGroups ties(deep, "pp", {"shared", fmt::format("own {}", deep.coordinate("pp"))});
   require((ties.ties().size() == 1) == (half == 2), "tied ends");
   for (const TieGroups::Tie& tie : ties.ties()) {
-    require(tie.names == std::vector<std::string>{"shared"}, "tied names");
+    // Peers that say what this rank says share its own name too.
+    const std::vector<std::string> all = {fmt::format("own {}", deep.coordinate("pp")), "shared"};
+    require(tie.names == (peers == Peers::kReal ? std::vector<std::string>{"shared"} : all),
+            "tied names");
     require(all_reduce_value(*tie.group, 1) == 2, "tied ends size");
   }
 }
@@ -306,7 +309,7 @@ inline void run(Backend& backend, const Subject& subject = {}) {
   require(parity->world_ranks() == like_me, "members of the sub-group");
   all_operations(*all, own, subject);
   all_operations(*parity, own, subject);
-  two_contexts(backend);
+  two_contexts(backend, subject.peers);
   // A name that was used before is a new group.
   const auto again = backend.make_group(everyone, "all");
   require(all_reduce_value(*again, 1) == static_cast<double>(world), "group made again");

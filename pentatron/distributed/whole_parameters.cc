@@ -29,8 +29,8 @@ class WholeParameters final : public ParameterPath {
 
   // The forward's order is the reverse of the buckets'.
   void publish() override {
-    if (env_.options.sharding == Sharding::kNothing || env_.shards.size() == 1) return;
     const TimedScope timed(env_.timers, "params-all-gather", 1);
+    if (env_.options.sharding == Sharding::kNothing || env_.shards.size() == 1) return;
     settle();
     for (std::size_t b = gathers_.size(); b-- > 0;) {
       const FlatBucket& bucket = env_.layout.buckets()[b];

@@ -171,7 +171,7 @@ TEST(Sharding, SizesThatDoNotFitAreConfigErrorsThatNameTheOption) {
   EXPECT_TRUE(has(message([](auto& c) { c.num_layers = 3; }, 1, 2), "--num-layers 3"));
   EXPECT_TRUE(has(message(
                       [](auto& c) {
-                        c.num_attention_heads = 6;
+                        c.num_attention_heads = 12;
                         c.num_query_groups = 6;
                       },
                       4, 1),

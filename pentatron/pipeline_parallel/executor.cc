@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/pipeline_parallel/executor.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>

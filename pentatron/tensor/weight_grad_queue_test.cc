@@ -68,7 +68,7 @@ TEST(WeightGradQueue, RunsKeysInTheOrderThatIsAsked) {
   EXPECT_EQ(ran, "01a 01b 00a 00b ");
   ran.clear();
   queue.drain();
-  EXPECT_EQ(ran, "11a 11b 03a 03b 02a 02b ");
+  EXPECT_EQ(ran, "03a 03b 02a 02b 11a 11b ") << "the oldest first";
   EXPECT_EQ(queue.pending(), 0u);
 }
 

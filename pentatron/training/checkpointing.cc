@@ -18,7 +18,7 @@
 namespace pentatron::training {
 namespace {
 
-std::string layout_text(const Engine& engine, comm::ParallelContext& context) {
+std::string layout_text(Engine& engine, comm::ParallelContext& context) {
   nlohmann::json json;
   // Fastest axis first: the order in which the ranks of each grid are numbered.
   const auto add_grid = [&](const comm::RankGrid& grid, const char* name) {

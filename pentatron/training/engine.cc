@@ -139,10 +139,6 @@ std::vector<Batch> Engine::on_device(const std::vector<Batch>& micro_batches) co
   return batches;
 }
 
-bool Engine::shards_parameters() {
-  return optimizer_->store(0).options().sharding == distributed::Sharding::kParameters;
-}
-
 void Engine::check_equal_counts(const std::vector<Batch>& micro_batches) {
   if (optimizer_->store(0).options().sharding < distributed::Sharding::kGradients) return;
   const auto count = static_cast<double>(micro_batches.size());

@@ -95,8 +95,6 @@ class Engine final {
   // This rank's part of the model: one stage, or several with virtual pipeline stages.
   [[nodiscard]] nn::LocalStages& stages() { return stages_; }
   [[nodiscard]] optimizer::ModelOptimizer& optimizer() { return *optimizer_; }
-  // A forward needs all data-parallel ranks, which gather weights together.
-  [[nodiscard]] bool shards_parameters();
   // Of the next step; read_step counts what came of the last.
   [[nodiscard]] optimizer::LossScaler& loss_scaler() { return loss_scaler_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }

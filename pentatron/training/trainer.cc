@@ -295,8 +295,7 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
 
 void Trainer::write_samples() {
   if (config_.logging.sample_prompt.empty()) return;
-  // Sharded parameters are gathered by all ranks together, so all write and one tells.
-  if (!reporter_.speaks() && !engine_->shards_parameters()) return;
+  // The model's ranks write together, and one tells.
   const Reporter::Pause pause(reporter_);
   for (const Sample& sample : training::write_samples(*engine_, *tokenizer_)) {
     if (reporter_.speaks()) reporter_.sample(state_, sample, final_);

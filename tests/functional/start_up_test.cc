@@ -72,6 +72,7 @@ TEST(Faults, F1_TrainingWithClosedDescriptors) {
     return base()
         .with("--metrics-file", (folder / name).string())
         .with("--save", (folder / (name + "_saved")).string())
+        .with("--save-interval", 2)
         .words("pretrain_gpt");
   };
   ASSERT_TRUE(call(words("whole")).ok());
