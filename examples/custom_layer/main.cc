@@ -78,7 +78,7 @@ class AdaptedGpt final : public nn::Stage {
                                      [this](const Tensor& hidden_th, nn::StepContext& inner) {
                                        return head_->loss(adapter_->forward(hidden_th), inner);
                                      });
-    return {{"loss", loss, true}};
+    return {{"lm loss", loss, true}};
   }
   Tensor logits(const nn::Bundle&, nn::StepContext& step) override {
     return head_->logits(adapter_->forward(decoder_->forward(embedding_->forward(step), step)),

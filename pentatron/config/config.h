@@ -167,7 +167,7 @@ struct TrainingConfig {
   std::int64_t eval_micro_batch_size = 0;   // resolved: micro_batch_size
   bool full_validation = false;             // whole validation sets instead of eval_iters batches
   bool multiple_validation_sets = false;    // one loss for each of data.valid_data_path
-  std::vector<std::string> iterations_to_skip;  // numbers of steps, counted from 0
+  std::vector<std::string> iterations_to_skip;  // numbers of iterations, counted from 1
   std::int64_t log_interval = 100;
   bool log_throughput = false;
   bool log_params_norm = false;

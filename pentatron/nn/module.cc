@@ -37,6 +37,16 @@ std::vector<Buffer*> Module::buffers() {
   return found;
 }
 
+void Module::for_each_scalar(const std::function<void(const LedgerEntry&)>& visit) const {
+  for (const LedgerEntry& entry : scalars_) visit(entry);
+  for (const std::unique_ptr<Module>& child : children_) child->for_each_scalar(visit);
+}
+
+void Module::commit(const StepOutcome& outcome) {
+  commit_own(outcome);
+  for (const std::unique_ptr<Module>& child : children_) child->commit(outcome);
+}
+
 Parameter& Module::add_parameter(std::unique_ptr<Parameter> parameter) {
   PENTATRON_CHECK(parameter != nullptr, kInternal, "a module was given no parameter");
   parameters_.push_back(std::move(parameter));

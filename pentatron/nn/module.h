@@ -27,11 +27,21 @@ class Module {
   // Likewise for what is not trained.
   void for_each_buffer(const std::function<void(Buffer&)>& visit);
   [[nodiscard]] std::vector<Buffer*> buffers();
+  // Likewise what the modules add to the step's ledger.
+  void for_each_scalar(const std::function<void(const LedgerEntry&)>& visit) const;
+  // Once in each optimizer step, after the update: every module moves its Buffers (expert biases,
+  // scale histories). Work of the device alone, so that a step can be recorded.
+  void commit(const StepOutcome& outcome);
 
  protected:
   Module() = default;
   Parameter& add_parameter(std::unique_ptr<Parameter> parameter);
   Buffer& add_buffer(std::unique_ptr<Buffer> buffer);
+  // What this module adds to the step's ledger.
+  void declare_scalar(LedgerEntry entry) { scalars_.push_back(std::move(entry)); }
+  // This module's part of commit(): writes through StepOutcome::update, which leaves out what a
+  // skipped step must not change.
+  virtual void commit_own(const StepOutcome& /*outcome*/) {}
   template <typename M>
   M& add_child(std::unique_ptr<M> child) {
     M& reference = *child;
@@ -50,6 +60,7 @@ class Module {
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::unique_ptr<Module>> children_;
   std::vector<Entry> order_;
+  std::vector<LedgerEntry> scalars_;
 };
 
 }  // namespace pentatron::nn

@@ -27,11 +27,16 @@ struct BundleItemSpec {
 using BundleSpec = std::vector<BundleItemSpec>;
 
 // A pipeline stage's part of a model. The first stage takes an empty bundle (it reads the batch).
-// The last returns what the step asks for (StepContext::output): "loss", the sum over valid tokens
-// of the loss (scalar, loss dtype), to be seeded with 1 / global valid count; or "logits" [tokens,
-// local vocabulary] in the logits dtype, without gradient.
+// The last returns what the step asks for (StepContext::output): its losses, scalars in the loss
+// dtype, equal on all tensor-parallel ranks, each the sum of what its ledger entry of that name
+// counts, seeded with StepLedger::seed_of; or "logits" [tokens, local vocabulary] in the logits
+// dtype, without gradient.
 class Stage : public Module {
  public:
+  // The losses that the last stage returns, declared on every one.
+  explicit Stage(std::vector<LedgerEntry> losses = {token_loss("lm loss")}) {
+    for (LedgerEntry& loss : losses) declare_scalar(std::move(loss));
+  }
   [[nodiscard]] virtual Bundle forward(const Bundle& input, StepContext& context) = 0;
   [[nodiscard]] virtual BundleSpec input_spec(
       const Batch& batch) const = 0;  // empty on the first stage

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "pentatron/nn/step_ledger.h"
 #include "pentatron/ops/scope.h"
 #include "pentatron/tensor/batch.h"
 #include "pentatron/tensor/precision.h"
@@ -33,10 +34,26 @@ struct StepContext {
   ops::UnitEventSink* events = nullptr;  // null: no events
   int first_unit = 0;                    // index on this rank of the stage's first unit (nn/unit.h)
   KvCache* kv_cache = nullptr;           // prefill and decode
-  Tensor max_attention_logit = {};       // raised by attention where defined (ops/attention.h)
+  StepLedger* ledger = nullptr;          // null: nothing is recorded
 
   [[nodiscard]] bool training() const {
     return phase == Phase::kTrain || phase == Phase::kRecompute;
+  }
+
+  // Modules record their numbers through these. Recompute records nothing: the first forward has.
+  [[nodiscard]] bool records() const { return ledger != nullptr && phase != Phase::kRecompute; }
+  void add_sum(std::string_view name, const Tensor& value, Share share = Share::kOwn) const {
+    if (records()) ledger->add_sum(name, value, share);
+  }
+  void add_mean(std::string_view name, const Tensor& sum, const Tensor& count,
+                Share share = Share::kOwn) const {
+    if (records()) ledger->add_mean(name, sum, count, share);
+  }
+  void add_max(std::string_view name, const Tensor& value) const {
+    if (records()) ledger->add_max(name, value);
+  }
+  [[nodiscard]] Tensor max_slot(std::string_view name) const {
+    return records() ? ledger->max_slot(name) : Tensor();
   }
 };
 

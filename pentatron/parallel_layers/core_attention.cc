@@ -15,6 +15,7 @@ CoreAttention::CoreAttention(const LeafContext& context, const ColumnLinear& qkv
     : context_(context),
       options_(std::move(options)),
       head_begin_(qkv.part_begin(0) / options_.head_dim) {
+  declare_scalar({.name = kMaxAttentionLogit, .kind = nn::ScalarKind::kMax, .on_request = true});
   for (std::size_t part = 0; part < 3; ++part) {
     PENTATRON_CHECK(
         qkv.part_width(part) % options_.head_dim == 0, kConfig,
@@ -40,7 +41,7 @@ Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Te
       attention.dropout.site = make_site(step.seed, options_.site);
       attention.dropout.head_begin = head_begin_;
     }
-    attention.max_logit = step.max_attention_logit;
+    attention.max_logit = step.max_slot(kMaxAttentionLogit);
     out_tnd = ops::attention(q_tnd, k_tgd, v_tgd, step.batch.sequence(options_.sequence), attention,
                              step.scope);
   }

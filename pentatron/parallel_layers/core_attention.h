@@ -8,6 +8,9 @@
 
 namespace pentatron::parallel_layers {
 
+// Largest scaled logit of any query and a key that it sees (--log-max-attention-logit).
+inline constexpr const char* kMaxAttentionLogit = "max attention logit";
+
 // softmax(q k^T / sqrt(d)) v over this rank's heads and all rows of one of the batch's sequences:
 // three tensors of heads -> [rows, local heads * d], inside the sequence's segments. With a cache
 // in the step (prefill, decode) keys and values are appended to it and all of them are seen.

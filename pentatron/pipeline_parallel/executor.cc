@@ -335,7 +335,7 @@ class Runner {
         .events = options_.events,
         .first_unit = slot.first_unit,
         .kv_cache = slot.kv_cache,
-        .max_attention_logit = options_.max_attention_logit};
+        .ledger = options_.ledger};
     for (const nn::BundleItem& item : state.input) {
       PENTATRON_CHECK(item.tensor.defined(), kInternal, "stage {}: input {} was not received",
                       stage_of(action.chunk), item.name);

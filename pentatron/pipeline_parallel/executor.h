@@ -43,17 +43,17 @@ struct ExecutorOptions {
   nn::Phase phase = nn::Phase::kTrain;
   nn::StageOutput output = nn::StageOutput::kLoss;
   OnOutput on_output = {};
-  // The gradient at which an output that is differentiable begins its backward (1 / global valid
-  // count for a loss sum); a list with backward needs it where outputs come from.
+  // The gradient at which an output that is differentiable begins its backward
+  // (nn::StepLedger::seed_of for a loss); a list with backward needs it where outputs come from.
   std::function<Tensor(const std::string& name)> seed_of = {};
   ops::UnitEventSink* events = nullptr;
   WeightGradQueue* weight_grads = nullptr;
   // Called when the backward of a chunk's last micro-batch begins: gradient reduction may start
   // with the weights_done events of its units.
   std::function<void(int chunk)> on_last_micro_batch = {};
-  StageGraph graph = {};            // empty: a chain of all ranks' stages
-  Timers* timers = nullptr;         // level 2: each action
-  Tensor max_attention_logit = {};  // as in nn::StepContext
+  StageGraph graph = {};             // empty: a chain of all ranks' stages
+  Timers* timers = nullptr;          // level 2: each action
+  nn::StepLedger* ledger = nullptr;  // as in nn::StepContext
 };
 
 // Runs one rank's action list over the micro-batches of a step, its stages in turn. Keeps the

@@ -3,30 +3,53 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/comm/group.h"
 #include "pentatron/models/registry.h"
+#include "pentatron/nn/step_ledger.h"
+#include "pentatron/parallel_layers/core_attention.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/schedule.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/data.h"
+#include "pentatron/training/make_ledger.h"
 
 namespace pentatron::training {
 namespace {
 
-// fp64 scalars of one device as numbers, with one wait.
-std::vector<double> on_host(const std::vector<Tensor>& scalars) {
-  const Tensor joined = scalars[0].is_cpu() ? Tensor() : tensor::stack(scalars, 0).cpu();
-  std::vector<double> values(scalars.size());
-  for (std::size_t i = 0; i < scalars.size(); ++i) {
-    values[i] = joined.defined() ? joined.const_data_ptr<double>()[i]
-                                 : *scalars[i].const_data_ptr<double>();
+// What is called "loss" where there are several.
+constexpr const char* kMainLoss = "lm loss";
+constexpr const char* kMainLossCount = "lm loss count";
+constexpr const char* kGradNorm = "grad norm";
+constexpr const char* kSkipped = "skipped";
+constexpr const char* kNumZeros = "num zeros";
+
+// What a step tells besides what its modules do.
+std::vector<nn::LedgerEntry> step_results() {
+  std::vector<nn::LedgerEntry> entries;
+  for (const char* name : {kGradNorm, kNumZeros, kSkipped}) {
+    entries.push_back({.name = name, .kind = nn::ScalarKind::kResult});
   }
-  return values;
+  return entries;
+}
+
+// Numbers of modules that are kept only where an option asks for them.
+std::vector<std::string> asked_for(const config::LoggingConfig& logging) {
+  std::vector<std::string> names;
+  if (logging.log_max_attention_logit) names.emplace_back(parallel_layers::kMaxAttentionLogit);
+  return names;
+}
+
+// Takes the losses of the last stage by their names; all tensor-parallel ranks have them.
+pipeline_parallel::OnOutput losses_into(nn::StepLedger& ledger) {
+  return [&ledger](int, int, const nn::Bundle& losses) {
+    for (const nn::BundleItem& loss : losses) {
+      ledger.add_sum(loss.name, loss.tensor, nn::Share::kTensorCopy);
+    }
+  };
 }
 
 optimizer::GridPlace place_on(comm::ParallelContext& context, comm::GridKind kind,
@@ -59,17 +82,6 @@ std::vector<optimizer::GridPlace> grid_places(comm::ParallelContext& context,
 }  // namespace
 
 struct Engine::State {
-  // What a step leaves on the device for read_step: fp64 scalars.
-  struct DeviceStep {
-    Tensor loss;
-    Tensor num_valid_tokens;
-    Tensor grad_norm;
-    Tensor skipped;
-    Tensor num_zeros;
-    Tensor max_attention_logit;
-    std::vector<Tensor> micro_losses;
-  };
-
   WeightGradQueue weight_grads;  // outlives the stores, which listen to it
   Timers* timers = nullptr;
   // What changes from step to step, one after another in device memory, and views of each.
@@ -80,7 +92,9 @@ struct Engine::State {
   Tensor loss_scale;
   double written_scale = 1;  // that stands there
   bool updates = false;      // the step makes an update, which the loss scaler has not counted yet
-  DeviceStep step;
+  bool launched = false;
+  std::unique_ptr<nn::StepLedger> ledger;      // what a step leaves on the device for read_step
+  std::unique_ptr<nn::StepLedger> evaluation;  // likewise of an evaluation
 
   void make_inputs(Device device) {
     inputs = tensor::zeros({4}, kAccumulationDType, device);
@@ -116,6 +130,9 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   }
   static_cast<void>(context.second_group("pp"));  // made here, not inside the first step
   state_->make_inputs(device);
+  state_->ledger = make_ledger(stages_, context, asked_for(config.logging), step_results(),
+                               policy_.loss, device);
+  state_->evaluation = make_ledger(stages_, context, {}, {}, policy_.loss, device);
   optimizer_ = std::make_unique<optimizer::ModelOptimizer>(
       stages_.units(), grid_places(context, stages_), config, policy_, device);
   optimizer_->listen_to(state_->weight_grads);
@@ -158,32 +175,25 @@ void Engine::set_timers(Timers* timers) {
   optimizer_->set_timers(timers);
 }
 
-Tensor Engine::global_valid_count(const std::vector<Batch>& micro_batches) {
+void Engine::begin_ledger(nn::StepLedger& ledger, const std::vector<Batch>& batches) {
   const tensor::NoGrad no_grad;
-  Tensor count = tensor::zeros({}, kAccumulationDType, device_);
-  for (const Batch& batch : micro_batches) count.add_(batch.loss_mask().sum(kAccumulationDType));
-  comm::all_reduce(context_.replicas(), count);
-  return count;
+  ledger.begin(batches);
+  comm::all_reduce(context_.replicas(), ledger.counts());
 }
 
-Tensor Engine::global_loss_sum(const Tensor& local) {
+void Engine::reduce_ledger(nn::StepLedger& ledger) {
   const tensor::NoGrad no_grad;
-  Tensor sum = tensor::zeros({}, kAccumulationDType, device_);
-  if (local.defined()) sum.copy_(local.reshape({}));
-  comm::all_reduce(context_.replicas(), sum);
-  comm::all_reduce(context_.group("pp"), sum);
-  return sum;
+  comm::all_reduce(context_.world(), ledger.sums());
+  comm::all_reduce(context_.world(), ledger.maxima(), comm::ReduceOp::kMax);
 }
 
 void Engine::launch_forward_backward(const std::vector<Batch>& micro_batches) {
   check_equal_counts(micro_batches);
   const TimedScope timed(state_->timers, "forward-backward", 1);
   const std::vector<Batch> batches = on_device(micro_batches);
-  State::DeviceStep& step = state_->step = {};
-  step.num_valid_tokens = global_valid_count(batches);
-  // No valid token at all: no loss and no gradient, not a quotient of zeros.
-  const Tensor inverse =
-      step.num_valid_tokens.reciprocal().masked_fill_(step.num_valid_tokens.eq(0), 0.0);
+  nn::StepLedger& ledger = *state_->ledger;
+  begin_ledger(ledger, batches);
+  ledger.set_seeds(state_->loss_scale);
 
   const pipeline_parallel::ScheduleShape shape = shape_of(batches);
   const bool split = config_.parallel.pipeline_schedule == "split-weight";
@@ -191,27 +201,16 @@ void Engine::launch_forward_backward(const std::vector<Batch>& micro_batches) {
                      : shape.num_chunks > 1
                          ? pipeline_parallel::interleaved_one_forward_one_backward(shape)
                          : pipeline_parallel::one_forward_one_backward(shape);
-  if (config_.logging.log_max_attention_logit) {
-    step.max_attention_logit =
-        tensor::scalar(-std::numeric_limits<double>::infinity(), kAccumulationDType, device_);
-  }
   state_->weight_grads.set_postpone(split);
   state_->weight_grads.set_last_micro_batch(static_cast<int>(batches.size()) - 1);
   optimizer_->begin_step();
-  const Tensor seed = inverse.mul(state_->loss_scale).to(policy_.loss);
-  Tensor loss_sum;
   run_schedule(lists, batches,
                {.policy = policy_,
                 .device = device_,
                 .seed = config_.model.seed,
                 .phase = nn::Phase::kTrain,
-                .on_output =
-                    [&](int, int, const nn::Bundle& output) {
-                      const Tensor& loss = output.at(0).tensor;
-                      loss_sum = loss_sum.defined() ? loss_sum.add(loss) : loss;
-                      step.micro_losses.push_back(loss);
-                    },
-                .seed_of = [&](const std::string&) { return seed; },
+                .on_output = losses_into(ledger),
+                .seed_of = [&](const std::string& loss) { return ledger.seed_of(loss); },
                 .events = optimizer_.get(),
                 .weight_grads = &state_->weight_grads,
                 .on_last_micro_batch =
@@ -220,13 +219,11 @@ void Engine::launch_forward_backward(const std::vector<Batch>& micro_batches) {
                       optimizer_->begin_last_micro_batch(first, end);
                     },
                 .timers = state_->timers,
-                .max_attention_logit = step.max_attention_logit});
+                .ledger = &ledger});
   state_->weight_grads.drain();
   optimizer_->finish_step();
-  step.loss = global_loss_sum(loss_sum).mul_(inverse);
-  if (step.max_attention_logit.defined()) {
-    comm::all_reduce(context_.world(), step.max_attention_logit, comm::ReduceOp::kMax);
-  }
+  reduce_ledger(ledger);
+  state_->launched = true;
 }
 
 StepResult Engine::forward_backward(const std::vector<Batch>& micro_batches) {
@@ -248,12 +245,14 @@ void Engine::write_inputs(const StepInputs& inputs) {
 
 void Engine::launch_prepared_step(const std::vector<Batch>& micro_batches) {
   launch_forward_backward(micro_batches);
-  State::DeviceStep& step = state_->step;
+  nn::StepLedger& ledger = *state_->ledger;
   Tensor bad_loss;
   if (config_.training.check_for_nan_in_loss_and_grad) {
-    bad_loss = tensor::not_finite(step.loss);
+    bad_loss = tensor::not_finite(ledger.objective());
   }
-  if (config_.training.log_num_zeros_in_grad) step.num_zeros = optimizer_->num_zero_gradients();
+  if (config_.training.log_num_zeros_in_grad) {
+    ledger.set_result(kNumZeros, optimizer_->num_zero_gradients());
+  }
   const optimizer::DeviceStepResult update =
       optimizer_->launch_step({.lr = state_->lr,
                                .weight_decay = state_->weight_decay,
@@ -261,29 +260,26 @@ void Engine::launch_prepared_step(const std::vector<Batch>& micro_batches) {
                                .loss_scale = state_->loss_scale,
                                .skip = bad_loss,
                                .grad_norm = {}});
-  step.grad_norm = update.grad_norm;
-  step.skipped = update.skipped;
+  stages_.commit(nn::StepOutcome(ledger, update.skipped));
+  ledger.set_result(kGradNorm, update.grad_norm);
+  ledger.set_result(kSkipped, update.skipped);
 }
 
 StepResult Engine::read_step() {
-  const State::DeviceStep& step = state_->step;
-  PENTATRON_CHECK(step.loss.defined(), kInternal, "no step was launched that could be read");
-  const Tensor none = tensor::zeros({}, kAccumulationDType, device_);
-  const auto or_none = [&](const Tensor& t) { return t.defined() ? t : none; };
+  PENTATRON_CHECK(state_->launched, kInternal, "no step was launched that could be read");
   // The one place where the host waits for the device.
-  const std::vector<double> host =
-      on_host({step.loss, step.num_valid_tokens, or_none(step.grad_norm), or_none(step.skipped),
-               or_none(step.num_zeros), or_none(step.max_attention_logit)});
-  StepResult result{.loss = host[0],
-                    .grad_norm = host[2],
-                    .num_valid_tokens = host[1],
-                    .finite = std::isfinite(host[0]) && std::isfinite(host[2]),
-                    .skipped = host[3] != 0,
-                    .loss_scale = state_->written_scale,
-                    .micro_losses = step.micro_losses};
-  if (step.num_zeros.defined()) result.num_zeros = host[4];
-  if (step.max_attention_logit.defined()) result.max_attention_logit = host[5];
+  StepResult result{.loss_scale = state_->written_scale, .scalars = state_->ledger->read()};
+  const nn::StepScalars& scalars = result.scalars;
+  result.loss = scalars.find(kMainLoss).value_or(0);
+  result.num_valid_tokens = scalars.find(kMainLossCount).value_or(0);
+  result.grad_norm = scalars.find(kGradNorm).value_or(0);
+  result.skipped = scalars.find(kSkipped).value_or(0) != 0;
+  result.finite = std::isfinite(result.grad_norm);
+  for (const nn::StepScalar& scalar : scalars) {
+    if (scalar.kind == nn::ScalarKind::kLoss && !std::isfinite(scalar.value)) result.finite = false;
+  }
   if (std::exchange(state_->updates, false)) loss_scaler_.update(result.skipped);
+  result.scalars.set("loss scale", loss_scaler_.scale());
   return result;
 }
 
@@ -317,22 +313,21 @@ void Engine::run_schedule(const std::vector<pipeline_parallel::ActionList>& list
 EvaluationResult Engine::evaluate(const std::vector<Batch>& micro_batches) {
   check_equal_counts(micro_batches);
   const std::vector<Batch> batches = on_device(micro_batches);
-  const Tensor count = global_valid_count(batches);
+  nn::StepLedger& ledger = *state_->evaluation;
+  begin_ledger(ledger, batches);
   const tensor::NoGrad no_grad;
-  Tensor loss_sum;
   run_schedule(pipeline_parallel::forward_only(shape_of(batches)), batches,
                {.policy = policy_,
                 .device = device_,
                 .seed = config_.model.seed,
                 .phase = nn::Phase::kEvaluate,
-                .on_output =
-                    [&](int, int, const nn::Bundle& output) {
-                      const Tensor& loss = output.at(0).tensor;
-                      loss_sum = loss_sum.defined() ? loss_sum.add(loss) : loss;
-                    },
-                .events = optimizer_.get()});
-  const std::vector<double> host = on_host({global_loss_sum(loss_sum), count});
-  return {.loss_sum = host[0], .num_valid_tokens = host[1]};
+                .on_output = losses_into(ledger),
+                .events = optimizer_.get(),
+                .ledger = &ledger});
+  reduce_ledger(ledger);
+  const nn::StepScalars scalars = ledger.read();
+  const double count = scalars.find(kMainLossCount).value_or(0);
+  return {.loss_sum = scalars.find(kMainLoss).value_or(0) * count, .num_valid_tokens = count};
 }
 
 std::vector<optimizer::StateSlice> Engine::state_slices(bool owner_only) {

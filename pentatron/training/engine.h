@@ -30,18 +30,16 @@ struct StepInputs {
 
 // What the host learns of a step, read from the device once, at its end.
 struct StepResult {
-  double loss = 0;              // nats a valid token of the global batch, equal on every rank
+  // What the host decides by. The loss of the model's main loss: nats a valid token of the global
+  // batch, equal on every rank, 0 where no token is valid.
+  double loss = 0;
   double grad_norm = 0;         // global L2, before clipping, without the loss scale
   double num_valid_tokens = 0;  // of the global batch
-  bool finite = true;           // loss and gradients
+  bool finite = true;           // losses and gradients
   bool skipped = false;         // no update was made
   double loss_scale = 1;        // of this step
-  // Gradient elements that are exactly zero (--log-num-zeros-in-grad)
-  std::optional<double> num_zeros = std::nullopt;
-  // Largest scaled logit of any attention, over layers, heads, micro-batches and ranks
-  // (--log-max-attention-logit)
-  std::optional<double> max_attention_logit = std::nullopt;
-  std::vector<Tensor> micro_losses;  // last stage: loss sum of each of this rank's micro-batches
+  // What is told of the step: everything in its ledger, "loss scale" as the next step has it.
+  nn::StepScalars scalars = {};
 };
 
 struct EvaluationResult {
@@ -122,10 +120,10 @@ class Engine final {
   // replicas are kConfig then.
   void check_equal_counts(const std::vector<Batch>& micro_batches);
   [[nodiscard]] std::vector<Batch> on_device(const std::vector<Batch>& micro_batches) const;
-  // Valid tokens of the global batch: an fp64 scalar on the device.
-  [[nodiscard]] Tensor global_valid_count(const std::vector<Batch>& micro_batches);
-  // A rank's sum of losses (undefined where no loss is computed), summed over all ranks, likewise.
-  [[nodiscard]] Tensor global_loss_sum(const Tensor& local);
+  // The ledger stands before its first forward, with the counts of the global batch.
+  void begin_ledger(nn::StepLedger& ledger, const std::vector<Batch>& batches);
+  // Its numbers are those of all ranks.
+  void reduce_ledger(nn::StepLedger& ledger);
   void launch_forward_backward(const std::vector<Batch>& micro_batches);
   [[nodiscard]] pipeline_parallel::ScheduleShape shape_of(
       const std::vector<Batch>& micro_batches) const;

@@ -188,6 +188,7 @@ TEST(Engine, ABatchWithoutValidTokensGivesNoLossAndNoNan) {
     const StepResult result = engine.train_step(batches, 0.01, 0.0);
     EXPECT_EQ(result.num_valid_tokens, 0);
     EXPECT_EQ(result.loss, 0);
+    EXPECT_FALSE(result.scalars.find("lm loss")) << "a loss of 0 would enter the mean";
     EXPECT_EQ(result.grad_norm, 0);
     EXPECT_TRUE(result.finite);
   });

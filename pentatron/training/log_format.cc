@@ -4,41 +4,30 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
+#include <vector>
+
+#include "pentatron/training/scalar_forms.h"
 
 namespace pentatron::training {
 
-std::string format_iteration_line(const IterationLine& line) {
-  std::string text =
-      fmt::format(" [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} |", line.timestamp,
-                  line.iteration, line.train_iters, line.consumed_samples);
-  if (line.skipped_samples > 0) {
-    text += fmt::format(" skipped samples: {:12d} |", line.skipped_samples);
+std::string format_iteration_line(const IterationTitle& title, const nn::StepScalars& scalars) {
+  std::vector<std::pair<int, std::string>> fields;
+  for (const nn::StepScalar& scalar : scalars) {
+    const ScalarForm form = form_of(scalar);
+    if (form.line.empty() || !std::isfinite(scalar.value)) continue;
+    fields.emplace_back(
+        form.place,
+        fmt::format(" {}: {} |", scalar.name, fmt::format(fmt::runtime(form.line), scalar.value)));
   }
-  text +=
-      fmt::format(" elapsed time per iteration (ms): {:.1f} |", line.milliseconds_per_iteration);
-  if (line.tflops_per_gpu) {
-    text += fmt::format(" throughput per GPU (TFLOP/s/GPU): {:.1f} |", *line.tflops_per_gpu);
-  }
-  if (line.joules_per_gpu) {
-    text += fmt::format(" energy per GPU (J/iter/GPU): {:.1f} |", *line.joules_per_gpu);
-  }
-  if (line.watts_per_gpu) {
-    text += fmt::format(" power per GPU (W/GPU): {:.1f} |", *line.watts_per_gpu);
-  }
-  text += fmt::format(" learning rate: {:.6E} | global batch size: {:5d} |", line.learning_rate,
-                      line.global_batch_size);
-  if (line.lm_loss) text += fmt::format(" lm loss: {:.6E} |", *line.lm_loss);
-  text += fmt::format(" loss scale: {:.1f} |", line.loss_scale);
-  if (line.grad_norm) text += fmt::format(" grad norm: {:.3f} |", *line.grad_norm);
-  if (line.num_zeros) text += fmt::format(" num zeros: {:.0f} |", *line.num_zeros);
-  if (line.params_norm) text += fmt::format(" params norm: {:.3f} |", *line.params_norm);
-  if (line.max_attention_logit) {
-    text += fmt::format(" max attention logit: {:.3f} |", *line.max_attention_logit);
-  }
-  text += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |",
-                      line.skipped_iterations, line.nan_iterations);
+  std::stable_sort(fields.begin(), fields.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string text = fmt::format(" [{}] iteration {:8d}/{:8d} |", title.timestamp, title.iteration,
+                                 title.train_iters);
+  for (const auto& [place, field] : fields) text += field;
   return text;
 }
 
@@ -49,6 +38,8 @@ double perplexity(double loss) {
 
 std::string format_evaluation_block(std::string_view where, double lm_loss,
                                     std::string_view set_name) {
+  // "NAN" as Python prints it, without the sign that arithmetic leaves.
+  if (std::isnan(lm_loss)) lm_loss = std::fabs(lm_loss);
   const std::string line =
       fmt::format(" validation{}{} loss at {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ",
                   set_name.empty() ? "" : "-", set_name, where, lm_loss, perplexity(lm_loss));

@@ -2,36 +2,24 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
+
+#include "pentatron/nn/step_scalars.h"
 
 // Megatron's lines on screen, character by character.
 namespace pentatron::training {
 
-struct IterationLine {
+// What a line begins with.
+struct IterationTitle {
   std::string timestamp;  // "YYYY-mm-dd HH:MM:SS.ffffff"
   std::int64_t iteration = 0;
   std::int64_t train_iters = 0;
-  std::int64_t consumed_samples = 0;
-  std::int64_t skipped_samples = 0;  // shown when there are any
-  double milliseconds_per_iteration = 0;
-  std::optional<double> tflops_per_gpu = std::nullopt;
-  std::optional<double> joules_per_gpu = std::nullopt;  // of an iteration
-  std::optional<double> watts_per_gpu = std::nullopt;
-  double learning_rate = 0;  // of the next update
-  std::int64_t global_batch_size = 0;
-  // Mean over the iterations since the last line; left out when none was good.
-  std::optional<double> lm_loss = std::nullopt;
-  double loss_scale = 1.0;
-  std::optional<double> grad_norm = std::nullopt;
-  std::optional<double> num_zeros = std::nullopt;  // among the gradients
-  std::optional<double> params_norm = std::nullopt;
-  std::optional<double> max_attention_logit = std::nullopt;
-  std::int64_t skipped_iterations = 0;
-  std::int64_t nan_iterations = 0;
 };
-[[nodiscard]] std::string format_iteration_line(const IterationLine& line);
+// The title and every number that has a place in the line (scalar_forms.h), in its order. Numbers
+// that are not finite are left out, as those of a step that was left out are.
+[[nodiscard]] std::string format_iteration_line(const IterationTitle& title,
+                                                const nn::StepScalars& scalars);
 
 // exp(min(20, loss)); NaN of NaN.
 [[nodiscard]] double perplexity(double loss);

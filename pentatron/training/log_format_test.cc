@@ -9,24 +9,32 @@
 namespace pentatron::training {
 namespace {
 
-IterationLine example_line() {
-  return {.timestamp = "2026-01-02 03:04:05.000678",
-          .iteration = 100,
-          .train_iters = 5000,
-          .consumed_samples = 3200,
-          .milliseconds_per_iteration = 123.45,
-          .learning_rate = 1.5e-4,
-          .global_batch_size = 32};
+using nn::ScalarKind;
+
+const IterationTitle kTitle{
+    .timestamp = "2026-01-02 03:04:05.000678", .iteration = 100, .train_iters = 5000};
+
+nn::StepScalars example_scalars() {
+  nn::StepScalars scalars;
+  scalars.set("number of skipped iterations", 0);
+  scalars.set("number of nan iterations", 0);
+  scalars.set("consumed samples", 3200);
+  scalars.set("elapsed time per iteration (ms)", 123.46);
+  scalars.set("loss scale", 1);
+  scalars.set("learning rate", 1.5e-4);
+  scalars.set("global batch size", 32);
+  return scalars;
 }
 
 TEST(LogFormat, IterationLineAsMegatronPrintsIt) {
-  IterationLine line = example_line();
-  line.milliseconds_per_iteration = 123.46;
-  line.lm_loss = 6.5432109;
-  line.grad_norm = 1.23449;
-  line.skipped_iterations = 2;
-  line.nan_iterations = 1;
-  EXPECT_EQ(format_iteration_line(line),
+  nn::StepScalars scalars = example_scalars();
+  scalars.set("grad norm", 1.23449);
+  scalars.set("lm loss", 6.5432109, ScalarKind::kLoss);
+  scalars.set("number of skipped iterations", 2);
+  scalars.set("number of nan iterations", 1);
+  scalars.set("seconds", 0.5);  // not for the line
+  scalars.set("lm loss count", 1000, ScalarKind::kCount);
+  EXPECT_EQ(format_iteration_line(kTitle, scalars),
             " [2026-01-02 03:04:05.000678] iteration      100/    5000 | consumed samples:         "
             "3200 | elapsed time per iteration (ms): 123.5 | learning rate: 1.500000E-04 | global "
             "batch size:    32 | lm loss: 6.543211E+00 | loss scale: 1.0 | grad norm: 1.234 | "
@@ -34,33 +42,49 @@ TEST(LogFormat, IterationLineAsMegatronPrintsIt) {
 }
 
 TEST(LogFormat, IterationLineWithEverything) {
-  IterationLine line = example_line();
-  line.milliseconds_per_iteration = 2000;
-  line.tflops_per_gpu = 0.04;
-  line.joules_per_gpu = 1234.56;
-  line.watts_per_gpu = 617.28;
-  line.lm_loss = 0.0;
-  line.loss_scale = 65536;
-  line.grad_norm = 12345.6789;
-  line.num_zeros = 1234567;
-  line.params_norm = 100.0006;
-  line.max_attention_logit = 12.34567;
-  line.iteration = 123456789;  // wider than its column: printed whole
-  EXPECT_EQ(format_iteration_line(line),
-            " [2026-01-02 03:04:05.000678] iteration 123456789/    5000 | consumed samples:        "
-            " 3200 | elapsed time per iteration (ms): 2000.0 | throughput per GPU (TFLOP/s/GPU): "
-            "0.0 | energy per GPU (J/iter/GPU): 1234.6 | power per GPU (W/GPU): 617.3 | learning "
-            "rate: 1.500000E-04 | global batch size:    32 | lm loss: 0.000000E+00 | loss scale: "
-            "65536.0 | grad norm: 12345.679 | num zeros: 1234567 | params norm: 100.001 | max "
-            "attention logit: 12.346 | number of "
-            "skipped iterations:   0 | number of nan iterations:   0 |");
+  nn::StepScalars scalars = example_scalars();
+  // In any order.
+  scalars.set("router entropy", 0.75, ScalarKind::kMean);
+  scalars.set("max attention logit", 12.34567, ScalarKind::kMax);
+  scalars.set("params norm", 100.0006);
+  scalars.set("num zeros", 1234567);
+  scalars.set("grad norm", 12345.6789);
+  scalars.set("loss scale", 65536);
+  scalars.set("load balancing loss", 1.0625, ScalarKind::kLoss);
+  scalars.set("load balancing loss count", 16, ScalarKind::kCount);
+  scalars.set("lm loss", 0.0, ScalarKind::kLoss);
+  scalars.set("power per GPU (W/GPU)", 617.28);
+  scalars.set("energy per GPU (J/iter/GPU)", 1234.56);
+  scalars.set("throughput per GPU (TFLOP/s/GPU)", 0.04);
+  scalars.set("elapsed time per iteration (ms)", 2000);
+  scalars.set("skipped samples", 64);
+  IterationTitle title = kTitle;
+  title.iteration = 123456789;  // wider than its column: printed whole
+  EXPECT_EQ(
+      format_iteration_line(title, scalars),
+      " [2026-01-02 03:04:05.000678] iteration 123456789/    5000 | consumed samples:        "
+      " 3200 | skipped samples:           64 | elapsed time per iteration (ms): 2000.0 | "
+      "throughput per GPU (TFLOP/s/GPU): "
+      "0.0 | energy per GPU (J/iter/GPU): 1234.6 | power per GPU (W/GPU): 617.3 | learning "
+      "rate: 1.500000E-04 | global batch size:    32 | lm loss: 0.000000E+00 | load balancing "
+      "loss: 1.062500E+00 | loss scale: "
+      "65536.0 | grad norm: 12345.679 | num zeros: 1234567 | params norm: 100.001 | max "
+      "attention logit: 12.346 | router entropy: 0.750 | number of "
+      "skipped iterations:   0 | number of nan iterations:   0 |");
 }
 
-TEST(LogFormat, LossIsLeftOutWhenNoIterationWasGood) {
-  const std::string text = format_iteration_line(example_line());
-  EXPECT_EQ(text.find("lm loss"), std::string::npos);
-  EXPECT_EQ(text.find("grad norm"), std::string::npos);
-  EXPECT_NE(text.find("batch size:    32 | loss scale: 1.0 | number"), std::string::npos) << text;
+TEST(LogFormat, WhatIsMissingOrNotFiniteIsLeftOut) {
+  const std::string without = format_iteration_line(kTitle, example_scalars());
+  EXPECT_EQ(without.find("lm loss"), std::string::npos);
+  EXPECT_EQ(without.find("grad norm"), std::string::npos);
+  EXPECT_NE(without.find("batch size:    32 | loss scale: 1.0 | number"), std::string::npos)
+      << without;
+  for (const double value : {std::nan(""), -std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    nn::StepScalars scalars = example_scalars();
+    scalars.set("grad norm", value);
+    scalars.set("lm loss", value, ScalarKind::kLoss);
+    EXPECT_EQ(format_iteration_line(kTitle, scalars), without);
+  }
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -84,6 +108,10 @@ TEST(LogFormat, EvaluationBlockBetweenDashes) {
   // The line's length, its trailing space counted, and one more.
   EXPECT_EQ(lines[0], std::string(lines[1].size() + 1, '-'));
   EXPECT_EQ(lines[2], lines[0]);
+  for (const double value : {std::nan(""), -std::nan("")}) {
+    EXPECT_EQ(lines_of(format_evaluation_block("x", value)).at(1),
+              " validation loss at x | lm loss value: NAN | lm loss PPL: NAN | ");
+  }
 }
 
 TEST(LogFormat, PerplexityStopsAtTwenty) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
@@ -56,6 +58,25 @@ std::filesystem::path free_name(const std::filesystem::path& path, const char* w
   return other;
 }
 
+// Gives the file of another run a name of its own. The link fails where a file of that name came
+// up meanwhile, so nothing is ever overwritten.
+void set_aside(const std::filesystem::path& path) {
+  for (std::int64_t number = 1;; ++number) {
+    const std::filesystem::path backup = path.string() + "." + std::to_string(number);
+    std::error_code error;
+    std::filesystem::create_hard_link(path, backup, error);
+    if (!error) {
+      std::filesystem::remove(path);
+    } else if (std::filesystem::exists(backup)) {
+      continue;
+    } else {
+      rename_durably(path, backup);  // a file system without links
+    }
+    log::info("--metrics-file {} held another run: kept as {}", path.string(), backup.string());
+    return;
+  }
+}
+
 }  // namespace
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_iteration)
@@ -81,13 +102,11 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_
                 resume_iteration > 0 ? fmt::format("; the file as it was: {}", copy.string()) : "");
     }
     // A run from scratch keeps what an earlier run wrote beside it rather than mixing the two.
-    if (resume_iteration == 0 && !kept.empty()) kept.clear();
-    if (resume_iteration == 0 && std::filesystem::file_size(path_) > 0) {
-      std::filesystem::path old = path_;
-      old += ".old";
-      rename_durably(path_, old);
+    if (resume_iteration > 0) {
+      write_file_atomically(path_, kept);
+    } else if (std::filesystem::file_size(path_) > 0) {
+      set_aside(path_);
     }
-    write_file_atomically(path_, kept);
   }
   out_.emplace(path_, "--metrics-file");
 }

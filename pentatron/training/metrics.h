@@ -15,9 +15,10 @@ namespace pentatron::training {
 // --metrics-file: one JSON object a line, numbers in full precision, flushed a line. On resume,
 // lines of iterations after the loaded one are dropped first (rewritten under a temporary name), so
 // that the file reads like that of an uninterrupted run; damaged lines go too, said, and the file
-// as it was is kept beside it. A path that is no regular file: kConfig; one in which no line is
-// such an object: kData; one that cannot be opened: kIo. Lines that cannot be written later are
-// left out with a warning (ReportFile).
+// as it was is kept beside it. A run from scratch keeps what is there as "<path>.1" or the next
+// number that is free, and says so: the highest is the newest. A path that is no regular file:
+// kConfig; one in which no line is such an object: kData; one that cannot be opened: kIo. Lines
+// that cannot be written later are left out with a warning (ReportFile).
 class MetricsFile final {
  public:
   using Values = std::vector<std::pair<std::string, double>>;

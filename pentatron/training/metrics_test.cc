@@ -60,7 +60,7 @@ TEST(Metrics, ResumeDropsWhatCameAfterTheCheckpoint) {
   const auto undisturbed = folder.path() / "undisturbed.jsonl";
   write_iterations(undisturbed, 0, 8);
   EXPECT_EQ(read_text_file(disturbed), read_text_file(undisturbed));
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / "disturbed.jsonl.old"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "disturbed.jsonl.1"));
 }
 
 TEST(Metrics, EvaluationsAfterTrainingAreWrittenAnew) {
@@ -89,14 +89,26 @@ TEST(Metrics, TornLastLineIsLeftOutAndReplaced) {
   EXPECT_EQ(iterations(path, "train"), (std::vector<std::int64_t>{1, 2, 3, 4}));
 }
 
-TEST(Metrics, FromScratchKeepsTheOldFileBeside) {
+// A third run from scratch lost the first one's numbers.
+TEST(Metrics, FromScratchKeepsEveryOlderFile) {
   const TempFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
-  write_iterations(path, 0, 3);
-  const std::string first = read_text_file(path);
-  write_iterations(path, 0, 2);
-  EXPECT_EQ(iterations(path, "train"), (std::vector<std::int64_t>{1, 2}));
-  EXPECT_EQ(read_text_file(folder.path() / "metrics.jsonl.old"), first);
+  std::vector<std::string> written;
+  testing::internal::CaptureStderr();
+  for (const std::int64_t end : {3, 2, 5, 1}) {
+    write_iterations(path, 0, end);
+    written.push_back(read_text_file(path));
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (std::size_t i = 0; i + 1 < written.size(); ++i) {
+    const std::string backup = path.string() + "." + std::to_string(i + 1);
+    EXPECT_EQ(read_text_file(backup), written[i]);
+    EXPECT_NE(said.find("held another run: kept as " + backup), std::string::npos) << said;
+  }
+  EXPECT_EQ(iterations(path, "train"), (std::vector<std::int64_t>{1}));
+  // A run that goes on keeps its own file.
+  write_iterations(path, 1, 2);
+  EXPECT_FALSE(std::filesystem::exists(path.string() + ".4"));
 }
 
 TEST(Metrics, ValuesThatAreNotFiniteAreTexts) {

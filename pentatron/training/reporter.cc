@@ -7,6 +7,7 @@
 #include "pentatron/base/format.h"
 #include "pentatron/config/print.h"
 #include "pentatron/tensor/device.h"
+#include "pentatron/training/scalar_forms.h"
 #include "pentatron/training/timer_report.h"
 
 namespace pentatron::training {
@@ -57,8 +58,9 @@ void Reporter::close() {
   events_.reset();
 }
 
-void Reporter::restart_window() {
+void Reporter::restart_window(const TrainState& state) {
   window_ = Window{};
+  window_.before = state;
   if (energy_) energy_->restart();
 }
 
@@ -75,12 +77,13 @@ std::optional<Reporter::Energy> Reporter::energy() {
 }
 
 void Reporter::begin_training(const TrainState& state) {
-  restart_window();
+  restart_window(state);
   first_iteration_ = state.iteration + 1;
 }
 
 bool Reporter::line_due(std::int64_t iteration) const {
-  return iteration % config_.training.log_interval == 0 || iteration == first_iteration_;
+  return iteration % config_.training.log_interval == 0 || iteration == first_iteration_ ||
+         iteration == config_.training.train_iters;
 }
 
 bool Reporter::events_due(std::int64_t iteration) const {
@@ -117,21 +120,23 @@ double Reporter::tflops_per_rank(double num_samples, double seconds) const {
          (std::max(kShortest, seconds) * 1e12 * static_cast<double>(world_size_));
 }
 
-void Reporter::step(const TrainState& state, const StepReport& report) {
+void Reporter::step(const TrainState& state, const nn::StepScalars& scalars) {
   ++window_.all;
   ++steps_since_timers_;
-  if (report.skipped) {
-    ++window_.skipped;
-  } else {
-    ++window_.good;
-    window_.loss_sum += report.loss;
+  window_.samples += scalars.find("global batch size").value_or(0);
+  const bool skipped = scalars.find("skipped").value_or(0) != 0;
+  for (const nn::StepScalar& scalar : scalars) {
+    if (skipped || scalar.kind != nn::ScalarKind::kLoss) continue;
+    Window::Mean& mean = window_.losses[scalar.name];
+    mean.sum += scalar.value;
+    ++mean.count;
   }
-  if (!report.finite) ++window_.nan;
-  window_.samples += static_cast<double>(report.global_batch_size);
-  last_ = report;
+  last_ = scalars;
+  last_step_ = state.iteration;
   last_energy_ = line_due(state.iteration) ? energy() : std::nullopt;
-  write_metrics(state, report);
-  if (events_due(state.iteration)) write_events(state, report);
+  if (!speaks_) return;
+  write_metrics(state);
+  if (events_due(state.iteration)) write_events(state);
 }
 
 void Reporter::end_iteration(const TrainState& state) {
@@ -146,104 +151,122 @@ void Reporter::end_iteration(const TrainState& state) {
   const bool first_reports = due && !memory_reported_;
   if (first_reports || (every > 0 && iteration % every == 0)) report_memory(iteration);
   if (first_reports && iteration > first_iteration_) memory_reported_ = true;
-  if (iteration % config_.training.log_interval == 0) restart_window();
+  if (iteration % config_.training.log_interval == 0) restart_window(state);
 }
 
-void Reporter::write_metrics(const TrainState& state, const StepReport& report) {
+void Reporter::passed_over(const TrainState& state) {
+  if (state.iteration == first_iteration_) ++first_iteration_;
+}
+
+void Reporter::last_line(const TrainState& state) {
+  if (last_step_ <= last_line_) return;
+  last_energy_ = energy();
+  write_line(state);
+  report_step_timers(state.iteration);
+}
+
+void Reporter::write_metrics(const TrainState& state) {
   if (!metrics_ || config_.training.metrics_file.empty()) return;
-  const auto samples = static_cast<double>(report.global_batch_size);
-  const double tokens = samples * static_cast<double>(config_.model.seq_length);
+  const double samples = last_.find("global batch size").value_or(0);
+  const double seconds = last_.find("seconds").value_or(0);
   const MemoryStatistics now = memory();
-  MetricsFile::Values values{
-      {"consumed_samples", static_cast<double>(state.consumed_train_samples)},
-      {"lm_loss", report.loss},
-      {"grad_norm", report.grad_norm},
-      {"learning_rate", report.learning_rate},
-      {"weight_decay", report.weight_decay},
-      {"valid_tokens", report.num_valid_tokens},
-      {"global_batch_size", samples},
-      {"loss_scale", report.loss_scale},
-      {"skipped", report.skipped ? 1.0 : 0.0},
-      {"seconds", report.seconds},
-      {"tokens_per_second", tokens / std::max(kShortest, report.seconds)},
-      {"tflops_per_gpu", tflops_per_rank(samples, report.seconds)},
-      {"memory_allocated", static_cast<double>(now.allocated)},
-      {"memory_reserved", static_cast<double>(now.reserved)}};
-  if (report.num_zeros) values.emplace_back("num_zeros", *report.num_zeros);
-  if (report.params_norm) values.emplace_back("params_norm", *report.params_norm);
+  nn::StepScalars scalars = last_;
+  scalars.set("consumed samples", static_cast<double>(state.consumed_train_samples));
+  scalars.set("tokens per second", samples * static_cast<double>(config_.model.seq_length) /
+                                       std::max(kShortest, seconds));
+  scalars.set("tflops per gpu", tflops_per_rank(samples, seconds));
+  scalars.set("memory allocated", static_cast<double>(now.allocated));
+  scalars.set("memory reserved", static_cast<double>(now.reserved));
   if (last_energy_) {
-    values.emplace_back("joules_per_gpu", last_energy_->joules_per_iteration);
-    values.emplace_back("watts_per_gpu", last_energy_->watts);
+    scalars.set("energy per GPU (J/iter/GPU)", last_energy_->joules_per_iteration);
+    scalars.set("power per GPU (W/GPU)", last_energy_->watts);
   }
-  if (report.max_attention_logit) {
-    values.emplace_back("max_attention_logit", *report.max_attention_logit);
+  MetricsFile::Values values;
+  for (const nn::StepScalar& scalar : scalars) {
+    const ScalarForm form = form_of(scalar);
+    if (!form.metrics.empty()) values.emplace_back(form.metrics, scalar.value);
   }
   metrics_->write("train", state.iteration, values);
 }
 
-void Reporter::write_events(const TrainState& state, const StepReport& report) {
+void Reporter::write_event(const TrainState& state, const nn::StepScalar& scalar) {
+  const ScalarForm form = form_of(scalar);
+  if (form.event.empty() || !std::isfinite(scalar.value)) return;
+  events_->scalar(form.event, scalar.value, state.iteration);
+  if (!form.by_samples) return;
+  events_->scalar(form.event + " vs samples", scalar.value, state.consumed_train_samples);
+}
+
+void Reporter::write_events(const TrainState& state) {
   if (!events_) return;
   const config::LoggingConfig& logging = config_.logging;
-  const auto both = [&](const std::string& tag, double value) {
-    events_->scalar(tag, value, state.iteration);
-    events_->scalar(tag + " vs samples", value, state.consumed_train_samples);
-  };
-  both("learning-rate", report.next_learning_rate);
-  both("batch-size", static_cast<double>(report.global_batch_size));
-  if (state.skipped_train_samples > 0) {
-    both("skipped-train-samples", static_cast<double>(state.skipped_train_samples));
+  const bool skipped = last_.find("skipped").value_or(0) != 0;
+  nn::StepScalars scalars;
+  for (const nn::StepScalar& scalar : last_) {
+    const bool hidden = scalar.name == "loss scale" && !logging.log_loss_scale_to_tensorboard;
+    if (hidden || (skipped && scalar.kind == nn::ScalarKind::kLoss)) continue;
+    scalars.set(scalar.name, scalar.value, scalar.kind);
   }
-  if (!report.skipped) both("lm loss", report.loss);
-  if (logging.log_loss_scale_to_tensorboard) both("loss-scale", report.loss_scale);
-  if (logging.log_world_size_to_tensorboard) both("world-size", static_cast<double>(world_size_));
-  both("grad-norm", report.grad_norm);
-  if (report.num_zeros) both("num-zeros", *report.num_zeros);
-  if (report.params_norm) both("params-norm", *report.params_norm);
-  if (report.max_attention_logit) {
-    events_->scalar("max_attention_logit", *report.max_attention_logit, state.iteration);
+  if (state.skipped_train_samples > 0) {
+    scalars.set("skipped samples", static_cast<double>(state.skipped_train_samples));
+  }
+  if (logging.log_world_size_to_tensorboard) {
+    scalars.set("world size", static_cast<double>(world_size_));
   }
   if (logging.log_memory_to_tensorboard) {
     const MemoryStatistics now = memory();
-    const auto number = [&](const char* tag, std::int64_t value) {
-      events_->scalar(tag, static_cast<double>(value), state.iteration);
-    };
-    number("mem-reserved-bytes", now.reserved);
-    number("mem-allocated-bytes", now.allocated);
-    number("mem-max-allocated-bytes", now.max_allocated);
-    number("mem-allocated-count", now.num_blocks);
+    scalars.set("mem-reserved-bytes", static_cast<double>(now.reserved));
+    scalars.set("mem-allocated-bytes", static_cast<double>(now.allocated));
+    scalars.set("mem-max-allocated-bytes", static_cast<double>(now.max_allocated));
+    scalars.set("mem-allocated-count", static_cast<double>(now.num_blocks));
   }
+  for (const nn::StepScalar& scalar : scalars) write_event(state, scalar);
+}
+
+// `seconds`: of one step of the window.
+nn::StepScalars Reporter::line_scalars(const TrainState& state, double seconds,
+                                       const std::optional<Energy>& energy) const {
+  const config::TrainingConfig& training = config_.training;
+  nn::StepScalars scalars;
+  const auto number = [&](const char* name, std::int64_t value) {
+    scalars.set(name, static_cast<double>(value));
+  };
+  number("consumed samples", state.consumed_train_samples);
+  if (state.skipped_train_samples > 0) number("skipped samples", state.skipped_train_samples);
+  scalars.set("elapsed time per iteration (ms)", seconds * 1e3);
+  if (training.log_throughput) {
+    const auto count = static_cast<double>(std::max<std::int64_t>(1, window_.all));
+    scalars.set("throughput per GPU (TFLOP/s/GPU)",
+                tflops_per_rank(window_.samples / count, seconds));
+  }
+  if (energy) {
+    scalars.set("energy per GPU (J/iter/GPU)", energy->joules_per_iteration);
+    scalars.set("power per GPU (W/GPU)", energy->watts);
+  }
+  for (const nn::StepScalar& scalar : last_) {
+    if (scalar.kind != nn::ScalarKind::kLoss) scalars.set(scalar.name, scalar.value, scalar.kind);
+  }
+  for (const auto& [name, mean] : window_.losses) {
+    scalars.set(name, mean.sum / static_cast<double>(mean.count), nn::ScalarKind::kLoss);
+  }
+  number("number of skipped iterations",
+         state.skipped_iterations - window_.before.skipped_iterations);
+  number("number of nan iterations", state.nan_iterations - window_.before.nan_iterations);
+  return scalars;
 }
 
 void Reporter::write_line(const TrainState& state) {
-  const config::TrainingConfig& training = config_.training;
-  const auto count = static_cast<double>(std::max<std::int64_t>(1, window_.all));
-  const double seconds = window_.seconds() / count;
-  const double tflops = tflops_per_rank(window_.samples / count, seconds);
-  IterationLine line;
-  line.timestamp = current_timestamp();
-  line.iteration = state.iteration;
-  line.train_iters = training.train_iters;
-  line.consumed_samples = state.consumed_train_samples;
-  line.skipped_samples = state.skipped_train_samples;
-  line.milliseconds_per_iteration = seconds * 1e3;
-  if (training.log_throughput) line.tflops_per_gpu = tflops;
+  last_line_ = last_step_;
   const std::optional<Energy> energy = std::exchange(last_energy_, std::nullopt);
-  if (energy) {
-    line.joules_per_gpu = energy->joules_per_iteration;
-    line.watts_per_gpu = energy->watts;
-  }
-  line.learning_rate = last_.next_learning_rate;
-  line.global_batch_size = last_.global_batch_size;
-  if (window_.good > 0) line.lm_loss = window_.loss_sum / static_cast<double>(window_.good);
-  line.loss_scale = last_.loss_scale;
-  line.grad_norm = last_.grad_norm;
-  line.num_zeros = last_.num_zeros;
-  line.params_norm = last_.params_norm;
-  line.max_attention_logit = last_.max_attention_logit;
-  line.skipped_iterations = window_.skipped;
-  line.nan_iterations = window_.nan;
   if (!speaks_) return;
-  log::print_line(format_iteration_line(line));
+  const config::TrainingConfig& training = config_.training;
+  const double seconds =
+      window_.seconds() / static_cast<double>(std::max<std::int64_t>(1, window_.all));
+  const nn::StepScalars scalars = line_scalars(state, seconds, energy);
+  log::print_line(format_iteration_line({.timestamp = current_timestamp(),
+                                         .iteration = state.iteration,
+                                         .train_iters = training.train_iters},
+                                        scalars));
   const std::int64_t left = training.train_iters - state.iteration;
   if (progress_due(state.iteration)) {
     log::info("{:.0f} tokens/s, {} of {} iterations, about {} left",
@@ -253,13 +276,15 @@ void Reporter::write_line(const TrainState& state) {
               format_duration(seconds * static_cast<double>(left)));
   }
   if (!events_) return;
-  if (energy) {
-    events_->scalar("iter-energy/gpu", energy->joules_per_iteration, state.iteration);
-    events_->scalar("power/gpu", energy->watts, state.iteration);
+  // What only a window has.
+  for (const nn::StepScalar& scalar : scalars) {
+    const bool energies = scalar.name.starts_with("energy per") || scalar.name.starts_with("power");
+    const bool throughput =
+        scalar.name.starts_with("throughput") && config_.logging.log_timers_to_tensorboard;
+    if (energies || throughput) write_event(state, scalar);
   }
   if (!config_.logging.log_timers_to_tensorboard) return;
-  events_->scalar("iteration-time", seconds, state.iteration);
-  if (training.log_throughput) events_->scalar("throughput", tflops, state.iteration);
+  write_event(state, {.name = "iteration time", .value = seconds});
 }
 
 // Iterations may be shorter than anyone can read.

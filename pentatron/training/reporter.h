@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
+#include "pentatron/nn/step_scalars.h"
 #include "pentatron/training/card_energy.h"
 #include "pentatron/training/log_format.h"
 #include "pentatron/training/memory_report.h"
@@ -25,24 +27,6 @@
 #include "pentatron/training/train_state.h"
 
 namespace pentatron::training {
-
-// What one optimizer step was, for the reports.
-struct StepReport {
-  double loss = 0;              // nats a valid token
-  double grad_norm = 0;         // before clipping
-  double num_valid_tokens = 0;  // of the global batch
-  bool finite = true;
-  bool skipped = false;  // no update was made
-  double learning_rate = 0;
-  double next_learning_rate = 0;  // of the coming update: what Megatron's line shows
-  double weight_decay = 0;
-  double loss_scale = 1;
-  std::optional<double> num_zeros = std::nullopt;    // among the gradients
-  std::optional<double> params_norm = std::nullopt;  // where params_norm_due() asked for it
-  std::optional<double> max_attention_logit = std::nullopt;
-  std::int64_t global_batch_size = 0;  // of this step
-  double seconds = 0;                  // of this step
-};
 
 // Everything that a run tells about itself: lines on the screen, timers, memory, the metrics file,
 // TensorBoard's events, progress.txt. Every rank owns one and tells it the same things (where
@@ -77,12 +61,18 @@ class Reporter final {
   void begin_training(const TrainState& state);
   // Whether the report of step `iteration` wants the norm of all weights.
   [[nodiscard]] bool params_norm_due(std::int64_t iteration) const;
-  // After each step; `state` counts it already.
-  void step(const TrainState& state, const StepReport& report);
-  // After each iteration, passed over ones too. Prints Megatron's line, timers and memory when they
-  // are due: at the first iteration of this process (whose window then goes on) and at multiples of
-  // --log-interval.
+  // After each step; `state` counts it already. `scalars`: all that the step tells, among it
+  // "skipped" (1: no update was made), "global batch size" and "seconds". The metrics file has
+  // every step, TensorBoard the due ones; what is not finite is in the metrics file only.
+  void step(const TrainState& state, const nn::StepScalars& scalars);
+  // After each step. Prints Megatron's line, timers and memory when they are due: at the first
+  // iteration of this process (whose window then goes on), at multiples of --log-interval and at
+  // the run's last iteration.
   void end_iteration(const TrainState& state);
+  // An iteration without a step: it has no line, and the next one is the first if this was.
+  void passed_over(const TrainState& state);
+  // The process ends: the line of its last step, unless it was printed.
+  void last_line(const TrainState& state);
   // kind: "validation" or "test"; `where`: as format_evaluation_block has it; `set_name`: of one of
   // several. `final_one`: after training, written anew when a finished run starts again.
   void evaluation(const TrainState& state, const std::string& where, const char* kind,
@@ -118,12 +108,14 @@ class Reporter final {
   };
   // Since the last log line that reset it.
   struct Window {
-    double loss_sum = 0;
-    std::int64_t good = 0;
-    std::int64_t all = 0;
-    std::int64_t skipped = 0;
-    std::int64_t nan = 0;
+    struct Mean {
+      double sum = 0;
+      std::int64_t count = 0;
+    };
+    std::map<std::string, Mean> losses;  // over steps that made an update and had such a loss
+    std::int64_t all = 0;                // steps
     double samples = 0;
+    TrainState before = {};  // counters at its start
     double excluded_seconds = 0;
     Timer timer;
     [[nodiscard]] double seconds() const { return timer.seconds() - excluded_seconds; }
@@ -133,16 +125,20 @@ class Reporter final {
   [[nodiscard]] bool progress_due(std::int64_t iteration);
   [[nodiscard]] bool events_due(std::int64_t iteration) const;
   [[nodiscard]] MemoryStatistics memory() const;
-  void restart_window();
+  void restart_window(const TrainState& state);
   // Collective; none without --log-energy.
   [[nodiscard]] std::optional<Energy> energy();
   [[nodiscard]] double flops_of(double num_samples) const;
   // Of the whole run so far.
   [[nodiscard]] double trained_samples(const TrainState& state) const;
   [[nodiscard]] double tflops_per_rank(double num_samples, double seconds) const;
-  void write_metrics(const TrainState& state, const StepReport& report);
-  void write_events(const TrainState& state, const StepReport& report);
+  // Of the iteration that `state` counts already.
+  void write_metrics(const TrainState& state);
+  void write_events(const TrainState& state);
   void write_line(const TrainState& state);
+  void write_event(const TrainState& state, const nn::StepScalar& scalar);
+  [[nodiscard]] nn::StepScalars line_scalars(const TrainState& state, double seconds,
+                                             const std::optional<Energy>& energy) const;
   void report_memory(std::int64_t iteration);
   void report_step_timers(std::int64_t iteration);
 
@@ -159,9 +155,11 @@ class Reporter final {
   std::unique_ptr<ProgressFile> progress_;
   std::optional<EnergyMeter> energy_;
   Window window_;
-  StepReport last_;
+  nn::StepScalars last_;               // of the last step
   std::optional<Energy> last_energy_;  // where the step's line is due
   std::int64_t first_iteration_ = 0;
+  std::int64_t last_step_ = 0;  // its iteration
+  std::int64_t last_line_ = 0;  // the newest iteration with a line
   std::int64_t steps_since_timers_ = 0;
   bool memory_reported_ = false;
   Timer since_progress_;

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <regex>
 #include <thread>
 
@@ -74,7 +77,11 @@ TEST(Reporter, BarrierBeforeLevelOneTimers) {
 void report_step(Reporter& reporter, std::int64_t iteration) {
   TrainState state;
   state.iteration = iteration;
-  reporter.step(state, {.loss = 1, .global_batch_size = 4});
+  nn::StepScalars scalars;
+  scalars.set("lm loss", 1, nn::ScalarKind::kLoss);
+  scalars.set("learning rate", 0.01);
+  scalars.set("global batch size", 4);
+  reporter.step(state, scalars);
   reporter.end_iteration(state);
 }
 
@@ -132,6 +139,97 @@ TEST(Reporter, EnergyIsAveragedOverRanksAndIterations) {
   }
   EXPECT_EQ(energy, (std::vector<float>{15, 15, 22.5}));
   EXPECT_EQ(powers, 3U);
+}
+
+nn::StepScalars step_scalars(std::optional<double> loss, double norm, bool skipped) {
+  nn::StepScalars scalars;
+  if (loss) scalars.set("lm loss", *loss, nn::ScalarKind::kLoss);
+  scalars.set("lm loss count", loss ? 64 : 0, nn::ScalarKind::kCount);
+  scalars.set("grad norm", norm);
+  scalars.set("skipped", skipped ? 1 : 0);
+  scalars.set("learning rate", 0.25);
+  scalars.set("applied learning rate", 0.5);
+  scalars.set("loss scale", 128);
+  scalars.set("router entropy", 1.5, nn::ScalarKind::kMean);
+  scalars.set("global batch size", 4);
+  scalars.set("seconds", 0.5);
+  return scalars;
+}
+
+// Steps that made no update, and those without valid tokens, are not in the mean; what is not
+// finite is in the metrics file alone; what screen, file and TensorBoard have in common is equal; a
+// number that nobody has heard of is in all three.
+TEST(Reporter, ScreenFileAndEventsTellTheSame) {
+  const TempFolder folder;
+  const config::RunConfig config = tiny_config({.dp = 2}, [&](config::RunConfig& c) {
+    c.training.log_interval = 4;
+    c.training.train_iters = 6;
+    c.training.metrics_file = (folder.path() / "m.jsonl").string();
+    c.logging.tensorboard_dir = (folder.path() / "events").string();
+  });
+  const std::vector<nn::StepScalars> steps{
+      step_scalars(1.0, 0.5, false), step_scalars(std::nullopt, 0, false),
+      step_scalars(HUGE_VAL, -std::nan(""), true), step_scalars(2.0, HUGE_VAL, true),
+      step_scalars(4.0, 0.75, false)};
+  testing::internal::CaptureStdout();
+  with_reporters(config, [&](Reporter& reporter, std::int64_t) {
+    TrainState state;
+    reporter.open(state);
+    reporter.begin_training(state);
+    for (const nn::StepScalars& scalars : steps) {
+      ++state.iteration;
+      if (scalars.find("skipped") != 0) ++state.skipped_iterations;
+      if (scalars.find("lm loss") == HUGE_VAL) ++state.nan_iterations;
+      reporter.step(state, scalars);
+      reporter.end_iteration(state);
+    }
+    // The run ends here: its last step has a line although none is due, once.
+    reporter.last_line(state);
+    reporter.last_line(state);
+    reporter.close();
+  });
+  const std::string printed = testing::internal::GetCapturedStdout();
+  std::vector<std::string> lines;
+  const std::regex line(" iteration [^\n]*");
+  for (std::sregex_iterator it(printed.begin(), printed.end(), line), end; it != end; ++it) {
+    lines.push_back(std::regex_replace((*it)[0].str(), std::regex("\\(ms\\): [0-9.]+"), "(ms): T"));
+  }
+  const std::string begin =
+      " | consumed samples:            0 | elapsed time per iteration (ms): T "
+      "| learning rate: 2.500000E-01 | global batch size:     4 | lm loss: ";
+  const std::string middle = " | loss scale: 128.0 | ";
+  const std::string end = "router entropy: 1.500 | number of skipped iterations:   ";
+  EXPECT_EQ(lines, (std::vector<std::string>{
+                       " iteration        1/       6" + begin + "1.000000E+00" + middle +
+                           "grad norm: 0.500 | " + end + "0 | number of nan iterations:   0 |",
+                       " iteration        4/       6" + begin + "1.000000E+00" + middle + end +
+                           "2 | number of nan iterations:   1 |",
+                       " iteration        5/       6" + begin + "4.000000E+00" + middle +
+                           "grad norm: 0.750 | " + end + "0 | number of nan iterations:   0 |"}))
+      << printed;
+  const auto series = [&](const char* name) {
+    std::vector<double> found;
+    for (const MetricsPoint& point : read_metrics(folder.path() / "m.jsonl", "train", name)) {
+      found.push_back(point.value);
+    }
+    return found;
+  };
+  EXPECT_EQ(series("lm_loss"), (std::vector<double>{1, HUGE_VAL, 2, 4}));
+  EXPECT_EQ(series("valid_tokens"), (std::vector<double>{64, 0, 64, 64, 64}));
+  EXPECT_EQ(series("learning_rate"), std::vector<double>(5, 0.25));
+  EXPECT_EQ(series("applied_learning_rate"), std::vector<double>(5, 0.5));
+  EXPECT_EQ(series("router_entropy"), std::vector<double>(5, 1.5));
+  EXPECT_EQ(series("tokens_per_second"), std::vector<double>(5, 4 * kSequence / 0.5));
+  std::map<std::string, std::vector<float>> events;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "events")) {
+    for (const ReadEvent& event : read_event_file(entry.path())) {
+      if (event.text.empty()) events[event.tag].push_back(event.value);
+    }
+  }
+  EXPECT_EQ(events["lm loss"], (std::vector<float>{1, 4}));
+  EXPECT_EQ(events["grad-norm"], (std::vector<float>{0.5F, 0, 0.75F}));
+  EXPECT_EQ(events["learning-rate"], std::vector<float>(5, 0.25F));
+  EXPECT_EQ(events["router entropy"], std::vector<float>(5, 1.5F));
 }
 
 // The iteration's own line comes each time, what is left to do at most once a second, but for the

@@ -58,10 +58,12 @@ class Trainer {
     return !config_.checkpoint.save.empty() && !config_.training.skip_train;
   }
   void save();
+  // Saves and says why the run ends before its time.
+  void leave(const char* reason, const std::string& told);
   bool should_exit();
   bool killed();
   [[nodiscard]] bool time_to_evaluate() const;
-  [[nodiscard]] bool passes_over(std::int64_t step) const;
+  [[nodiscard]] bool passes_over(std::int64_t iteration) const;
   bool agree(bool mine) {
     return comm::all_reduce_value(context_->world(), mine ? 1.0 : 0.0, comm::ReduceOp::kMax) > 0;
   }
@@ -208,9 +210,9 @@ void Trainer::check_spikes(const StepResult& result) {
         "--check-for-large-grads");
 }
 
-bool Trainer::passes_over(std::int64_t step) const {
-  const std::vector<std::string>& steps = config_.training.iterations_to_skip;
-  return std::find(steps.begin(), steps.end(), std::to_string(step)) != steps.end();
+bool Trainer::passes_over(std::int64_t iteration) const {
+  const std::vector<std::string>& skipped = config_.training.iterations_to_skip;
+  return std::find(skipped.begin(), skipped.end(), std::to_string(iteration)) != skipped.end();
 }
 
 // The data goes by, nothing is learnt from it.
@@ -220,6 +222,7 @@ void Trainer::pass_over_iteration() {
   ++state_.iteration;
   state_.consumed_train_samples += batch;
   state_.skipped_train_samples += batch;
+  reporter_.passed_over(state_);
 }
 
 void Trainer::run_iteration() {
@@ -242,24 +245,19 @@ void Trainer::run_iteration() {
   check_spikes(result);
   report_.last_loss = result.loss;
   const double seconds = timer.seconds();
-  std::optional<double> params_norm;
+  nn::StepScalars scalars = result.scalars;
   if (reporter_.params_norm_due(state_.iteration)) {
-    params_norm = engine_->optimizer().parameter_norm();
+    scalars.set("params norm", engine_->optimizer().parameter_norm());
   }
-  reporter_.step(state_, {.loss = result.loss,
-                          .grad_norm = result.grad_norm,
-                          .num_valid_tokens = result.num_valid_tokens,
-                          .finite = !is_nan(result),
-                          .skipped = result.skipped,
-                          .learning_rate = inputs.lr,
-                          .next_learning_rate = schedule_->lr(state_.scheduler_samples),
-                          .weight_decay = inputs.weight_decay,
-                          .loss_scale = result.loss_scale,
-                          .num_zeros = result.num_zeros,
-                          .params_norm = params_norm,
-                          .max_attention_logit = result.max_attention_logit,
-                          .global_batch_size = batch,
-                          .seconds = seconds});
+  // Rate and scale as the line has them are the next update's.
+  scalars.set("learning rate", schedule_->lr(state_.scheduler_samples));
+  scalars.set("applied learning rate", inputs.lr);
+  scalars.set("applied loss scale", result.loss_scale);
+  scalars.set("weight decay", inputs.weight_decay);
+  scalars.set("global batch size", static_cast<double>(batch));
+  scalars.set("seconds", seconds);
+  reporter_.step(state_, scalars);
+  reporter_.end_iteration(state_);
 }
 
 void Trainer::evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
@@ -321,12 +319,18 @@ void Trainer::save() {
   saved_iteration_ = state_.iteration;
 }
 
+void Trainer::leave(const char* reason, const std::string& told) {
+  reporter_.last_line(state_);
+  // What was loaded or made by no step is not saved again.
+  if (state_.iteration >= first_iteration_) save();
+  say("[exiting program {}] datetime: {}", told, current_datetime());
+  report_.exit_reason = reason;
+}
+
 bool Trainer::should_exit() {
   const config::TrainingConfig& t = config_.training;
   if (t.exit_signal_handler && agree(hooks_.exit_signal_seen && hooks_.exit_signal_seen())) {
-    save();
-    say("[exiting program after receiving {}.] datetime: {}", t.exit_signal, current_datetime());
-    report_.exit_reason = "signal";
+    leave("signal", fmt::format("after receiving {}.", t.exit_signal));
     return true;
   }
   if (t.exit_duration_in_mins > 0) {
@@ -334,16 +338,12 @@ bool Trainer::should_exit() {
     const double minutes =
         (hooks_.seconds_before_start + since_start_.seconds()) / kSecondsPerMinute;
     if (agree(minutes > t.exit_duration_in_mins)) {
-      save();
-      say("[exiting program after {} minutes] datetime: {}", minutes, current_datetime());
-      report_.exit_reason = "duration";
+      leave("duration", fmt::format("after {} minutes", minutes));
       return true;
     }
   }
   if (t.exit_interval > 0 && state_.iteration % t.exit_interval == 0) {
-    save();
-    say("[exiting program at iteration {}] datetime: {}", state_.iteration, current_datetime());
-    report_.exit_reason = "interval";
+    leave("interval", fmt::format("at iteration {}", state_.iteration));
     return true;
   }
   return false;
@@ -355,10 +355,7 @@ bool Trainer::killed() {
   if (file.empty()) return false;
   std::error_code ignored;
   if (!agree(std::filesystem::exists(file, ignored))) return false;
-  // What was loaded or made by no step is not saved again.
-  if (state_.iteration >= first_iteration_) save();
-  say("[exiting program because {} exists] datetime: {}", file, current_datetime());
-  report_.exit_reason = "kill switch";
+  leave("kill switch", fmt::format("because {} exists", file));
   return true;
 }
 
@@ -372,12 +369,11 @@ void Trainer::train() {
   while (state_.iteration < t.train_iters) {
     if (killed()) return;
     const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
-    if (passes_over(state_.iteration)) {
+    if (passes_over(state_.iteration + 1)) {
       pass_over_iteration();
     } else {
       run_iteration();
     }
-    reporter_.end_iteration(state_);
     const bool last = state_.iteration == t.train_iters;
     if (time_to_evaluate()) {
       evaluate(fmt::format("iteration {}", state_.iteration), "validation",
@@ -398,6 +394,7 @@ TrainerReport Trainer::run() {
   report_.exit_reason = "iterations";
   if (!config_.training.skip_train) train();
   if (report_.exit_reason == "iterations") {
+    reporter_.last_line(state_);
     say("[after training is done] datetime: {}", current_datetime());
     if (!config_.training.skip_train) save();
     const std::string at = fmt::format("iteration {} on ", state_.iteration);

@@ -183,7 +183,8 @@ TEST(Trainer, TheScheduleOfTheCheckpointIsUsedWhenAsked) {
     c.optimizer.override_opt_param_scheduler = true;
   }));
   std::vector<double> rates;
-  for (const MetricsPoint& point : read_metrics(folder.metrics(), "train", "learning_rate")) {
+  for (const MetricsPoint& point :
+       read_metrics(folder.metrics(), "train", "applied_learning_rate")) {
     rates.push_back(point.value);
   }
   EXPECT_EQ(rates, (std::vector<double>{0.01, 0.01, 0.01, 0.01, 0.005, 0.005}));

@@ -16,7 +16,9 @@ using Words = std::vector<std::string>;
 
 constexpr double kLr = 1e-2;
 
-Numbers rates(const Options& options) { return train(options).series("train", "learning_rate"); }
+Numbers rates(const Options& options) {
+  return train(options).series("train", "applied_learning_rate");
+}
 
 void expect_near(const Numbers& found, const Numbers& expected) {
   ASSERT_EQ(found.size(), expected.size());
@@ -102,7 +104,7 @@ TEST(Options, Fp16) {
 
 TEST(Options, LossScale) {
   const auto scales = [](const Options& options) {
-    return train(options.with("--fp16")).series("train", "loss_scale");
+    return train(options.with("--fp16")).series("train", "applied_loss_scale");
   };
   EXPECT_EQ(scales(base()).front(), 4294967296.0);
   EXPECT_EQ(scales(base().with("--loss-scale", "8")), (Numbers{8, 8, 8}));
@@ -206,8 +208,9 @@ TEST(Options, MultipleValidationSets) {
 
 TEST(Options, IterationsToSkip) {
   const TinyRun run = train(steps(4).with("--iterations-to-skip", Words{"1", "2"}));
-  EXPECT_EQ(iterations(run, "train"), (std::vector<int>{1, 4}));
-  EXPECT_EQ(run.series("train", "consumed_samples"), (Numbers{4, 16}));
+  EXPECT_EQ(iterations(run, "train"), (std::vector<int>{3, 4}));
+  EXPECT_EQ(run.series("train", "consumed_samples"), (Numbers{12, 16}));
+  EXPECT_EQ(run.iteration_lines().size(), 2U) << run.program.out;
   EXPECT_EQ(count(run.program.out, "| skipped samples:            8 |"), 2U);
   expect_refusal(try_train(base().with("--iterations-to-skip", Words{"1", "x"})).program, 2,
                  {"--iterations-to-skip", "expected an integer"});

@@ -15,7 +15,9 @@ using Numbers = std::vector<double>;
 
 constexpr double kLr = 1e-2;
 
-Numbers rates(const Options& options) { return train(options).series("train", "learning_rate"); }
+Numbers rates(const Options& options) {
+  return train(options).series("train", "applied_learning_rate");
+}
 
 void expect_near(const Numbers& found, const Numbers& expected) {
   ASSERT_EQ(found.size(), expected.size());

@@ -23,7 +23,7 @@ TEST(FaultyCollectives, EachIsCaught) {
   const std::vector<std::pair<Layout, Fault>> faults = {
       {dp, reduce},
       {dp, {Collective::kAllReduce, "dp:", Harm::kDivide}},
-      // Counts of valid tokens and losses too.
+      // Counts of valid tokens too.
       {dp, {Collective::kAllReduce, "dp:", Harm::kLeaveOut, 1}},
       {sharded, scatter},
       {sharded, {Collective::kReduceScatter, "dp:", Harm::kDivide}},
@@ -33,7 +33,7 @@ TEST(FaultyCollectives, EachIsCaught) {
       {parameters, scatter},
       {parameters, gather},
       {{.pp = 2}, {Collective::kAllReduce, "/tie-pp:"}},
-      // The norm of the sharded gradients.
+      // The norm of the sharded gradients, and the sums of the ledger.
       {sharded, {Collective::kAllReduce, "/world", Harm::kLeaveOut, 1}}};
   const Outcome reference = run_case(gpt2, Layout{.micro_batch_size = 8});
   for (const auto& [layout, fault] : faults) {

@@ -67,8 +67,7 @@ def compare(folder, printed):
                       "params-norm": "params_norm"}.items():
         same(tag, [(r["iteration"], r[name]) for r in train])
         same(tag + " vs samples", [(r["consumed_samples"], r[name]) for r in train])
-    same("learning-rate", [(r["iteration"], later["learning_rate"]) for r, later in zip(train, train[1:])] +
-         [scalars("learning-rate")[-1]])
+    same("learning-rate", [(r["iteration"], r["learning_rate"]) for r in train])
     same("batch-size", [(i, 4) for i in range(1, 7)])
     same("world-size", [(i, 1) for i in range(1, 7)])
     same("lm loss validation", [(r["iteration"], r["lm_loss"]) for r in valid])

@@ -118,7 +118,7 @@ nn::Bundle GptStage::forward(const nn::Bundle& input, nn::StepContext& step) {
       position, hidden_th, step, [this, loss](const Tensor& x_th, nn::StepContext& inner) {
         return loss ? head_->loss(x_th, inner) : head_->logits(x_th, inner);
       });
-  return {{loss ? "loss" : "logits", output, loss}};
+  return {{loss ? "lm loss" : "logits", output, loss}};
 }
 
 nn::BundleSpec GptStage::hidden_spec(const Batch& batch) const {
