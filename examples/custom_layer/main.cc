@@ -56,8 +56,8 @@ class Adapter final : public nn::Module {
 class AdaptedGpt final : public nn::Stage {
  public:
   AdaptedGpt(const config::ModelConfig& config, const LeafContext& context,
-             models::StagePlace place)
-      : config_(config), plan_(models::plan_stage(config, context.layout(), place)) {
+             const config::StagePlan& stage)
+      : config_(config), plan_(models::plan_stage(config, context.layout(), stage)) {
     Adapter::plan(plan_, config_, context);
     const int layers = static_cast<int>(config_.num_layers);
     embedding_ = &add_child(std::make_unique<models::GptEmbedding>(context, plan_, config_));
@@ -74,15 +74,14 @@ class AdaptedGpt final : public nn::Stage {
         0, Tensor(), step,
         [this](const Tensor&, nn::StepContext& inner) { return embedding_->forward(inner); });
     const int head = static_cast<int>(config_.num_layers) + 1;
-    const Tensor loss = nn::run_unit(head, decoder_->forward(embedded_th, step), step,
-                                     [this](const Tensor& hidden_th, nn::StepContext& inner) {
-                                       return head_->loss(adapter_->forward(hidden_th), inner);
-                                     });
-    return {{"lm loss", loss, true}};
-  }
-  Tensor logits(const nn::Bundle&, nn::StepContext& step) override {
-    return head_->logits(adapter_->forward(decoder_->forward(embedding_->forward(step), step)),
-                         step);
+    const bool loss = step.output == nn::StageOutput::kLoss;
+    const Tensor output = nn::run_unit(
+        head, decoder_->forward(embedded_th, step), step,
+        [this, loss](const Tensor& hidden_th, nn::StepContext& inner) {
+          const Tensor adapted_th = adapter_->forward(hidden_th);
+          return loss ? head_->loss(adapted_th, inner) : head_->logits(adapted_th, inner);
+        });
+    return {{loss ? "lm loss" : "logits", output, loss}};
   }
   nn::BundleSpec input_spec(const Batch&) const override { return {}; }
   nn::BundleSpec output_spec(const Batch&) const override { return {}; }
@@ -137,9 +136,10 @@ std::vector<double> train(std::int64_t tp, std::int64_t dp, std::int64_t steps) 
   std::vector<double> losses;
   comm::run_threads({.world_size = tp * dp}, [&](comm::Backend& backend) {
     comm::ParallelContext context(backend, comm::make_grids(config.parallel));
-    training::Engine engine(config, context, Device("cpu"), [&](const LeafContext& leaves) {
-      return std::make_unique<AdaptedGpt>(config.model, leaves, models::StagePlace{});
-    });
+    training::Engine engine(config, context, Device("cpu"),
+                            [&](const LeafContext& leaves, const config::StagePlan& stage) {
+                              return std::make_unique<AdaptedGpt>(config.model, leaves, stage);
+                            });
     const Counting text;
     training::BatchStream stream(text, config, context.data_rank(), /*consumed_samples=*/0,
                                  engine.policy(), training::BatchStream::Use::kTraining);
