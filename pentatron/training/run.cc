@@ -6,7 +6,6 @@
 #include <optional>
 #include <thread>
 
-#include "pentatron/base/env.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/signals.h"
@@ -109,10 +108,6 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
   config.parallel.distributed_backend = place.backend;
   const config::ParallelConfig& parallel = config.parallel;
   set_up_place(place, config.training.deterministic_mode);
-  if (const auto fault = env_string("PENTATRON_PLANTED_FAULT")) {
-    log::warn("PENTATRON_PLANTED_FAULT={} breaks this run on purpose (a switch of the tests)",
-              *fault);
-  }
   print_start(options, config, place.device);
   std::optional<SignalFlag> flag;
   if (config.training.exit_signal_handler)

@@ -38,7 +38,6 @@ constexpr std::array kDropped = {"RANK",
                                  "OMPI_COMM_WORLD_SIZE",
                                  "PENTATRON_FAULT_STOP_AT",
                                  "PENTATRON_FAULT_LOG",
-                                 "PENTATRON_PLANTED_FAULT",
                                  "PENTATRON_LOG_LEVEL"};
 
 std::vector<std::string> full_environment(const std::map<std::string, std::string>& added) {
