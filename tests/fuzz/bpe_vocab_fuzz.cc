@@ -62,7 +62,8 @@ BpeVocabulary vocabulary_of_merges(std::string_view& data) {
     const std::int32_t right = part(second);
     std::string joined =
         tokens[static_cast<std::size_t>(left)] + tokens[static_cast<std::size_t>(right)];
-    if (joined.size() > 64 || !used.emplace(MergeTable::pair_key(left, right), true).second)
+    if (joined.size() > 64 ||
+        !used.emplace(pentatron::tokenizers::MergeTable::pair_key(left, right), true).second)
       continue;
     if (known.emplace(joined, tokens.size()).second) tokens.push_back(std::move(joined));
     merges.emplace_back(left, right);
