@@ -97,8 +97,8 @@ std::int64_t BatchSchedule::steps_of(std::size_t stage, std::int64_t consumed) c
   return (left - 1) / stages_[stage].size + 1;
 }
 
-std::int64_t BatchSchedule::samples_after(std::int64_t iterations) const {
-  std::int64_t samples = 0;
+std::int64_t BatchSchedule::samples_after(std::int64_t iterations, std::int64_t consumed) const {
+  std::int64_t samples = consumed;
   for (std::size_t s = 0; s < stages_.size() && iterations > 0; ++s) {
     const std::int64_t steps = std::min(iterations, steps_of(s, samples));
     PENTATRON_CHECK(steps <= (kUnlimited - samples) / stages_[s].size, kConfig,
@@ -111,9 +111,9 @@ std::int64_t BatchSchedule::samples_after(std::int64_t iterations) const {
   return samples;
 }
 
-std::int64_t BatchSchedule::iterations_within(std::int64_t samples) const {
+std::int64_t BatchSchedule::iterations_within(std::int64_t samples, std::int64_t consumed) const {
+  if (samples <= consumed) return 0;
   std::int64_t iterations = 0;
-  std::int64_t consumed = 0;
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const std::int64_t fit = (samples - consumed) / stages_[s].size;
     const std::int64_t steps = std::min(fit, steps_of(s, consumed));

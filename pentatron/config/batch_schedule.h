@@ -22,10 +22,13 @@ class BatchSchedule final {
 
   // Batch size of the step that begins after so many samples.
   [[nodiscard]] std::int64_t size_at(std::int64_t consumed_samples) const;
-  // Samples consumed after so many steps from the start of the run. kConfig error past 2^63.
-  [[nodiscard]] std::int64_t samples_after(std::int64_t iterations) const;
-  // Most whole steps whose samples together are not above `samples`.
-  [[nodiscard]] std::int64_t iterations_within(std::int64_t samples) const;
+  // Samples consumed after so many steps that begin with `consumed` (0: the start of the run).
+  // kConfig error past 2^63.
+  [[nodiscard]] std::int64_t samples_after(std::int64_t iterations,
+                                           std::int64_t consumed = 0) const;
+  // Most whole steps from `consumed` on after which not more than `samples` are consumed.
+  [[nodiscard]] std::int64_t iterations_within(std::int64_t samples,
+                                               std::int64_t consumed = 0) const;
   [[nodiscard]] bool is_constant() const { return stages_.size() == 1; }
   // Sizes in order of the stages.
   [[nodiscard]] std::vector<std::int64_t> sizes() const;

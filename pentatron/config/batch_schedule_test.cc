@@ -15,6 +15,11 @@ TEST(BatchSchedule, Constant) {
   EXPECT_EQ(schedule.size_at(1'000'000), 8);
   EXPECT_EQ(schedule.samples_after(5), 40);
   EXPECT_EQ(schedule.iterations_within(47), 5);
+  // N5: from where another batch size has led.
+  EXPECT_EQ(schedule.samples_after(2, 3), schedule.samples_after(2) + 3);
+  EXPECT_EQ(schedule.iterations_within(schedule.samples_after(2) + 3, 3), 2);
+  EXPECT_EQ(schedule.iterations_within(schedule.samples_after(2) + 2, 3), 1);
+  EXPECT_EQ(schedule.iterations_within(3, 7), 0);
   expect_error(ErrorKind::kConfig, "no count of samples", [] {
     (void)BatchSchedule(std::int64_t{1} << 40).samples_after(std::int64_t{1} << 40);
   });

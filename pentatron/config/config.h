@@ -95,6 +95,7 @@ struct DataConfig {
   std::int64_t num_workers = 2;  // reading threads of a rank; 0: none
   std::string dataloader_type = "single";
   bool mmap_bin_files = true;
+  std::string data_content_hash = "sampled";  // or whole: what of a .bin tells it from another
   std::string tokenizer_type;
   std::string tokenizer_model;  // file or folder
   std::vector<std::string> tokenizer_special_tokens;

@@ -113,8 +113,9 @@ std::string config_hash(const RunConfig& config) {
         root[room][name] = to_node(field);
       }
     } else if (part == "data") {
-      // How files are read and cached changes no sample.
-      if (key != "data_cache_path" && key != "num_workers" && key != "mmap_bin_files") {
+      // How files are read, cached and compared changes no sample.
+      if (key != "data_cache_path" && key != "num_workers" && key != "mmap_bin_files" &&
+          key != "data_content_hash") {
         root[room][name] = to_node(field);
       }
     }

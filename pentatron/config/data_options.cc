@@ -89,6 +89,16 @@ constexpr OptionSpec kRows[] = {
      .help = "read .bin files instead of mapping them",
      .test = "functional_test Options.MmapBinFiles",
      .field = data<&DataConfig::mmap_bin_files>()},
+    {.names = "--data-content-hash",
+     .dest = "data_content_hash",
+     .default_repr = "'sampled'",
+     .choices = "sampled|whole",
+     .topic = Topic::kData,
+     .help = "what ranks and resumed runs compare of each .bin file: 256 blocks spread over it, or "
+             "every byte, which takes the time of one reading",
+     .test = "functional_test Options.DataContentHash",
+     .field = data<&DataConfig::data_content_hash>(),
+     .ours = true},
     {.names = "--tokenizer-type",
      .dest = "tokenizer_type",
      .choices = "BertWordPieceLowerCase|BertWordPieceCase|GPT2BPETokenizer|SentencePieceTokenizer|"

@@ -90,6 +90,7 @@ constexpr EffectRule kRules[] = {
     {"--data-cache-path", "data_cache_path", real_data, kMock},
     {"--no-mmap-bin-files", "mmap_bin_files",
      [](const RunConfig& c) { return c.data.mmap_bin_files || !c.data.mock_data; }, kMock},
+    {"--data-content-hash", "data_content_hash", real_data, kMock},
     {"--vocab-file", "vocab_file", gpt2_bpe, kBpe},
     {"--merge-file", "merge_file", gpt2_bpe, kBpe},
     {"--null-tokenizer-eod-id", "null_tokenizer_eod_id", null_tokenizer, kNull},

@@ -87,6 +87,7 @@ void visit_data(Config& c, Visit&& visit) {
   visit("num_workers", c.num_workers);
   visit("dataloader_type", c.dataloader_type);
   visit("mmap_bin_files", c.mmap_bin_files);
+  visit("data_content_hash", c.data_content_hash);
   visit("tokenizer_type", c.tokenizer_type);
   visit("tokenizer_model", c.tokenizer_model);
   visit("tokenizer_special_tokens", c.tokenizer_special_tokens);

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 
+#include "pentatron/datasets/content_hash.h"
+
 namespace pentatron::datasets {
 
 // Numbered sequences of tokens: all that the indices and the samples of a dataset read. Methods are
@@ -28,6 +30,8 @@ class Corpus {
   // A text that differs when the sequences differ, and never holds a path: part of what a resumed
   // run is compared by.
   [[nodiscard]] virtual std::string identity() const = 0;
+  // Hash of the tokens themselves, which identity() need not read; empty where identity() says all.
+  [[nodiscard]] virtual std::string content(ContentHash /*how*/) const { return {}; }
 };
 
 }  // namespace pentatron::datasets

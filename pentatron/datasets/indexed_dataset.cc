@@ -169,6 +169,7 @@ class IndexedDataset::Bin {
   [[nodiscard]] virtual std::uint64_t size() const = 0;
   virtual void read(std::uint64_t offset, std::uint64_t bytes, TokenDtype dtype,
                     std::span<std::int64_t> out) const = 0;
+  virtual void read_bytes(std::uint64_t offset, std::span<std::byte> out) const = 0;
 };
 
 class IndexedDataset::MappedBin final : public Bin {
@@ -178,6 +179,9 @@ class IndexedDataset::MappedBin final : public Bin {
   void read(std::uint64_t offset, std::uint64_t bytes, TokenDtype dtype,
             std::span<std::int64_t> out) const override {
     widen_tokens(dtype, file_.bytes().subspan(offset, bytes), out);
+  }
+  void read_bytes(std::uint64_t offset, std::span<std::byte> out) const override {
+    std::ranges::copy(file_.bytes().subspan(offset, out.size()), out.begin());
   }
 
  private:
@@ -207,10 +211,15 @@ class IndexedDataset::FileBin final : public Bin {
   void read(std::uint64_t offset, std::uint64_t bytes, TokenDtype dtype,
             std::span<std::int64_t> out) const override {
     std::vector<std::byte> buffer(bytes);
+    read_bytes(offset, buffer);
+    widen_tokens(dtype, buffer, out);
+  }
+  void read_bytes(std::uint64_t offset, std::span<std::byte> out) const override {
+    const std::uint64_t bytes = out.size();
     std::uint64_t done = 0;
     while (done < bytes) {
       const ssize_t count =
-          ::pread(fd_, buffer.data() + done, bytes - done, static_cast<off_t>(offset + done));
+          ::pread(fd_, out.data() + done, bytes - done, static_cast<off_t>(offset + done));
       if (count < 0 && errno == EINTR) continue;
       PENTATRON_CHECK(count >= 0, kIo, "{}: cannot read {} bytes at {}: {}", path_.string(), bytes,
                       offset, std::generic_category().message(errno));
@@ -220,7 +229,6 @@ class IndexedDataset::FileBin final : public Bin {
                       path_.string(), offset + done, bytes, offset);
       done += static_cast<std::uint64_t>(count);
     }
-    widen_tokens(dtype, buffer, out);
   }
 
  private:
@@ -291,6 +299,13 @@ std::string IndexedDataset::identity() const {
   Sha256 hash;
   hash.update(index_->bytes());
   return fmt::format("indexed {} bin bytes {}", hash.hex_digest(), bin_->size());
+}
+
+std::string IndexedDataset::content(ContentHash how) const {
+  return content_hash(
+      bin_->size(),
+      [this](std::uint64_t offset, std::span<std::byte> out) { bin_->read_bytes(offset, out); },
+      how);
 }
 
 }  // namespace pentatron::datasets

@@ -65,6 +65,8 @@ class IndexedDataset final : public Corpus {
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
   // SHA-256 of the `.idx` file and the size of the `.bin` file: reads the index, not the tokens.
   [[nodiscard]] std::string identity() const override;
+  // Of the `.bin` file. kIo: it can no longer be read.
+  [[nodiscard]] std::string content(ContentHash how) const override;
 
  private:
   class Bin;

@@ -59,12 +59,33 @@ void check_matches(const Engine& engine, const TrainState& saved, const TrainSta
                   folder, run);
   // Only evaluated on: the order of the training data and the learning rate do not matter.
   if (engine.config().training.skip_train) return;
+  const bool other_length =
+      saved.train_samples_asked > 0 && saved.train_samples_asked != asked.train_samples_asked;
+  const std::string length =
+      other_length ? fmt::format(
+                         " The order was drawn for {} training samples, this run needs {}: "
+                         "lower --train-iters or --global-batch-size.",
+                         saved.train_samples_asked, asked.train_samples_asked)
+                   : "";
   PENTATRON_CHECK(saved.data_identity == asked.data_identity, kCheckpoint,
                   "{} was trained on other data or another order of it (files, --split, "
                   "--seq-length, --seed, --reset-*, --eod-mask-loss or the number of epochs "
-                  "differ). Resume with the same, or start a new run from these weights with "
+                  "differ).{} Resume with the same, or start a new run from these weights with "
                   "--finetune.",
-                  folder);
+                  folder, length);
+  // Of the same shape, so only the tokens can differ. Older checkpoints do not know their hash.
+  const auto differ = [](const std::string& a, const std::string& b) {
+    return !a.empty() && !b.empty() && a != b;
+  };
+  PENTATRON_CHECK(
+      !differ(saved.data_sampled, asked.data_sampled) &&
+          !differ(saved.data_whole, asked.data_whole),
+      kCheckpoint,
+      "{} was trained on other tokens: the .bin file of the training data has the size "
+      "it had then, but other contents (hash {} then, {} now). Resume with the same "
+      "file, or start a new run from these weights with --finetune.",
+      folder, differ(saved.data_whole, asked.data_whole) ? saved.data_whole : saved.data_sampled,
+      differ(saved.data_whole, asked.data_whole) ? asked.data_whole : asked.data_sampled);
   const config::OptimizerConfig& optimizer = engine.config().optimizer;
   const bool from_checkpoint = optimizer.use_checkpoint_opt_param_scheduler;
   const std::string schedule = from_checkpoint
@@ -110,6 +131,52 @@ bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_
 }
 
 }  // namespace
+
+ResumePoint resume_point(const config::CheckpointConfig& options) {
+  if (options.load.empty()) return {};
+  const checkpoint::Found found = checkpoint::find_checkpoint(options.load, options.ckpt_step);
+  if (found.result != checkpoint::FindResult::kFound) return {};
+  const checkpoint::CheckpointReader reader(found.folder);
+  const TrainState saved = parse_train_state(reader.manifest().train_state);
+  // As load_engine: --finetune begins anew, unless the run in this folder is the fine-tuning one.
+  const bool own_run = saved.finetune && same_folder(options.load, options.save);
+  if (options.finetune && !own_run) return {};
+  return {.iteration = saved.iteration,
+          .consumed_samples = saved.consumed_train_samples,
+          .train_samples_asked = saved.train_samples_asked};
+}
+
+void check_same_data(comm::ParallelContext& context, const std::vector<DataFile>& files) {
+  nlohmann::json mine = nlohmann::json::array();
+  for (const DataFile& file : files) {
+    mine.push_back({file.name, file.identity, file.sampled, file.whole});
+  }
+  const std::vector<std::string> all = comm::all_gather_bytes(context.world(), mine.dump());
+  const auto files_of = [&](std::size_t rank) {
+    return nlohmann::json::parse(all[rank]).get<std::vector<std::vector<std::string>>>();
+  };
+  const auto first = files_of(0);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const auto other = files_of(rank);
+    PENTATRON_CHECK(other.size() == first.size(), kConfig,
+                    "rank {} reads {} corpora, rank 0 reads {}: give all ranks the same options",
+                    rank, other.size(), first.size());
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      // Identity, sampled hash, whole hash; the last may be unknown to a rank.
+      for (const std::size_t what : {1U, 2U, 3U}) {
+        const std::string& first_hash = first[i][what];
+        const std::string& other_hash = other[i][what];
+        const bool unknown = what == 3 && (first_hash.empty() || other_hash.empty());
+        const char* extension = what == 1 ? ".idx" : ".bin";
+        PENTATRON_CHECK(unknown || first_hash == other_hash, kConfig,
+                        "rank {} reads other data than rank 0: its {}{} differs from rank 0's {}{} "
+                        "({} against {}); copy the same corpus to every machine",
+                        rank, other[i][0], extension, first[i][0], extension, other_hash,
+                        first_hash);
+      }
+    }
+  }
+}
 
 void check_agreement(comm::ParallelContext& context, const std::string& mine, const char* what) {
   const std::vector<std::string> all = comm::all_gather_bytes(context.world(), mine);

@@ -3,8 +3,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "pentatron/checkpoint/folder_lock.h"
+#include "pentatron/training/data.h"
 #include "pentatron/training/engine.h"
 #include "pentatron/training/train_state.h"
 
@@ -24,6 +26,14 @@ void check_room_for_save(Engine& engine);
 // Every rank must hold the same text: a kConfig error on all ranks that names the first that
 // differs (collective over the world).
 void check_agreement(comm::ParallelContext& context, const std::string& mine, const char* what);
+
+// Every rank must read the same corpora, .bin contents included: a kConfig error on all ranks that
+// names rank and file (collective over the world).
+void check_same_data(comm::ParallelContext& context, const std::vector<DataFile>& files);
+
+// Where the checkpoint that --load will find stands, read before the data is built; zeros where
+// there is none and with --finetune. Errors as load_engine()'s.
+[[nodiscard]] ResumePoint resume_point(const config::CheckpointConfig& options);
 
 struct LoadResult {
   bool loaded = false;

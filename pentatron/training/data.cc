@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/data.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -57,13 +58,11 @@ bool split_by_path(const config::DataConfig& data) {
          !data.test_data_path.empty();
 }
 
-datasets::SampleCounts sample_counts(const config::RunConfig& config) {
+datasets::SampleCounts sample_counts(const config::RunConfig& config, const ResumePoint& point) {
   const config::TrainingConfig& t = config.training;
   datasets::SampleCounts counts = datasets::samples_asked(t.train_iters, t.eval_interval,
                                                           t.eval_iters, t.eval_global_batch_size);
-  counts.train = t.train_samples > 0 ? t.train_samples
-                                     : config::batch_schedule(config).samples_after(t.train_iters);
-  if (t.skip_train) counts.train = 0;
+  counts.train = t.skip_train ? 0 : train_samples_asked(config, point);
   // A part that is not there is simply not evaluated on.
   if (split_by_path(config.data)) {
     if (config.data.valid_data_path.empty()) counts.valid = 0;
@@ -138,7 +137,29 @@ std::string data_identity(const datasets::SampleSource* train,
   return sha256_hex(json.dump());
 }
 
+std::vector<DataFile> data_files(const std::vector<datasets::GptDatasets>& sets, bool whole) {
+  using datasets::ContentHash;
+  std::vector<DataFile> files;
+  for (const datasets::GptDatasets& set : sets) {
+    if (!set.corpus) continue;
+    files.push_back({.name = set.corpus->name(),
+                     .identity = set.corpus->identity(),
+                     .sampled = set.corpus->content(ContentHash::kSampled),
+                     .whole = whole ? set.corpus->content(ContentHash::kWhole) : ""});
+  }
+  return files;
+}
+
 }  // namespace
+
+std::int64_t train_samples_asked(const config::RunConfig& config, const ResumePoint& point) {
+  const config::TrainingConfig& t = config.training;
+  const std::int64_t left = std::max<std::int64_t>(t.train_iters - point.iteration, 0);
+  const std::int64_t needed = t.train_samples > 0 ? t.train_samples
+                                                  : config::batch_schedule(config).samples_after(
+                                                        left, point.consumed_samples);
+  return std::max(needed, point.train_samples_asked);
+}
 
 Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& policy) {
   Batch batch;
@@ -153,14 +174,16 @@ Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& poli
   return batch;
 }
 
-TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer)
-    : counts_(sample_counts(config)),
+TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
+                           const ResumePoint& point)
+    : counts_(sample_counts(config, point)),
       validation_names_(validation_names(config)),
       eval_iterations_(config.training.eval_iters),
       eval_batch_size_(config.training.eval_global_batch_size),
       full_validation_(config.training.full_validation),
       sets_(build_sets(config, tokenizer, counts_)),
-      identity_(data_identity(sets_.front().train.get(), tokenizer)) {
+      identity_(data_identity(sets_.front().train.get(), tokenizer)),
+      files_(data_files(sets_, config.data.data_content_hash == "whole")) {
   for (const EvaluationSet& set : evaluation_sets(datasets::DataSplit::kValid)) {
     PENTATRON_CHECK(set.iterations > 0, kConfig,
                     "--full-validation: the validation set {}has {} samples, less than one batch "

@@ -27,6 +27,26 @@ struct EvaluationSet {
   std::int64_t iterations = 0;  // global batches of one evaluation
 };
 
+// A corpus as this rank reads it; what ranks and resumed runs must have alike.
+struct DataFile {
+  std::string name;      // prefix of its files, for messages
+  std::string identity;  // Corpus::identity()
+  std::string sampled;   // Corpus::content(): empty for made-up documents
+  std::string whole;     // the same, with --data-content-hash whole; else empty
+};
+
+// Where a resumed run stands; all 0 for a new one.
+struct ResumePoint {
+  std::int64_t iteration = 0;
+  std::int64_t consumed_samples = 0;
+  std::int64_t train_samples_asked = 0;  // the order of the data was drawn for so many
+};
+
+// Training samples to draw an order for: enough for the iterations that are left, whatever the
+// batch size was before; the checkpoint's own number where that suffices, so that the order stays.
+[[nodiscard]] std::int64_t train_samples_asked(const config::RunConfig& config,
+                                               const ResumePoint& point);
+
 // Corpora and their parts, as --data-path or --mock-data with --split, or --train-data-path,
 // --valid-data-path and --test-data-path, and the batch options ask.
 class TrainingData final {
@@ -34,7 +54,8 @@ class TrainingData final {
   // Not collective, but better built by one rank before the others, which then find its index
   // caches. Several prefixes for one part (a blend): kUnsupported; a whole validation set below one
   // batch: kConfig; else the errors of datasets::build_gpt_datasets.
-  TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer);
+  TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
+               const ResumePoint& point = {});
 
   [[nodiscard]] const datasets::GptDataset* train() const { return sets_.front().train.get(); }
   // None when nothing is asked of that part; several for validation only.
@@ -43,6 +64,8 @@ class TrainingData final {
   // tokenizer's.
   [[nodiscard]] const std::string& identity() const { return identity_; }
   [[nodiscard]] const datasets::SampleCounts& counts() const { return counts_; }
+  // Every corpus, the training one first where there is one.
+  [[nodiscard]] const std::vector<DataFile>& files() const { return files_; }
 
  private:
   datasets::SampleCounts counts_;
@@ -53,6 +76,7 @@ class TrainingData final {
   // One where a corpus is split; else one for the training corpus, then validation, then test.
   std::vector<datasets::GptDatasets> sets_;
   std::string identity_;
+  std::vector<DataFile> files_;
 };
 
 // The data-parallel rank's micro-batches, step after step.

@@ -70,6 +70,9 @@ std::string to_json_text(const TrainState& state) {
   json["largest_loss"] = state.largest_loss;
   json["largest_grad_norm"] = state.largest_grad_norm;
   json["data_identity"] = state.data_identity;
+  if (!state.data_sampled.empty()) json["data_sampled"] = state.data_sampled;
+  if (!state.data_whole.empty()) json["data_whole"] = state.data_whole;
+  if (state.train_samples_asked > 0) json["train_samples_asked"] = state.train_samples_asked;
   json["model"] = state.model;
   json["run"] = state.run;
   json["schedule"] = state.schedule;
@@ -97,6 +100,11 @@ TrainState parse_train_state(const std::string& text) {
     state.largest_loss = number(json, "largest_loss");
     state.largest_grad_norm = number(json, "largest_grad_norm");
     state.data_identity = json.at("data_identity").get<std::string>();
+    state.data_sampled = json.value("data_sampled", std::string());
+    state.data_whole = json.value("data_whole", std::string());
+    if (json.contains("train_samples_asked")) {
+      state.train_samples_asked = counter(json, "train_samples_asked");
+    }
     state.model = json.at("model").get<std::string>();
     state.run = json.at("run").get<std::string>();
     state.schedule = json.at("schedule").get<std::string>();

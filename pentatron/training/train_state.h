@@ -25,7 +25,13 @@ struct TrainState {
   double largest_loss = 0;       // seen by --check-for-spiky-loss
   double largest_grad_norm = 0;  // seen by --check-for-large-grads
   std::string data_identity;     // hash of what decides the order of the data
-  std::string model;             // canonical JSON of what decides parameter shapes and formulas
+  // Hashes of the training tokens themselves (datasets::ContentHash), empty where not computed: by
+  // checkpoints of older versions, and mostly for the whole.
+  std::string data_sampled = {};
+  std::string data_whole = {};
+  // Samples that the order was drawn for; 0: not known (older versions).
+  std::int64_t train_samples_asked = 0;
+  std::string model;      // canonical JSON of what decides parameter shapes and formulas
   std::string run;        // canonical JSON of seed, dropout and precision; free for --finetune
   std::string schedule;   // canonical JSON of learning rate and weight decay schedules
   std::string tokenizer;  // identity hash

@@ -52,6 +52,21 @@ TEST(TrainState, RoundTrip) {
   EXPECT_EQ(to_json_text(read), to_json_text(state));
 }
 
+// Checkpoints of older versions do not know the contents of their data.
+TEST(TrainState, F9_ContentsMayBeUnknown) {
+  TrainState state = example();
+  EXPECT_EQ(parse_train_state(to_json_text(state)).data_sampled, "");
+  EXPECT_EQ(parse_train_state(to_json_text(state)).train_samples_asked, 0);
+  state.data_sampled = "s";
+  state.data_whole = "w";
+  state.train_samples_asked = 48;
+  const TrainState read = parse_train_state(to_json_text(state));
+  EXPECT_EQ(read.data_sampled, "s");
+  EXPECT_EQ(read.data_whole, "w");
+  EXPECT_EQ(read.train_samples_asked, 48);
+  EXPECT_EQ(to_json_text(read), to_json_text(state));
+}
+
 TEST(TrainState, EveryFieldIsNeededAndChecked) {
   const nlohmann::json whole = nlohmann::json::parse(to_json_text(example()));
   ASSERT_EQ(whole.size(), 18U);

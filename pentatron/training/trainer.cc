@@ -126,9 +126,14 @@ void Trainer::build() {
   if (saves())
     save_lock_ = checkpoint::open_save_folder(config_.checkpoint.save, context_->world());
   // Rank 0 makes shared memory of the caches first; the others find them.
-  if (backend_.rank() == 0) data_ = std::make_unique<TrainingData>(config_, *tokenizer_);
+  const ResumePoint point = resume_point(config_.checkpoint);
+  const auto read_data = [&] {
+    data_ = std::make_unique<TrainingData>(config_, *tokenizer_, point);
+  };
+  if (backend_.rank() == 0) read_data();
   context_->world().barrier();
-  if (backend_.rank() != 0) data_ = std::make_unique<TrainingData>(config_, *tokenizer_);
+  if (backend_.rank() != 0) read_data();
+  check_same_data(*context_, data_->files());
   say("time to initialize megatron (seconds): {:.3f}",
       hooks_.seconds_before_start + since_start_.seconds());
   say("[after megatron is initialized] datetime: {}", current_datetime());
@@ -157,6 +162,11 @@ void Trainer::build() {
 
 void Trainer::load() {
   state_.data_identity = data_->identity();
+  if (data_->train() != nullptr) {
+    state_.data_sampled = data_->files().front().sampled;
+    state_.data_whole = data_->files().front().whole;
+    state_.train_samples_asked = data_->counts().train;
+  }
   state_.model = model_identity(config_.model);
   state_.run = run_identity(config_);
   state_.schedule = schedule_identity(config_);
@@ -164,7 +174,18 @@ void Trainer::load() {
   check_agreement(*context_, config::config_hash(config_) + state_.data_identity + state_.schedule,
                   "their options or data");
   const LoadResult result = load_engine(*engine_, state_);
-  state_ = result.state;
+  // What this run reads, not what the checkpoint knew: that may be less.
+  TrainState read = result.state;
+  read.data_sampled = state_.data_sampled;
+  read.data_whole = state_.data_whole;
+  read.train_samples_asked = state_.train_samples_asked;
+  state_ = std::move(read);
+  // Its length in samples ends where the samples do, whatever batches came before.
+  config::TrainingConfig& t = config_.training;
+  if (result.loaded && t.train_samples > 0) {
+    t.train_iters = state_.iteration +
+                    batches_.iterations_within(t.train_samples, state_.consumed_train_samples);
+  }
   if (result.loaded && config_.optimizer.use_checkpoint_opt_param_scheduler) {
     apply_schedule(state_.schedule, config_);
   }
@@ -362,6 +383,14 @@ bool Trainer::killed() {
 void Trainer::train() {
   const config::TrainingConfig& t = config_.training;
   if (state_.iteration >= t.train_iters) return;
+  const std::int64_t needed =
+      batches_.samples_after(t.train_iters - state_.iteration, state_.consumed_train_samples);
+  PENTATRON_CHECK(needed <= data_->train()->num_samples(), kConfig,
+                  "{} training samples are consumed and {} iterations are left, which takes {} in "
+                  "all, but the data was drawn for {}; lower --train-iters or the batch size, or "
+                  "start a new run from these weights with --finetune",
+                  state_.consumed_train_samples, t.train_iters - state_.iteration, needed,
+                  data_->train()->num_samples());
   train_stream_ = std::make_unique<BatchStream>(*data_->train(), config_, context_->data_rank(),
                                                 state_.consumed_train_samples, engine_->policy(),
                                                 BatchStream::Use::kTraining);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -224,6 +225,35 @@ TEST(Options, MmapBinFiles) {
   const Seen plain = how_read(base().with("--no-mmap-bin-files"));
   EXPECT_FALSE(plain.mapped);
   EXPECT_TRUE(plain.open);
+}
+
+// Changes between the sampled blocks of a .bin are seen where every byte is read.
+TEST(Options, DataContentHash) {
+  const fs::path folder = new_folder();
+  const std::string prefix = (folder / "large").string();
+  write_file(folder / "in.jsonl", [] {
+    std::string line = "{\"text\": \"";
+    for (int i = 0; i < 1 << 20; ++i) line += fmt::format("{} ", i % 63);
+    return line + "\"}\n" + line + "\"}\n";
+  }());
+  ASSERT_TRUE(call({"preprocess_data", "--input", (folder / "in.jsonl").string(), "--output-prefix",
+                    prefix, "--tokenizer-type", "NullTokenizer", "--vocab-size", "63"})
+                  .ok());
+  const Options sampled = base()
+                              .with("--data-path", prefix + "_text_document")
+                              .with("--data-cache-path", (folder / "cache").string())
+                              .with("--train-iters", 4);
+  const Options whole = sampled.with("--data-content-hash", "whole");
+  (void)train(saving(sampled.with("--exit-interval", 2), folder / "sampled"));
+  (void)train(saving(whole.with("--exit-interval", 2), folder / "whole"));
+  std::string bytes = read_file(prefix + "_text_document.bin");
+  ASSERT_GT(bytes.size(), std::size_t{1} << 21);
+  bytes[6000] ^= 1;  // between the first two blocks
+  write_file(prefix + "_text_document.bin", bytes);
+  EXPECT_TRUE(try_train(resuming(sampled, folder / "sampled")).program.ok());
+  expect_refusal(try_train(resuming(whole, folder / "whole")).program, 7, {"other tokens"});
+  expect_refusal(try_train(base().with("--data-content-hash", "all")).program, 2,
+                 {"--data-content-hash", "all"});
 }
 
 TEST(Options, NullTokenizerIds) {

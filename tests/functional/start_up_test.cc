@@ -6,7 +6,7 @@
 
 #include "tests/functional/tiny_run.h"
 
-// What can be wrong before the first step.
+// What can be wrong before the first step: descriptors, data that changed, a new batch size.
 namespace pentatron::functional {
 namespace {
 
@@ -33,6 +33,20 @@ std::string numbers() {
   for (int i = 0; i < 200; ++i)
     text += fmt::format("{{\"text\": \"{} {} {}\"}}\n", i % 63, 7, i % 5);
   return text;
+}
+
+// The corpus of base() in a folder of its own, with one token of the .bin changed when asked.
+std::string copied_corpus(const fs::path& folder) {
+  const std::string prefix = (folder / "corpus").string();
+  for (const char* extension : {".bin", ".idx"})
+    fs::copy_file(corpus(0) + extension, prefix + extension);
+  return prefix;
+}
+
+void change_one_token(const std::string& prefix) {
+  std::string bytes = read_file(prefix + ".bin");
+  bytes[bytes.size() / 2 / 2 * 2] ^= 1;  // the low byte of a 16-bit token
+  write_file(prefix + ".bin", bytes);
 }
 
 }  // namespace
@@ -83,6 +97,70 @@ TEST(Faults, F1_TrainingWithClosedDescriptors) {
     EXPECT_EQ(timeless_lines(folder / name), timeless_lines(folder / "whole")) << closed;
     EXPECT_EQ(state_hash(folder / (name + "_saved")), state_hash(folder / "whole_saved"));
   }
+}
+
+// The data was sized by the new batch size alone: the run ended in an internal error, steps lost.
+TEST(Faults, N5_ResumesWithAnotherGlobalBatch) {
+  const fs::path folder = new_folder();
+  const Options before = base().with("--train-iters", 12);
+  (void)train(saving(before.with("--exit-interval", 8), folder));
+  const Options again = resuming(before, folder).with("--override-opt_param-scheduler");
+  // 32 samples are consumed, and four steps of 8 need a third epoch: another order of what was
+  // seen.
+  expect_refusal(try_train(again.with("--global-batch-size", 8)).program, 7,
+                 {"drawn for 48 training samples, this run needs 64", "--global-batch-size"});
+  const TinyRun resumed = train(again.with("--global-batch-size", 2));
+  EXPECT_EQ(resumed.losses().size(), 4U) << resumed.program.describe();
+  EXPECT_EQ(saved_iterations(folder), (std::vector<int>{8, 12}));
+}
+
+TEST(Faults, N5_ResumesWithAnotherBatchInSamples) {
+  const fs::path folder = new_folder();
+  const Options before = base().without("--train-iters").with("--train-samples", 48);
+  (void)train(saving(before.with("--exit-interval", 8), folder));  // 32 samples
+  const TinyRun resumed = train(resuming(before, folder)
+                                    .with("--global-batch-size", 2)
+                                    .with("--override-opt_param-scheduler"));
+  EXPECT_EQ(resumed.losses().size(), 8U) << "the 16 samples that were left, two a step";
+  const TinyRun again = train(resuming(before, folder)
+                                  .with("--global-batch-size", 4)
+                                  .with("--override-opt_param-scheduler"));
+  EXPECT_TRUE(again.losses().empty()) << "nothing is left";
+}
+
+// Other tokens in a .bin of equal lengths: resume went on.
+TEST(Faults, F9_OtherTokensAreRefusedOnResume) {
+  const fs::path folder = new_folder();
+  const std::string prefix = copied_corpus(folder);
+  const Options run = base().with("--data-path", prefix).with("--train-iters", 4);
+  const fs::path saves = folder / "saves";
+  (void)train(saving(run.with("--exit-interval", 2), saves));
+  change_one_token(prefix);
+  expect_refusal(try_train(resuming(run, saves)).program, 7,
+                 {"other tokens", "--finetune", "iter_0000002"});
+  EXPECT_TRUE(try_train(resuming(run, saves).with("--finetune")).program.ok());
+}
+
+// Ranks whose machines hold other .bin files under one name trained on, each on its own tokens.
+TEST(Faults, A5_RanksWithOtherTokensAreNamed) {
+  const fs::path folder = new_folder();
+  for (const char* rank : {"0", "1"}) {
+    fs::create_directories(folder / rank);
+    (void)copied_corpus(folder / rank);
+  }
+  change_one_token((folder / "1" / "corpus").string());
+  std::vector<std::string> words{"launch",
+                                 "--nproc-per-node",
+                                 "2",
+                                 "sh",
+                                 "-c",
+                                 "cd " + folder.string() + "/$RANK && exec \"$0\" \"$@\"",
+                                 std::getenv("PENTATRON_BIN")};
+  const std::vector<std::string> command =
+      base().with("--data-path", "corpus").words("pretrain_gpt");
+  words.insert(words.end(), command.begin(), command.end());
+  expect_refusal(run_program({.words = words}), 2,
+                 {"rank 1 reads other data than rank 0", "corpus.bin"});
 }
 
 }  // namespace pentatron::functional
