@@ -19,6 +19,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/comm/job_environment.h"
 
 extern char** environ;
 
@@ -33,7 +34,7 @@ struct Child {
   pid_t pid = -1;
   int rank = 0;
   bool running = false;
-  int status = 0;  // of waitpid, when it has ended
+  int status = 0;  // as of waitpid, when it has ended
 };
 
 // Blocks the signals that launch() handles and gives them back at the end.
@@ -41,10 +42,13 @@ class SignalBlock final {
  public:
   SignalBlock() {
     sigemptyset(&set_);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) {
+    for (int signal :
+         {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD}) {
       sigaddset(&set_, signal);
     }
     pthread_sigmask(SIG_BLOCK, &set_, &former_);
+    // Where a parent left it ignored, the system would forget how the ranks have ended.
+    ::signal(SIGCHLD, SIG_DFL);
   }
   ~SignalBlock() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
   SignalBlock(const SignalBlock&) = delete;
@@ -63,8 +67,9 @@ class SignalBlock final {
   sigset_t former_;
 };
 
-std::vector<std::string> environment_of(const LaunchOptions& options, int port, int local_rank) {
-  const std::vector<std::pair<std::string, std::string>> own = {
+std::vector<std::string> environment_of(const LaunchOptions& options, int port, int local_rank,
+                                        const std::string& token) {
+  std::vector<std::pair<std::string, std::string>> own = {
       {"RANK", std::to_string(options.node_rank * options.nproc_per_node + local_rank)},
       {"LOCAL_RANK", std::to_string(local_rank)},
       {"WORLD_SIZE", std::to_string(options.nnodes * options.nproc_per_node)},
@@ -72,12 +77,13 @@ std::vector<std::string> environment_of(const LaunchOptions& options, int port, 
       {"MASTER_ADDR", options.master_addr},
       {"MASTER_PORT", std::to_string(port)},
   };
+  if (!token.empty()) own.emplace_back(kJobTokenVariable, token);
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view line(*entry);
     const std::string_view name = line.substr(0, line.find('='));
     // Another launcher's store is not ours.
-    if (name == "TORCHELASTIC_USE_AGENT_STORE" || name == "TORCHELASTIC_RESTART_COUNT") continue;
+    if (name.starts_with("TORCHELASTIC_")) continue;
     const bool replaced = std::any_of(own.begin(), own.end(),
                                       [&](const auto& variable) { return variable.first == name; });
     if (!replaced) result.emplace_back(line);
@@ -95,9 +101,10 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 // Everything that allocates happens before the fork; the child only makes system calls. The pipe
 // closes on exec and carries errno if that fails.
-pid_t start(const LaunchOptions& options, int port, int local_rank, const sigset_t& signals) {
+pid_t start(const LaunchOptions& options, int port, int local_rank, const std::string& token,
+            const sigset_t& signals) {
   std::vector<std::string> command = options.command;
-  std::vector<std::string> environment = environment_of(options, port, local_rank);
+  std::vector<std::string> environment = environment_of(options, port, local_rank, token);
   const std::vector<char*> argv = pointers(command);
   const std::vector<char*> envp = pointers(environment);
   int status_pipe[2];
@@ -106,8 +113,14 @@ pid_t start(const LaunchOptions& options, int port, int local_rank, const sigset
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid == 0) {
+    ::setpgid(0, 0);                     // what the command starts ends with it
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no orphans when the launcher is killed
     if (::getppid() != parent) ::_exit(kExecFailed);
+    // Outside the terminal's foreground group a read from it would stop the process for ever.
+    if (::isatty(STDIN_FILENO) == 1) {
+      const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+      if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+    }
     ::sigprocmask(SIG_SETMASK, &signals, nullptr);
     ::execvpe(argv[0], argv.data(), envp.data());
     const int error = errno;
@@ -133,11 +146,76 @@ pid_t start(const LaunchOptions& options, int port, int local_rank, const sigset
   return pid;
 }
 
+// To the ranks and all that they have started in their process groups, which may outlive them.
 void send_all(const std::vector<Child>& children, int signal) {
-  for (const Child& child : children) {
-    if (child.running) ::kill(child.pid, signal);
-  }
+  for (const Child& child : children) ::kill(-child.pid, signal);
 }
+
+// What the ranks have left behind, and at last the ranks themselves from the system's table.
+void end_groups(const std::vector<Child>& children) {
+  send_all(children, SIGKILL);
+  for (const Child& child : children) ::waitpid(child.pid, nullptr, 0);
+}
+
+// A process that ends the ranks' groups when the launcher is killed, which no signal handler can
+// do. It hears of that, and of the groups, through a socket.
+class Guard final {
+ public:
+  Guard() {
+    int ends[2];
+    // Not a pipe: writing to one whose reader has been killed would be a signal.
+    PENTATRON_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, kIo,
+                    "launch: socketpair: {}", std::strerror(errno));
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::close(ends[1]);
+      run(ends[0]);
+    }
+    const int error = errno;
+    ::close(ends[0]);
+    fd_ = ends[1];
+    pid_ = pid;
+    if (pid < 0) ::close(fd_);
+    PENTATRON_CHECK(pid > 0, kIo, "launch: cannot start a process: {}", std::strerror(error));
+  }
+  ~Guard() {
+    tell(0);  // in good order: nothing is left to be ended
+    ::close(fd_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+  void tell(pid_t group) const {
+    [[maybe_unused]] const auto written = ::send(fd_, &group, sizeof(group), MSG_NOSIGNAL);
+  }
+
+ private:
+  // System calls only, as after every fork of a process with threads.
+  [[noreturn]] static void run(int fd) {
+    constexpr int kMaxGroups = 4096;
+    static pid_t groups[kMaxGroups];
+    ::setpgid(0, 0);  // a key of the terminal is not meant for it
+    ::prctl(PR_SET_NAME, "launch-guard");
+    const int own = ::dup2(fd, STDERR_FILENO + 1);
+    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(standard);
+    ::close_range(static_cast<unsigned>(own) + 1, ~0U, 0);
+    int count = 0;
+    pid_t group = 0;
+    while (true) {
+      const ssize_t got = ::read(own, &group, sizeof(group));
+      if (got < 0 && errno == EINTR) continue;
+      if (got != sizeof(group)) break;
+      if (group == 0) ::_exit(0);
+      if (count < kMaxGroups) groups[count++] = group;
+    }
+    for (int i = 0; i < count; ++i) ::kill(-groups[i], SIGKILL);
+    ::_exit(0);
+  }
+
+  int fd_ = -1;
+  pid_t pid_ = -1;
+};
 
 bool any_running(const std::vector<Child>& children) {
   return std::any_of(children.begin(), children.end(), [](const Child& c) { return c.running; });
@@ -155,11 +233,24 @@ int severity(int status) {
   return WEXITSTATUS(status) == exit_code(ErrorKind::kComm) ? 1 : 2;
 }
 
-// Collects the children that have ended; returns the gravest of them, if any ended badly.
+// Whether the child has ended, and how. It stays in the system's table, so that its number cannot
+// become another process group's, which send_all() would hit.
+bool has_ended(Child& child) {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid != child.pid) {
+    return false;
+  }
+  child.status =
+      info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
+  return true;
+}
+
+// Notes the children that have ended; returns the gravest of them, if any ended badly.
 const Child* reap(std::vector<Child>& children) {
   const Child* worst = nullptr;
   for (Child& child : children) {
-    if (!child.running || ::waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
+    if (!child.running || !has_ended(child)) continue;
     child.running = false;
     if (severity(child.status) > (worst == nullptr ? 0 : severity(worst->status))) worst = &child;
   }
@@ -212,11 +303,16 @@ int supervise(std::vector<Child>& children, const SignalBlock& signals, int grac
     }
     siginfo_t info{};
     const int signal = signals.wait(milliseconds(100), info);
-    if (signal == 0 || signal == SIGCHLD) continue;
+    if (signal == 0 || signal == SIGCHLD || signal == SIGCONT) continue;
+    if (signal == SIGTSTP) {  // Ctrl-Z: all of them, then ourselves until somebody says go on
+      send_all(children, SIGTSTP);
+      ::raise(SIGSTOP);
+      send_all(children, SIGCONT);
+      continue;
+    }
     asked_to_stop = asked_to_stop || signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
-    // A key of the terminal (Ctrl-C) has reached the children already: they are in our process
-    // group.
-    if (info.si_code != SI_KERNEL) send_all(children, signal);
+    // A key of the terminal (Ctrl-C) reaches us alone: the ranks are in groups of their own.
+    send_all(children, signal);
   }
 }
 
@@ -250,22 +346,27 @@ int launch(const LaunchOptions& options) {
   PENTATRON_CHECK(options.master_port > 0 || options.nnodes == 1, kConfig,
                   "launch: several nodes need one --master-port that all of them name");
   const int port = options.master_port > 0 ? options.master_port : free_port();
+  // Other machines' launchers could not know what this one draws.
+  const std::string token = options.nnodes == 1 ? random_token() : options.job_token;
   const SignalBlock signals;
+  const Guard guard;
   std::vector<Child> children;
   try {
     for (int local_rank = 0; local_rank < options.nproc_per_node; ++local_rank) {
       Child child;
       child.rank = options.node_rank * options.nproc_per_node + local_rank;
-      child.pid = start(options, port, local_rank, signals.former());
+      child.pid = start(options, port, local_rank, token, signals.former());
       child.running = true;
+      guard.tell(child.pid);
       children.push_back(child);
     }
   } catch (...) {
-    send_all(children, SIGKILL);
-    for (Child& child : children) ::waitpid(child.pid, &child.status, 0);
+    end_groups(children);
     throw;
   }
-  return supervise(children, signals, options.grace_seconds);
+  const int code = supervise(children, signals, options.grace_seconds);
+  end_groups(children);
+  return code;
 }
 
 }  // namespace pentatron::comm

@@ -265,7 +265,7 @@ std::string card_identity(Device device) {
   return {properties.uuid.bytes, sizeof(properties.uuid.bytes)};
 }
 
-class NcclBackend final : public Backend {
+class NcclBackend final : public Backend, public PhaseListener {
  public:
   explicit NcclBackend(const NcclOptions& options) : hub_(std::make_shared<NcclHub>(options)) {
     refuse_shared_cards();
@@ -282,6 +282,7 @@ class NcclBackend final : public Backend {
                                        fmt::format("{}#{}", name, generations_[name]++));
   }
   void poison(const std::string& message) override { hub_->fail(message); }
+  void note_phase(std::string_view phase) override { hub_->gloo().note_phase(phase); }
   void shutdown() override {
     if (const std::string reason = hub_->failure(); !reason.empty()) {
       PENTATRON_THROW(kComm, "{}", reason);

@@ -77,7 +77,7 @@ TEST(GlooBackend, PeersOfAFailedRankGetItsMessage) {
     for (int rank : {0, 2}) {
       const std::string result = result_of(folder.path(), rank);
       EXPECT_TRUE(contains(result, "comm after ") &&
-                  contains(result, "rank 1 failed: a planted error in rank 1"))
+                  contains(result, "rank 1 failed: a planted error in rank 1\\x1b[31m"))
           << result;
       EXPECT_LT(std::stod(result.substr(result.find("after ") + 6)), mode == "poison" ? 1.9 : 3.0)
           << result;

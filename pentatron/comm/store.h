@@ -7,6 +7,7 @@
 #include <string>
 
 #include "pentatron/comm/backend.h"
+#include "pentatron/comm/phase.h"
 
 namespace pentatron::comm {
 
@@ -22,7 +23,7 @@ class Store {
 };
 
 // A gloo backend that another backend stands on: its store and its news of failed ranks.
-class RendezvousBackend : public Backend {
+class RendezvousBackend : public Backend, public PhaseListener {
  public:
   // A connection of its own.
   [[nodiscard]] virtual std::unique_ptr<Store> open_store() = 0;

@@ -11,10 +11,12 @@
 #include "pentatron/base/signals.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/nccl_backend.h"
+#include "pentatron/comm/phase.h"
 #include "pentatron/config/print.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/placement.h"
+#include "pentatron/training/same_options.h"
 
 namespace pentatron::training {
 namespace {
@@ -54,9 +56,9 @@ void print_start(const config::ParsedOptions& options, const config::RunConfig& 
   log::info("computing on {} ({}, {} GiB)", device.str(), card.name, card.memory_bytes >> 30);
 }
 
-// Card or host memory, all ranks alike: a machine without cards among others with some would
-// otherwise show as a hang.
-void check_same_device(comm::Backend& backend, Device device) {
+// Options, and card or host memory, all ranks alike: they would otherwise show as a hang or as a
+// failure of the transport.
+void check_same_start(comm::Backend& backend, const config::RunConfig& config, Device device) {
   if (backend.world_size() == 1) return;
   std::vector<std::int64_t> everyone;
   for (std::int64_t rank = 0; rank < backend.world_size(); ++rank) everyone.push_back(rank);
@@ -68,13 +70,15 @@ void check_same_device(comm::Backend& backend, Device device) {
         "rank 0 computes on {}, rank {} on {}: give --device cuda or --device cpu to all", all[0],
         rank, all[rank]);
   }
+  check_same_options(*world, config);
 }
 
 TrainerReport run_one_rank(const config::RunConfig& config, comm::Backend& backend, Device device,
                            int threads, const TrainerHooks& hooks) {
   tensor::set_up_rank_thread(threads);
   try {
-    check_same_device(backend, device);
+    comm::note_phase(backend, "comparing options");
+    check_same_start(backend, config, device);
     TrainerReport report = run_training(config, backend, hooks, device);
     backend.shutdown();
     return report;

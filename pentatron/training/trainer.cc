@@ -11,8 +11,8 @@
 #include "pentatron/base/timer.h"
 #include "pentatron/checkpoint/save_folder.h"
 #include "pentatron/comm/parallel_context.h"
+#include "pentatron/comm/phase.h"
 #include "pentatron/config/batch_schedule.h"
-#include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/optimizer/schedule.h"
 #include "pentatron/tensor/memory.h"
@@ -126,6 +126,7 @@ void Trainer::build() {
   if (saves())
     save_lock_ = checkpoint::open_save_folder(config_.checkpoint.save, context_->world());
   // Rank 0 makes shared memory of the caches first; the others find them.
+  comm::note_phase(backend_, "building the data");
   const ResumePoint point = resume_point(config_.checkpoint);
   const auto read_data = [&] {
     data_ = std::make_unique<TrainingData>(config_, *tokenizer_, point);
@@ -138,6 +139,7 @@ void Trainer::build() {
       hooks_.seconds_before_start + since_start_.seconds());
   say("[after megatron is initialized] datetime: {}", current_datetime());
   check_sample_prompts(config_, *tokenizer_);
+  comm::note_phase(backend_, "building the model");
   engine_ = std::make_unique<Engine>(config_, *context_, device_);
   if (saves()) check_room_for_save(*engine_);
   reporter_.connect(*context_, device_);
@@ -171,8 +173,8 @@ void Trainer::load() {
   state_.run = run_identity(config_);
   state_.schedule = schedule_identity(config_);
   state_.tokenizer = tokenizer_->identity_hash();
-  check_agreement(*context_, config::config_hash(config_) + state_.data_identity + state_.schedule,
-                  "their options or data");
+  check_agreement(*context_, state_.data_identity, "the order of their data");
+  comm::note_phase(backend_, "loading the checkpoint");
   const LoadResult result = load_engine(*engine_, state_);
   // What this run reads, not what the checkpoint knew: that may be less.
   TrainState read = result.state;
@@ -333,6 +335,7 @@ void Trainer::save() {
   const Reporter::Pause pause(reporter_);
   {
     const TimedScope timed(&reporter_.timers(), "save-checkpoint", 0);
+    comm::note_phase(backend_, "saving");
     save_engine(*engine_, state_, loaded_iteration_, save_lock_.get());
   }
   reporter_.show_timers({"save-checkpoint"});

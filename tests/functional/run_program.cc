@@ -195,7 +195,11 @@ ProgramResult call(std::vector<std::string> words) {
 std::vector<pid_t> children_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/task/{}/children", pid, pid));
   std::vector<pid_t> children;
-  for (pid_t child = 0; file >> child;) children.push_back(child);
+  for (pid_t child = 0; file >> child;) {
+    std::string name;
+    std::getline(std::ifstream(fmt::format("/proc/{}/comm", child)), name);
+    if (name != "launch-guard") children.push_back(child);
+  }
   return children;
 }
 

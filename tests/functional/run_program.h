@@ -48,7 +48,7 @@ struct ProgramResult {
 // The same for plain words.
 [[nodiscard]] ProgramResult call(std::vector<std::string> words);
 
-// Direct children of a process, as the kernel lists them.
+// Direct children of a process, as the kernel lists them, without a launcher's guard.
 [[nodiscard]] std::vector<pid_t> children_of(pid_t pid);
 
 // A number of /proc/PID/status ("VmRSS" in kB, "Threads"); 0 when it cannot be read.

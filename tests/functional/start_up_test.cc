@@ -163,4 +163,75 @@ TEST(Faults, A5_RanksWithOtherTokensAreNamed) {
                  {"rank 1 reads other data than rank 0", "corpus.bin"});
 }
 
+// Options of which one rank has another value: a crash, a hang, or a silent split.
+TEST(Faults, A6_OptionsThatDifferAreNamed) {
+  struct Case {
+    const char* words;  // of rank 1 alone
+    std::vector<std::string> parts;
+  };
+  const std::vector<Case> cases = {
+      {"--bf16", {"precision", "\"fp32\" on rank 0", "\"bf16\" on rank 1"}},
+      {"--tensor-model-parallel-size 2",
+       {"--tensor-model-parallel-size is 1 on rank 0, 2 on rank 1"}},
+      {"--micro-batch-size 1", {"--micro-batch-size is 2 on rank 0, 1 on rank 1"}},
+      {"--exit-interval 2", {"--exit-interval is 0 on rank 0, 2 on rank 1"}},
+      {"--save /tmp/elsewhere", {"--save is \"\" on rank 0, \"/tmp/elsewhere\" on rank 1"}},
+      {"--no-check-for-nan-in-loss-and-grad", {"--no-check-for-nan-in-loss-and-grad"}},
+      {"--seq-length 8 --max-position-embeddings 8",
+       {"--seq-length is 16 on rank 0, 8 on rank 1", "--max-position-embeddings"}}};
+  for (const Case& one : cases) {
+    std::vector<std::string> words{
+        "launch",
+        "--nproc-per-node",
+        "2",
+        "sh",
+        "-c",
+        fmt::format("[ $RANK = 1 ] && more='{}'; exec \"$0\" \"$@\" $more", one.words),
+        std::getenv("PENTATRON_BIN")};
+    const std::vector<std::string> command = base().words("pretrain_gpt");
+    words.insert(words.end(), command.begin(), command.end());
+    const ProgramResult result = run_program({.words = words});
+    expect_refusal(result, 2, {"the ranks have different options"});
+    expect_refusal(result, 2, one.parts);
+  }
+}
+
+TEST(Faults, F13_UnknownHostEndsAtOnce) {
+  ProgramRequest request;
+  request.environment = {{"RANK", "1"},        {"WORLD_SIZE", "2"},
+                         {"LOCAL_RANK", "0"},  {"LOCAL_WORLD_SIZE", "1"},
+                         {"MASTER_PORT", "9"}, {"MASTER_ADDR", "no such host"}};
+  request.timeout = std::chrono::milliseconds(30'000);
+  const TinyRun run = try_train(base(), request);
+  expect_refusal(run.program, 6, {"cannot resolve", "no such host", "MASTER_ADDR"});
+  EXPECT_EQ(count(run.program.err, "frame #"), 0U) << run.program.err;
+}
+
+// A torchrun line works as it is; what this launcher does not do is refused.
+TEST(Faults, F8_LaunchTakesTorchrunsSpellings) {
+  const std::vector<std::string> show{"sh", "-c",
+                                      "echo $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"};
+  const auto launched = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "launch");
+    words.insert(words.end(), show.begin(), show.end());
+    return call(words);
+  };
+  const ProgramResult one = launched({"--nproc_per_node=2", "--standalone", "--nnodes", "1:1",
+                                      "--rdzv_backend", "c10d", "--max_restarts=0", "--no_python"});
+  EXPECT_TRUE(one.ok()) << one.describe();
+  EXPECT_EQ(count(one.out, "0 of 2 at 127.0.0.1:"), 1U) << one.out;
+  EXPECT_EQ(count(one.out, "1 of 2 at 127.0.0.1:"), 1U) << one.out;
+  const ProgramResult two = launched({"--nnodes=2", "--node_rank", "1", "--nproc_per_node", "2",
+                                      "--rdzv_id", "job7", "--rdzv_endpoint=node0:29511"});
+  EXPECT_TRUE(two.ok()) << two.describe();
+  EXPECT_EQ(count(two.out, "2 of 4 at node0:29511"), 1U) << two.out;
+  const ProgramResult v6 = launched({"--rdzv-endpoint", "[::1]:29512"});
+  EXPECT_EQ(count(v6.out, "0 of 1 at [::1]:29512"), 1U) << v6.describe();
+  expect_refusal(launched({"--max-restarts", "3"}), 2, {"--max-restarts 3"});
+  expect_refusal(launched({"--rdzv-backend", "etcd"}), 2, {"--rdzv-backend etcd"});
+  expect_refusal(launched({"--nnodes", "1:4"}), 2, {"--nnodes 1:4"});
+  expect_refusal(launched({"--nproc-per-node", "4294967297"}), 2, {"4294967297"});
+  expect_refusal(launched({"--standalone", "--nnodes", "2"}), 2, {"--standalone"});
+}
+
 }  // namespace pentatron::functional

@@ -48,8 +48,8 @@ int failing_peer(const std::string& mode, const std::string& folder) {
   if (options.rank == 1) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (mode == "kill") ::raise(SIGKILL);
-    backend->poison("a planted error in rank 1");
-    if (mode == "poison") {  // stays alive: its sockets remain open
+    backend->poison("a planted error in rank 1\x1b[31m");  // as from a hostile file's name
+    if (mode == "poison") {                                // stays alive: its sockets remain open
       std::this_thread::sleep_for(std::chrono::seconds(2));
     }
     return 3;
@@ -74,7 +74,69 @@ int failing_peer(const std::string& mode, const std::string& folder) {
   return 1;
 }
 
+// Until every rank has written such a file.
+void meet_by_files(const std::string& folder, const std::string& name, const GlooOptions& options) {
+  std::ofstream(folder + "/" + name + std::to_string(options.rank)) << "here";
+  for (std::int64_t rank = 0; rank < options.world_size; ++rank) {
+    while (!std::ifstream(folder + "/" + name + std::to_string(rank)).good()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
+// Reductions without end; the test stops one of the ranks. "stop": rank 0 stops itself before the
+// first group is made. The error that ends a rank goes into its file.
+int reduce_until_error(const std::string& mode, const std::string& folder) {
+  ::signal(SIGTERM, SIG_IGN);
+  const GlooOptions options = options_from_environment();
+  write_result(folder, options.rank, std::to_string(::getpid()));
+  meet_by_files(folder, "started", options);  // the short time-out is not for loading programs
+  const auto backend = make_gloo_backend(options);
+  std::vector<std::int64_t> everyone;
+  for (std::int64_t rank = 0; rank < options.world_size; ++rank) everyone.push_back(rank);
+  auto begin = Clock::now();
+  try {
+    if (mode == "stop") {
+      meet_by_files(folder, "joined", options);
+      if (options.rank == 0) ::raise(SIGSTOP);
+    }
+    const auto group = backend->make_group(everyone, "all");
+    while (true) {
+      begin = Clock::now();
+      all_reduce(*group, tensor::ones({4}, DType::Float));
+      std::ofstream(folder + "/steps" + std::to_string(options.rank)) << "some";
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  } catch (const Error& error) {
+    const std::chrono::duration<double> seconds = Clock::now() - begin;
+    write_result(folder, options.rank,
+                 fmt::format("{} after {:.2f} s: {}", to_string(error.kind()), seconds.count(),
+                             error.what()));
+    backend->poison(error.what());
+    return exit_code(error.kind());
+  }
+}
+
+// Reductions until a file named stop is there, then a clean end.
+int reduce_until_told(const std::string& folder) {
+  const GlooOptions options = options_from_environment();
+  const auto backend = make_gloo_backend(options);
+  std::vector<std::int64_t> everyone;
+  for (std::int64_t rank = 0; rank < options.world_size; ++rank) everyone.push_back(rank);
+  {
+    const auto group = backend->make_group(everyone, "all");
+    const auto told = [&] { return std::ifstream(folder + "/stop").good() ? 1.0 : 0.0; };
+    while (all_reduce_value(*group, told(), ReduceOp::kMax) == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+  backend->shutdown();
+  return 0;
+}
+
 int run_mode(const std::string& mode, const std::string& folder) {
+  if (mode == "reduce" || mode == "stop") return reduce_until_error(mode, folder);
+  if (mode == "work") return reduce_until_told(folder);
   if (mode == "kill" || mode == "throw" || mode == "poison") return failing_peer(mode, folder);
   if (mode == "exit") return static_cast<int>(env_int("RANK").value() == 1 ? 7 : 0);
   if (mode == "sleep") {

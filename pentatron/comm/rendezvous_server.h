@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pentatron/comm/rendezvous_wire.h"
+
+namespace pentatron::comm {
+
+// Small values for the ranks of one job, served by rank 0 from a thread of its own. A connection
+// that does not prove within ten seconds that it knows the job's token is closed and changes
+// nothing. It also hears each rank's beats, so that it can say who has fallen silent where.
+class RendezvousServer final {
+ public:
+  // Key under which the first failure of the job stands; beats are answered with it.
+  static constexpr const char* kFailureKey = "failure";
+
+  // Takes over a listening socket.
+  RendezvousServer(int listening_fd, std::string token);
+  ~RendezvousServer();
+  RendezvousServer(const RendezvousServer&) = delete;
+  RendezvousServer& operator=(const RendezvousServer&) = delete;
+
+  // A rank that has given signs of life before and none for `longer_than`.
+  struct Silence {
+    std::int64_t rank = 0;
+    double seconds = 0;
+    std::string phase;  // what it was last known to do; printable
+  };
+  [[nodiscard]] std::vector<Silence> silent_ranks(std::chrono::milliseconds longer_than) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Connection {
+    int fd = -1;
+    std::string nonce;
+    bool trusted = false;
+    Clock::time_point since;
+    std::string in = {};
+    std::string out = {};
+    bool closing = false;   // after what is still to be sent
+    bool awaiting = false;  // its last request has no answer yet
+    std::string awaited = {};
+    Clock::time_point awaits_until = {};
+  };
+  struct Beat {
+    Clock::time_point when;
+    std::string phase;
+  };
+
+  void serve();
+  void accept_all();
+  [[nodiscard]] bool make_room();
+  void read_from(Connection& connection);
+  void write_to(Connection& connection);
+  void prove(Connection& connection);
+  void answer_all(Connection& connection);
+  void await(Connection& connection, const wire::Request& request);
+  // Answers those whose key has come or whose time is over; returns the milliseconds until the next
+  // one's is.
+  [[nodiscard]] int answer_awaiting();
+  [[nodiscard]] std::string answer(const wire::Request& request);
+  [[nodiscard]] std::string answer_beat(const wire::Request& request);
+  void drop_closed();
+
+  const int listening_fd_;
+  const std::string token_;
+  int wake_fds_[2] = {-1, -1};
+  std::vector<Connection> connections_;
+  std::map<std::string, std::string> values_;
+
+  mutable std::mutex mutex_;  // of the beats
+  std::map<std::int64_t, Beat> beats_;
+  std::thread thread_;
+};
+
+// "rank 2 has not been heard of for 31 s, last in 'saving'", several joined by "; ".
+[[nodiscard]] std::string describe(const std::vector<RendezvousServer::Silence>& silences);
+
+}  // namespace pentatron::comm
