@@ -175,7 +175,8 @@ TEST(Faults, A6_OptionsThatDifferAreNamed) {
        {"--tensor-model-parallel-size is 1 on rank 0, 2 on rank 1"}},
       {"--micro-batch-size 1", {"--micro-batch-size is 2 on rank 0, 1 on rank 1"}},
       {"--exit-interval 2", {"--exit-interval is 0 on rank 0, 2 on rank 1"}},
-      {"--save /tmp/elsewhere", {"--save is \"\" on rank 0, \"/tmp/elsewhere\" on rank 1"}},
+      {"--save /tmp/elsewhere --save-interval 2",
+       {"--save is \"\" on rank 0, \"/tmp/elsewhere\" on rank 1"}},
       {"--no-check-for-nan-in-loss-and-grad", {"--no-check-for-nan-in-loss-and-grad"}},
       {"--seq-length 8 --max-position-embeddings 8",
        {"--seq-length is 16 on rank 0, 8 on rank 1", "--max-position-embeddings"}}};
