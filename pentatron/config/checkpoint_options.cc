@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/option_binding.h"
+#include "pentatron/config/option_conditions.h"
 
 namespace pentatron::config {
 namespace {
@@ -31,6 +32,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kCheckpoint,
      .help = "iterations between saves",
      .test = "functional_test Options.SaveInterval",
+     .needs = kSaves,
      .field = checkpoint<&CheckpointConfig::save_interval>()},
     {.names = "--save-retain-interval",
      .dest = "save_retain_interval",
@@ -39,6 +41,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kCheckpoint,
      .help = "keep only checkpoints of iterations that this divides, and the newest",
      .test = "functional_test Options.SaveRetainInterval",
+     .needs = kSaves,
      .field = checkpoint<&CheckpointConfig::save_retain_interval>()},
     {.names = "--keep-checkpoints",
      .dest = "keep_checkpoints",
@@ -48,6 +51,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kCheckpoint,
      .help = "keep the newest so many checkpoints; 0: all",
      .test = "functional_test Options.KeepCheckpoints",
+     .needs = kSaves,
      .field = checkpoint<&CheckpointConfig::keep_checkpoints>(),
      .ours = true},
     {.names = "--ckpt-step",
@@ -57,6 +61,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kCheckpoint,
      .help = "load this iteration instead of the newest",
      .test = "functional_test Options.CkptStep",
+     .needs = kLoads,
      .field = checkpoint<&CheckpointConfig::ckpt_step>()},
     {.names = "--finetune",
      .dest = "finetune",
@@ -65,6 +70,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kCheckpoint,
      .help = "load weights only and start at iteration 0",
      .test = "functional_test Options.Finetune",
+     .needs = kLoads,
      .field = checkpoint<&CheckpointConfig::finetune>()},
     {.names = "--no-load-optim",
      .dest = "no_load_optim",
@@ -72,6 +78,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kCheckpoint,
      .help = "do not load the optimizer's state",
      .test = "functional_test Options.NoLoadOptim",
+     .needs = kLoads,
      .field = checkpoint<&CheckpointConfig::no_load_optim>()},
     {.names = "--no-save-optim",
      .dest = "no_save_optim",
@@ -79,6 +86,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kCheckpoint,
      .help = "do not save the optimizer's state",
      .test = "functional_test Options.NoSaveOptim",
+     .needs = kSaves,
      .field = checkpoint<&CheckpointConfig::no_save_optim>()},
     {.names = "--exit-on-missing-checkpoint",
      .dest = "exit_on_missing_checkpoint",
@@ -87,6 +95,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kCheckpoint,
      .help = "stop when --load holds no checkpoint yet, even if it equals --save",
      .test = "functional_test Options.ExitOnMissingCheckpoint",
+     .needs = kLoads,
      .field = checkpoint<&CheckpointConfig::exit_on_missing_checkpoint>()},
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/option_binding.h"
+#include "pentatron/config/option_conditions.h"
 
 namespace pentatron::config {
 namespace {
@@ -53,6 +54,7 @@ constexpr OptionSpec kRows[] = {
      .help = "parts of the corpus for training, validation and test; 1,1,1 with --mock-data",
      .test = "config_test Resolve.DefaultSplit; functional_test Options.Split",
      .default_note = "Megatron's default is None, which falls back to the same",
+     .needs = kOneCorpus,
      .field = data<&DataConfig::split>()},
     {.names = "--data-cache-path",
      .dest = "data_cache_path",
@@ -60,6 +62,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kData,
      .help = "folder of the index caches; default <prefix>/cache/GPTDataset_indices",
      .test = "functional_test Options.DataCachePath",
+     .needs = kReadsFiles,
      .field = data<&DataConfig::data_cache_path>()},
     {.names = "--num-workers",
      .dest = "num_workers",
@@ -88,6 +91,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kData,
      .help = "read .bin files instead of mapping them",
      .test = "functional_test Options.MmapBinFiles",
+     .needs = kReadsFiles,
      .field = data<&DataConfig::mmap_bin_files>()},
     {.names = "--data-content-hash",
      .dest = "data_content_hash",
@@ -97,6 +101,7 @@ constexpr OptionSpec kRows[] = {
      .help = "what ranks and resumed runs compare of each .bin file: 256 blocks spread over it, or "
              "every byte, which takes the time of one reading",
      .test = "functional_test Options.DataContentHash",
+     .needs = kReadsFiles,
      .field = data<&DataConfig::data_content_hash>(),
      .ours = true},
     {.names = "--tokenizer-type",
@@ -158,6 +163,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kData,
      .help = "vocab.json of GPT2BPETokenizer",
      .test = "functional_test Options.TokenizerFiles",
+     .needs = kGpt2Bpe,
      .field = data<&DataConfig::vocab_file>()},
     {.names = "--merge-file",
      .dest = "merge_file",
@@ -165,6 +171,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kData,
      .help = "merges.txt of GPT2BPETokenizer",
      .test = "functional_test Options.TokenizerFiles",
+     .needs = kGpt2Bpe,
      .field = data<&DataConfig::merge_file>()},
     {.names = "--null-tokenizer-eod-id",
      .dest = "null_tokenizer_eod_id",
@@ -173,6 +180,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kData,
      .help = "end-of-document token of NullTokenizer; default the one after --vocab-size",
      .test = "config_test Resolve.NullTokenizer; functional_test Options.NullTokenizerIds",
+     .needs = kNullTokenizer,
      .field = data<&DataConfig::null_tokenizer_eod_id>()},
     {.names = "--null-tokenizer-pad-id",
      .dest = "null_tokenizer_pad_id",
@@ -181,6 +189,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kData,
      .help = "padding token of NullTokenizer; -1: none",
      .test = "functional_test Options.NullTokenizerIds",
+     .needs = kNullTokenizer,
      .field = data<&DataConfig::null_tokenizer_pad_id>()},
     {.names = "--mock-data",
      .dest = "mock_data",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/option_binding.h"
+#include "pentatron/config/option_conditions.h"
 
 namespace pentatron::config {
 namespace {
@@ -11,16 +12,10 @@ constexpr Binding model() {
 
 // Without --group-query-attention Megatron keeps its parser's 1, while the field holds the resolved
 // head count.
-constexpr Binding kQueryGroups = {
-    [](RunConfig& config, const OptionValue& value) {
-      config.model.num_query_groups = std::get<std::int64_t>(value);
-    },
-    [](const RunConfig& config) -> OptionValue {
-      if (!config.model.group_query_attention || config.model.num_query_groups == 0) {
-        return std::int64_t{1};
-      }
-      return config.model.num_query_groups;
-    }};
+OptionValue shown_query_groups(const RunConfig& config) {
+  const bool grouped = config.model.group_query_attention && config.model.num_query_groups > 0;
+  return grouped ? config.model.num_query_groups : std::int64_t{1};
+}
 
 constexpr OptionSpec kRows[] = {
     {.names = "--num-layers",
@@ -64,6 +59,7 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "False",
      .help = "several query heads share one key and value head",
      .test = "config_test Resolve.DerivesQueryGroups; functional_test Options.ModelShape",
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::group_query_attention>()},
     {.names = "--num-query-groups",
      .dest = "num_query_groups",
@@ -72,7 +68,9 @@ constexpr OptionSpec kRows[] = {
      .check = at_least<1>,
      .help = "number of key and value heads, with --group-query-attention",
      .test = "config_test Resolve.DerivesQueryGroups; functional_test Options.ModelShape",
-     .field = kQueryGroups},
+     .needs = kGroupedQueries,
+     .field = model<&ModelConfig::num_query_groups>(),
+     .shown = shown_query_groups},
     {.names = "--max-position-embeddings",
      .dest = "max_position_embeddings",
      .kind = OptionKind::kInt,
@@ -86,6 +84,7 @@ constexpr OptionSpec kRows[] = {
      .check = at_least<1>,
      .help = "tokens of one training sample",
      .test = "functional_test Options.SeqLength",
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::seq_length>()},
     {.names = "--vocab-size",
      .dest = "vocab_size",
@@ -100,6 +99,7 @@ constexpr OptionSpec kRows[] = {
      .check = at_least<1>,
      .help = "rows of the embedding; default the vocabulary rounded up",
      .test = "config_test Resolve.Vocabulary",
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::padded_vocab_size>()},
     {.names = "--make-vocab-size-divisible-by",
      .dest = "make_vocab_size_divisible_by",
@@ -108,6 +108,8 @@ constexpr OptionSpec kRows[] = {
      .check = at_least<1>,
      .help = "the padded vocabulary is a multiple of this times the tensor-parallel size",
      .test = "config_test Resolve.Vocabulary",
+     .needs = kVocabNotPadded,
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::make_vocab_size_divisible_by>()},
     {.names = "--untie-embeddings-and-output-weights",
      .dest = "untie_embeddings_and_output_weights",
@@ -147,6 +149,7 @@ constexpr OptionSpec kRows[] = {
      .check = at_least<1>,
      .help = "base of the rotary frequencies",
      .test = "functional_test Options.RotaryBase",
+     .needs = kRope,
      .field = model<&ModelConfig::rotary_base>()},
     {.names = "--rotary-percent",
      .dest = "rotary_percent",
@@ -155,6 +158,7 @@ constexpr OptionSpec kRows[] = {
      .check = positive_share,
      .help = "share of a head's channels that is rotated",
      .test = "functional_test Options.RotaryPercent",
+     .needs = kRope,
      .field = model<&ModelConfig::rotary_percent>()},
     {.names = "--swiglu",
      .dest = "swiglu",
@@ -176,6 +180,7 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "False",
      .help = "bias on query, key and value only, with --disable-bias-linear",
      .test = "functional_test Options.ModelShape",
+     .needs = kNoBiasYet,
      .field = model<&ModelConfig::add_qkv_bias>()},
     {.names = "--hidden-dropout",
      .dest = "hidden_dropout",
@@ -184,6 +189,7 @@ constexpr OptionSpec kRows[] = {
      .check = below_one,
      .help = "dropout after attention, feed-forward and embedding",
      .test = "functional_test Options.HiddenDropout",
+     .resume = Resume::kRun,
      .field = model<&ModelConfig::hidden_dropout>()},
     {.names = "--attention-dropout",
      .dest = "attention_dropout",
@@ -192,6 +198,7 @@ constexpr OptionSpec kRows[] = {
      .check = below_one,
      .help = "dropout on the attention probabilities",
      .test = "functional_test Options.AttentionDropout",
+     .resume = Resume::kRun,
      .field = model<&ModelConfig::attention_dropout>()},
     {.names = "--init-method-std",
      .dest = "init_method_std",
@@ -200,6 +207,7 @@ constexpr OptionSpec kRows[] = {
      .check = at_least<0>,
      .help = "standard deviation of the initial weights; output projections use std/sqrt(2*layers)",
      .test = "functional_test Options.InitMethodStd",
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::init_method_std>()},
     {.names = "--seed",
      .dest = "seed",
@@ -208,6 +216,7 @@ constexpr OptionSpec kRows[] = {
      .check = at_least<0>,
      .help = "keys initial values, dropout and the order of the data",
      .test = "functional_test Options.Seed",
+     .resume = Resume::kRun,
      .field = model<&ModelConfig::seed>()},
     {.names = "--reset-position-ids",
      .dest = "reset_position_ids",
@@ -216,6 +225,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kData,
      .help = "positions start again after each end-of-document token",
      .test = "functional_test Options.ResetPositionIds",
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::reset_position_ids>()},
     {.names = "--reset-attention-mask",
      .dest = "reset_attention_mask",
@@ -224,6 +234,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kData,
      .help = "tokens see their own document only",
      .test = "functional_test Options.ResetAttentionMask",
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::reset_attention_mask>()},
     {.names = "--eod-mask-loss",
      .dest = "eod_mask_loss",
@@ -232,6 +243,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kData,
      .help = "no loss where the input token ends a document",
      .test = "functional_test Options.EodMaskLoss",
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::eod_mask_loss>()},
 };
 

@@ -22,9 +22,17 @@ struct IsOptional<std::optional<T>> : std::true_type {};
   return std::get<double>(value);
 }
 
-template <auto kRoom, auto kField>
+constexpr std::string_view part_name(ModelConfig RunConfig::*) { return "model"; }
+constexpr std::string_view part_name(ParallelConfig RunConfig::*) { return "parallel"; }
+constexpr std::string_view part_name(DataConfig RunConfig::*) { return "data"; }
+constexpr std::string_view part_name(OptimizerConfig RunConfig::*) { return "optimizer"; }
+constexpr std::string_view part_name(TrainingConfig RunConfig::*) { return "training"; }
+constexpr std::string_view part_name(LoggingConfig RunConfig::*) { return "logging"; }
+constexpr std::string_view part_name(CheckpointConfig RunConfig::*) { return "checkpoint"; }
+
+template <auto kPart, auto kField>
 void set_field(RunConfig& config, const OptionValue& value) {
-  auto& field = (config.*kRoom).*kField;
+  auto& field = (config.*kPart).*kField;
   using T = std::remove_reference_t<decltype(field)>;
   if constexpr (IsOptional<T>::value) {
     field = std::holds_alternative<std::monostate>(value) ? T{} : T{as_double(value)};
@@ -39,9 +47,9 @@ void set_field(RunConfig& config, const OptionValue& value) {
   }
 }
 
-template <auto kRoom, auto kField>
+template <auto kPart, auto kField>
 OptionValue get_field(const RunConfig& config) {
-  const auto& field = (config.*kRoom).*kField;
+  const auto& field = (config.*kPart).*kField;
   using T = std::remove_cvref_t<decltype(field)>;
   if constexpr (IsOptional<T>::value) {
     return field.has_value() ? OptionValue{*field} : OptionValue{};
@@ -54,9 +62,10 @@ OptionValue get_field(const RunConfig& config) {
 }  // namespace detail
 
 // bind<&RunConfig::model, &ModelConfig::num_layers>()
-template <auto kRoom, auto kField>
+template <auto kPart, auto kField>
 [[nodiscard]] constexpr Binding bind() {
-  return {&detail::set_field<kRoom, kField>, &detail::get_field<kRoom, kField>};
+  return {&detail::set_field<kPart, kField>, &detail::get_field<kPart, kField>,
+          detail::part_name(kPart)};
 }
 
 // Rules on numbers. Not-a-number never gets here: the conversion refuses it.

@@ -74,6 +74,7 @@ bool is_switch(OptionKind kind) {
 }
 
 OptionValue current_value(const OptionSpec& spec, const RunConfig& config) {
+  if (spec.shown != nullptr) return spec.shown(config);
   OptionValue value = spec.field.get(config);
   if (spec.default_repr == "None" && value == spec.field.get(RunConfig{})) return {};
   // A float whose default Megatron writes as an integer shows it so.

@@ -57,11 +57,28 @@ inline constexpr int kNumTopics = 13;
 using OptionValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>>;
 
+// What a resumed run makes of another value than the checkpoint's.
+enum class Resume {
+  kOfPart,    // what the field's struct says: ModelConfig kModel, OptimizerConfig kSchedule, else
+              // kFree
+  kModel,     // another model: refused
+  kRun,       // another run: refused
+  kSchedule,  // part of the schedule (training/train_state.h): refused unless overridden
+  kFree,      // changes no result, or the checkpoint says so by other means
+};
+
 // Where the value lives in RunConfig; null for rows that have no field. `set` wants the alternative
 // that fits the kind (a float field also takes an integer).
 struct Binding {
   void (*set)(RunConfig&, const OptionValue&) = nullptr;
   OptionValue (*get)(const RunConfig&) = nullptr;
+  std::string_view part = {};  // the struct in RunConfig; empty: a view on another field
+};
+
+// Values that make another value count.
+struct Condition {
+  bool (*holds)(const RunConfig&) = nullptr;  // null: it always counts
+  std::string_view otherwise = {};            // why the value has no effect
 };
 
 // Rule on a converted value: empty when it holds, else what was expected ("at least 1").
@@ -88,8 +105,20 @@ struct OptionSpec {
   std::string_view stands_for = {};
   std::string_view test = {};          // works: the test that fails when the option is ignored
   std::string_view default_note = {};  // why the default or the choices differ from Megatron's
+  Condition needs = {};                // option_conditions.h
+  Resume resume = Resume::kOfPart;
   Binding field = {};
-  bool ours = false;  // no option of Megatron
+  OptionValue (*shown)(const RunConfig&) = nullptr;  // the dump's value; null: the field's
+  bool ours = false;                                 // no option of Megatron
+};
+
+// A field of RunConfig by name, for what walks over all of them.
+struct ConfigField {
+  std::string_view part;  // "model"
+  std::string_view name;  // the destination
+  ValueCheck check;       // of the row
+  Resume resume;          // never kOfPart
+  Binding binding;
 };
 
 [[nodiscard]] std::span<const OptionSpec> run_options();
@@ -105,6 +134,9 @@ struct OptionSpec {
 
 // Every row of every table, the hand-written ones first.
 [[nodiscard]] std::vector<const OptionSpec*> all_options();
+
+// Every field once: those of the rows, then those that no option sets by itself.
+[[nodiscard]] std::vector<ConfigField> config_fields();
 
 // The words of a blank- or bar-separated list, in order.
 [[nodiscard]] std::vector<std::string_view> split_words(std::string_view text, char separator);

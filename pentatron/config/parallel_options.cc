@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/option_binding.h"
+#include "pentatron/config/option_conditions.h"
 
 namespace pentatron::config {
 namespace {
@@ -35,6 +36,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kParallel,
      .help = "split token rows between the tensor-parallel ranks outside the matrices",
      .test = "config_test Effects.NamesValuesWithoutEffect; functional_test Options.Layout",
+     .needs = kTensorParallel,
      .field = parallel<&ParallelConfig::sequence_parallel>()},
     {.names = "--use-distributed-optimizer",
      .dest = "use_distributed_optimizer",
@@ -60,6 +62,7 @@ constexpr OptionSpec kRows[] = {
      .help = "with --use-megatron-fsdp: optimizer state; gradients too, reduced in every "
              "micro-batch; parameters too, gathered ahead of each layer and freed after it",
      .test = "functional_test Options.ShardingStrategy",
+     .needs = kMegatronFsdp,
      .field = parallel<&ParallelConfig::data_parallel_sharding_strategy>()},
     {.names = "--num-distributed-optimizer-instances",
      .dest = "num_distributed_optimizer_instances",
@@ -69,6 +72,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kParallel,
      .help = "copies of what is sharded, each over as many neighbouring data-parallel ranks",
      .test = "functional_test Options.OptimizerInstances",
+     .needs = kShards,
      .field = parallel<&ParallelConfig::num_distributed_optimizer_instances>()},
     {.names = "--overlap-param-gather",
      .dest = "overlap_param_gather",
@@ -79,6 +83,7 @@ constexpr OptionSpec kRows[] = {
              "optimizer step",
      .test = "distributed_test ParameterGather.OverlappedEndsAtFirstUse; training_test "
              "EngineStore.ShardingFollowsTheOptions",
+     .needs = kShards,
      .field = parallel<&ParallelConfig::overlap_param_gather>()},
     {.names = "--distributed-backend",
      .dest = "distributed_backend",
@@ -131,6 +136,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kParallel,
      .help = "the rank to play, for the backend fake",
      .test = "config_test LaunchEnv.OptionsAndEnvironmentAgree",
+     .needs = kProcesses,
      .field = parallel<&ParallelConfig::rank>(),
      .ours = true},
     {.names = "--cpu-threads-per-rank",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/option_binding.h"
+#include "pentatron/config/option_conditions.h"
 
 // Which stage of the pipeline holds what, in which order a rank runs its stages, and what backward
 // computes again.
@@ -85,6 +86,7 @@ constexpr OptionSpec kRows[] = {
              "--pipeline-model-parallel-size",
      .test = "training_test Engine.GroupSizeOfVirtualStages; pipeline_parallel_test "
              "Schedule.InterleavedIsSound",
+     .needs = kSeveralStagesARank,
      .field = parallel<&ParallelConfig::microbatch_group_size_per_vp_stage>()},
     {.names = "--pipeline-schedule",
      .dest = "pipeline_schedule",
@@ -93,6 +95,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kParallel,
      .help = "split-weight: weight gradients move into the bubble at the end of a step",
      .test = "training_test Engine.SplitWeightSchedule",
+     .needs = kPipelineParallel,
      .field = parallel<&ParallelConfig::pipeline_schedule>(),
      .ours = true},
     {.names = "--recompute-granularity",
@@ -101,6 +104,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kTraining,
      .help = "activations that backward computes again: of whole layers, or of --recompute-modules",
      .test = "training_test Engine.RecomputeKeepsLessAndChangesNoBit",
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::recompute_granularity>()},
     {.names = "--recompute-method",
      .dest = "recompute_method",
@@ -109,6 +113,8 @@ constexpr OptionSpec kRows[] = {
      .help = "full: uniform takes all layers in runs of --recompute-num-layers, block the first so "
              "many of each stage",
      .test = "training_test Engine.RecomputeKeepsLessAndChangesNoBit",
+     .needs = kRecomputesLayers,
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::recompute_method>()},
     {.names = "--recompute-num-layers",
      .dest = "recompute_num_layers",
@@ -117,6 +123,8 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kTraining,
      .help = "uniform: layers a run; block: layers a stage",
      .test = "training_test Engine.RecomputeKeepsLessAndChangesNoBit",
+     .needs = kRecomputesLayers,
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::recompute_num_layers>()},
     {.names = "--recompute-modules",
      .dest = "recompute_modules",
@@ -125,6 +133,8 @@ constexpr OptionSpec kRows[] = {
      .help = "selective: core_attn, mlp; default core_attn",
      .test = "training_test Engine.RecomputeKeepsLessAndChangesNoBit; config_test "
              "Resolve.Recompute",
+     .needs = kRecomputesModules,
+     .resume = Resume::kFree,
      .field = model<&ModelConfig::recompute_modules>()},
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/option_binding.h"
+#include "pentatron/config/option_conditions.h"
 
 namespace pentatron::config {
 namespace {
@@ -123,6 +124,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kTraining,
      .help = "no evaluation during training before this iteration",
      .test = "functional_test Options.StartEvalAtIter",
+     .needs = kEvaluatesWhileTraining,
      .field = training<&TrainingConfig::start_eval_at_iter>()},
     {.names = "--eval-global-batch-size",
      .dest = "eval_global_batch_size",
@@ -131,6 +133,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kTraining,
      .help = "samples of one evaluation batch; default --global-batch-size",
      .test = "functional_test Options.EvalBatchSizes",
+     .needs = kEvaluates,
      .field = training<&TrainingConfig::eval_global_batch_size>()},
     {.names = "--eval-micro-batch-size",
      .dest = "eval_micro_batch_size",
@@ -139,6 +142,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kTraining,
      .help = "samples of one forward pass of an evaluation; default --micro-batch-size",
      .test = "functional_test Options.EvalBatchSizes",
+     .needs = kEvaluates,
      .field = training<&TrainingConfig::eval_micro_batch_size>()},
     {.names = "--full-validation",
      .dest = "full_validation",
@@ -148,6 +152,7 @@ constexpr OptionSpec kRows[] = {
      .help =
          "evaluate on the whole validation sets, once through; a rest below a batch is left out",
      .test = "functional_test Options.FullValidation",
+     .needs = kEvaluates,
      .field = training<&TrainingConfig::full_validation>()},
     {.names = "--multiple-validation-sets",
      .dest = "multiple_validation_sets",
@@ -166,6 +171,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kTraining,
      .help = "iterations whose data is passed over without training, counted from 1",
      .test = "functional_test Options.IterationsToSkip",
+     .needs = kTrains,
      .field = training<&TrainingConfig::iterations_to_skip>()},
     {.names = "--skip-train",
      .dest = "skip_train",
@@ -219,6 +225,7 @@ constexpr OptionSpec kRows[] = {
      .help = "name or number of that signal, with --exit-signal-handler",
      .reason = "the other signals stop a process, report its errors or cannot be caught",
      .test = "functional_test Options.ExitSignal",
+     .needs = kExitSignalHandler,
      .field = training<&TrainingConfig::exit_signal>()},
     {.names = "--kill-switch-file",
      .dest = "kill_switch_file",

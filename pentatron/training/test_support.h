@@ -147,7 +147,7 @@ inline TrainState state_after(const config::RunConfig& config, std::int64_t iter
           .consumed_train_samples = iteration * config.training.global_batch_size,
           .num_updates = iteration,
           .data_identity = "corpus A",
-          .model = model_identity(config.model),
+          .model = model_identity(config),
           .run = run_identity(config),
           .schedule = schedule_identity(config),
           .tokenizer = "tokenizer A"};

@@ -6,6 +6,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/config/batch_schedule.h"
+#include "pentatron/config/config_json.h"
 
 namespace pentatron::training {
 
@@ -117,36 +118,12 @@ TrainState parse_train_state(const std::string& text) {
   }
 }
 
-std::string model_identity(const config::ModelConfig& model) {
-  Json json;
-  json["num_layers"] = model.num_layers;
-  json["hidden_size"] = model.hidden_size;
-  json["ffn_hidden_size"] = model.ffn_hidden_size;
-  json["num_attention_heads"] = model.num_attention_heads;
-  json["kv_channels"] = model.kv_channels;
-  json["num_query_groups"] = model.num_query_groups;
-  json["max_position_embeddings"] = model.max_position_embeddings;
-  json["vocab_size"] = model.vocab_size;
-  json["untie_embeddings_and_output_weights"] = model.untie_embeddings_and_output_weights;
-  json["normalization"] = model.normalization;
-  json["norm_epsilon"] = model.layernorm_epsilon;
-  json["position_embedding_type"] = model.position_embedding_type;
-  json["rotary_base"] = model.rotary_base;
-  json["rotary_percent"] = model.rotary_percent;
-  json["swiglu"] = model.swiglu;
-  json["add_bias_linear"] = model.add_bias_linear;
-  json["add_qkv_bias"] = model.add_qkv_bias;
-  return json.dump();
+std::string model_identity(const config::RunConfig& config) {
+  return config::to_json(config, config::Resume::kModel);
 }
 
 std::string run_identity(const config::RunConfig& config) {
-  // Another value would change the run without a word.
-  Json json;
-  json["hidden_dropout"] = config.model.hidden_dropout;
-  json["attention_dropout"] = config.model.attention_dropout;
-  json["seed"] = config.model.seed;
-  json["precision"] = config.training.precision;
-  return json.dump();
+  return config::to_json(config, config::Resume::kRun);
 }
 
 std::string schedule_identity(const config::RunConfig& config) {

@@ -42,8 +42,10 @@ struct TrainState {
 // ErrorKind::kCheckpoint for anything that is not such a text.
 [[nodiscard]] TrainState parse_train_state(const std::string& text);
 
-// Canonical texts, compared word for word on resume; differences are named field by field.
-[[nodiscard]] std::string model_identity(const config::ModelConfig& model);
+// Canonical texts, compared word for word on resume; differences are named field by field. The
+// first two hold the options whose rows say so (config::Resume); the third has Megatron's saved
+// keys, with steps counted in samples.
+[[nodiscard]] std::string model_identity(const config::RunConfig& config);
 [[nodiscard]] std::string run_identity(const config::RunConfig& config);
 [[nodiscard]] std::string schedule_identity(const config::RunConfig& config);
 // The learning-rate and weight-decay schedule of a saved identity, put into `config`

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "pentatron/base/test_support.h"
+#include "pentatron/config/option_table.h"
 
 namespace pentatron::training {
 namespace {
@@ -122,11 +123,11 @@ TEST(TrainState, DifferencesAreNamedFieldByField) {
 }
 
 TEST(TrainState, ModelIdentityHoldsWhatChangesTheRun) {
-  const config::ModelConfig base;
+  const config::RunConfig base;
   const auto changed = [&base](auto&& change) {
-    config::ModelConfig model = base;
-    change(model);
-    return json_differences(model_identity(base), model_identity(model));
+    config::RunConfig config = base;
+    change(config.model);
+    return json_differences(model_identity(base), model_identity(config));
   };
   EXPECT_EQ(changed([](auto&) {}), "");
   EXPECT_NE(changed([](auto& m) { m.hidden_size = 8; }).find("hidden_size 0"), std::string::npos);
@@ -153,6 +154,35 @@ TEST(TrainState, RunIdentityHoldsSeedDropoutAndPrecision) {
   EXPECT_NE(changed([](auto& c) { c.model.attention_dropout = 0.5; }), "");
   EXPECT_NE(changed([](auto& c) { c.training.precision = "bf16"; }), "");
   EXPECT_EQ(changed([](auto& c) { c.parallel.tensor_model_parallel_size = 2; }), "");
+}
+
+// An option that the schedule's text forgot would change a resumed run without a word.
+TEST(TrainState, ScheduleIdentityHoldsEveryOptionOfItsClass) {
+  config::RunConfig base;
+  base.training.global_batch_size = 8;
+  base.training.train_iters = 100;
+  base.optimizer.optimizer = "muon";
+  base.optimizer.lr_decay_style = "WSD";
+  base.optimizer.weight_decay_incr_style = "linear";
+  int num_fields = 0;
+  for (const config::ConfigField& field : config::config_fields()) {
+    if (field.resume != config::Resume::kSchedule) continue;
+    ++num_fields;
+    config::RunConfig config = base;
+    config::OptionValue value = field.binding.get(config);
+    if (auto* flag = std::get_if<bool>(&value)) {
+      *flag = !*flag;
+    } else if (auto* integer = std::get_if<std::int64_t>(&value)) {
+      *integer += 7;
+    } else if (auto* text = std::get_if<std::string>(&value)) {
+      *text = "constant";
+    } else {
+      value = 0.375;
+    }
+    field.binding.set(config, value);
+    EXPECT_NE(schedule_identity(config), schedule_identity(base)) << field.name;
+  }
+  EXPECT_GE(num_fields, 25);
 }
 
 TEST(TrainState, ASavedScheduleIsPutIntoAnotherConfig) {

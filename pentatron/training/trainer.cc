@@ -169,7 +169,7 @@ void Trainer::load() {
     state_.data_whole = data_->files().front().whole;
     state_.train_samples_asked = data_->counts().train;
   }
-  state_.model = model_identity(config_.model);
+  state_.model = model_identity(config_);
   state_.run = run_identity(config_);
   state_.schedule = schedule_identity(config_);
   state_.tokenizer = tokenizer_->identity_hash();

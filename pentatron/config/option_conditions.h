@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/config/option_table.h"
+
+// When a value counts beside the other values: what OptionSpec::needs names. All read the values as
+// the user gave them, before resolve().
+namespace pentatron::config {
+
+inline constexpr Condition kGroupedQueries{
+    [](const RunConfig& c) { return c.model.group_query_attention; },
+    "there is no --group-query-attention"};
+inline constexpr Condition kRope{
+    [](const RunConfig& c) { return c.model.position_embedding_type == "rope"; },
+    "it belongs to --position-embedding-type rope"};
+inline constexpr Condition kNoBiasYet{[](const RunConfig& c) { return !c.model.add_bias_linear; },
+                                      "all linear layers have a bias already"};
+inline constexpr Condition kVocabNotPadded{
+    [](const RunConfig& c) { return c.model.padded_vocab_size == 0; },
+    "--padded-vocab-size sets the size"};
+inline constexpr Condition kRecomputesLayers{
+    [](const RunConfig& c) { return c.model.recompute_granularity == "full"; },
+    "it belongs to --recompute-granularity full"};
+inline constexpr Condition kRecomputesModules{
+    [](const RunConfig& c) { return c.model.recompute_granularity == "selective"; },
+    "it belongs to --recompute-granularity selective"};
+
+inline constexpr Condition kTensorParallel{
+    [](const RunConfig& c) { return c.parallel.tensor_model_parallel_size > 1; },
+    "it splits rows between tensor-parallel ranks, and there is one"};
+inline constexpr Condition kPipelineParallel{
+    [](const RunConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; },
+    "there is one pipeline rank"};
+inline constexpr Condition kSeveralStagesARank{
+    [](const RunConfig& c) {
+      return c.parallel.num_virtual_stages_per_pipeline_rank > 1 ||
+             c.parallel.num_layers_per_virtual_pipeline_stage > 0 ||
+             !c.parallel.pipeline_model_parallel_layout.empty();
+    },
+    "each rank holds one stage"};
+inline constexpr Condition kProcesses{
+    [](const RunConfig& c) { return c.parallel.distributed_backend != "threads"; },
+    "with the backend threads one process runs all ranks"};
+inline constexpr Condition kMegatronFsdp{
+    [](const RunConfig& c) { return c.parallel.use_megatron_fsdp; },
+    "it belongs to --use-megatron-fsdp"};
+inline constexpr Condition kShards{
+    [](const RunConfig& c) {
+      const ParallelConfig& p = c.parallel;
+      return p.use_distributed_optimizer ||
+             (p.use_megatron_fsdp && p.data_parallel_sharding_strategy != "no_shard");
+    },
+    "nothing is sharded over the data-parallel ranks"};
+
+inline constexpr Condition kReadsFiles{[](const RunConfig& c) { return !c.data.mock_data; },
+                                       "--mock-data reads no files"};
+inline constexpr Condition kOneCorpus{
+    [](const RunConfig& c) {
+      return c.data.mock_data || (c.data.train_data_path.empty() &&
+                                  c.data.valid_data_path.empty() && c.data.test_data_path.empty());
+    },
+    "--train-data-path, --valid-data-path and --test-data-path name whole corpora"};
+// Without --tokenizer-type that is the default.
+inline constexpr Condition kGpt2Bpe{[](const RunConfig& c) {
+                                      return c.data.tokenizer_type.empty() ||
+                                             c.data.tokenizer_type == "GPT2BPETokenizer";
+                                    },
+                                    "it belongs to --tokenizer-type GPT2BPETokenizer"};
+inline constexpr Condition kNullTokenizer{
+    [](const RunConfig& c) { return c.data.tokenizer_type == "NullTokenizer"; },
+    "it belongs to --tokenizer-type NullTokenizer"};
+
+// Muon's embeddings, output layer and vectors are Adam's.
+inline constexpr Condition kAdam{[](const RunConfig& c) { return c.optimizer.optimizer != "sgd"; },
+                                 "it belongs to --optimizer adam"};
+inline constexpr Condition kSgd{[](const RunConfig& c) { return c.optimizer.optimizer == "sgd"; },
+                                "it belongs to --optimizer sgd"};
+inline constexpr Condition kMuon{[](const RunConfig& c) { return c.optimizer.optimizer == "muon"; },
+                                 "it belongs to --optimizer muon"};
+inline constexpr Condition kDecays{
+    [](const RunConfig& c) { return c.optimizer.lr_decay_style != "constant"; },
+    "--lr-decay-style constant does not decay"};
+// A warm-up given as a fraction is a fraction of the decay.
+inline constexpr Condition kDecayLength{[](const RunConfig& c) {
+                                          return c.optimizer.lr_decay_style != "constant" ||
+                                                 c.optimizer.lr_warmup_fraction.has_value();
+                                        },
+                                        "--lr-decay-style constant does not decay"};
+inline constexpr Condition kWsd{
+    [](const RunConfig& c) { return c.optimizer.lr_decay_style == "WSD"; },
+    "it belongs to --lr-decay-style WSD"};
+inline constexpr Condition kWarmsUp{[](const RunConfig& c) {
+                                      return c.optimizer.lr_warmup_fraction.value_or(0) > 0 ||
+                                             c.optimizer.lr_warmup_iters > 0 ||
+                                             c.optimizer.lr_warmup_samples > 0;
+                                    },
+                                    "there is no warm-up"};
+inline constexpr Condition kConstantWeightDecay{
+    [](const RunConfig& c) { return c.optimizer.weight_decay_incr_style == "constant"; },
+    "--start-weight-decay and --end-weight-decay say it"};
+inline constexpr Condition kDynamicLossScale{
+    [](const RunConfig& c) {
+      return c.training.precision == "fp16" && !c.optimizer.loss_scale.has_value();
+    },
+    "it belongs to dynamic loss scaling: --fp16 without --loss-scale"};
+
+inline constexpr Condition kTrains{[](const RunConfig& c) { return !c.training.skip_train; },
+                                   "--skip-train trains nothing"};
+inline constexpr Condition kEvaluates{[](const RunConfig& c) { return c.training.eval_iters > 0; },
+                                      "--eval-iters 0 evaluates nothing"};
+inline constexpr Condition kEvaluatesWhileTraining{
+    [](const RunConfig& c) { return c.training.eval_interval > 0; },
+    "nothing is evaluated during training"};
+inline constexpr Condition kExitSignalHandler{
+    [](const RunConfig& c) { return c.training.exit_signal_handler; },
+    "there is no --exit-signal-handler"};
+
+inline constexpr Condition kTensorboard{
+    [](const RunConfig& c) { return !c.logging.tensorboard_dir.empty(); },
+    "there is no --tensorboard-dir"};
+inline constexpr Condition kTimersOfLevelOne{
+    [](const RunConfig& c) { return c.logging.timing_log_level > 0; },
+    "--timing-log-level 0 has no such timers"};
+inline constexpr Condition kWritesSamples{
+    [](const RunConfig& c) { return c.training.eval_iters > 0; },
+    "the model writes when it is evaluated, and --eval-iters 0 never evaluates"};
+inline constexpr Condition kSamplePrompt{
+    [](const RunConfig& c) { return !c.logging.sample_prompt.empty(); },
+    "there is no --sample-prompt"};
+
+inline constexpr Condition kSaves{[](const RunConfig& c) { return !c.checkpoint.save.empty(); },
+                                  "there is no --save"};
+inline constexpr Condition kLoads{[](const RunConfig& c) { return !c.checkpoint.load.empty(); },
+                                  "there is no --load"};
+
+}  // namespace pentatron::config
