@@ -29,12 +29,14 @@ struct ModelConfig {
   bool untie_embeddings_and_output_weights = false;
   std::string normalization = "LayerNorm";                   // or RMSNorm
   double layernorm_epsilon = 1e-5;                           // --norm-epsilon
-  std::string position_embedding_type = "learned_absolute";  // or rope, none
+  std::string position_embedding_type = "learned_absolute";  // or rope, alibi, none
   std::int64_t rotary_base = 10000;
   double rotary_percent = 1.0;  // share of a head's channels, up to 1
   bool swiglu = false;          // else tanh-GELU
   bool add_bias_linear = true;  // --disable-bias-linear turns it off
   bool add_qkv_bias = false;
+  bool qk_layernorm = false;  // `normalization` of each query and key head
+  bool qk_l2_norm = false;    // each divided by its root mean square
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
   double init_method_std = 0.02;  // output projections: / sqrt(2 * num_layers)

@@ -187,6 +187,45 @@ TEST_P(GptReference, EqualsThePlainWritingInFp64WithGradients) {
   }
 }
 
+// Further forms of attention, in fp64 against the plain writing.
+void expect_plain_writing(const config::ModelConfig& config) {
+  const Batch batch = make_batch({{5, 7}, {12}}, config.vocab_size);
+  Tensors weights = random_weights(config);
+  const Outcome ours = run_one(config, weights, batch, "fp64");
+  for (auto& [name, t] : weights) t = t.clone().set_requires_grad(true);
+  const PlainGpt plain(config, weights);
+  EXPECT_LE(difference(ours.logits, plain.logits(batch).detach()), 1e-10);
+  plain.loss(batch).backward();
+  Tensors gradients;
+  for (const auto& [name, t] : weights) gradients[name] = t.grad();
+  const auto [off, name] = worst_difference(ours.gradients, gradients, 1e-3);
+  EXPECT_LE(off, 1e-10) << name;
+}
+
+TEST(QkNorm, IsInTheModel) {
+  for (config::ModelConfig config : {gpt2_kind(), llama_kind()}) {
+    config.qk_layernorm = true;
+    expect_plain_writing(config);
+    config.qk_layernorm = false;
+    config.qk_l2_norm = true;
+    expect_plain_writing(config);
+  }
+}
+
+TEST(QkNorm, LayerAndL2NormExcludeEachOther) {
+  config::ModelConfig config = llama_kind();
+  config.qk_layernorm = config.qk_l2_norm = true;
+  expect_error(ErrorKind::kConfig, "exclude each other",
+               [&] { (void)plan_parameters(config, 1, 1); });
+}
+
+TEST(Alibi, IsInTheModel) {
+  for (config::ModelConfig config : {gpt2_kind(), llama_kind()}) {
+    config.position_embedding_type = "alibi";
+    expect_plain_writing(config);
+  }
+}
+
 // Against a second writing that rounds at the same places, in fp64. What stays of the forward is
 // that the model sums in fp32: errors of 2^-20 or so, which may here and there decide between two
 // neighbours in bf16. Such a flip moves one of 24 channels by 2^-8 of itself, and the logits by

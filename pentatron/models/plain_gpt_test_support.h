@@ -104,6 +104,23 @@ class PlainGpt {
     return rounded(tensor::cat({a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))}, 1));
   }
 
+  Tensor head_norm(const Tensor& x, const std::string& name) const {
+    if (c_.qk_layernorm) return norm(x, name);
+    return rounded(x.div(x.pow(2).mean({-1}, true).add(c_.layernorm_epsilon).sqrt()));
+  }
+
+  // Slope of head j times the distance of query and key, [size, size]; heads a power of two.
+  Tensor distances(std::int64_t size, std::int64_t head) const {
+    const double slope = std::pow(
+        2.0, -8.0 * static_cast<double>(head + 1) / static_cast<double>(c_.num_attention_heads));
+    const Tensor at = tensor::arange(size, DType::Double);
+    return at.unsqueeze(1)
+        .sub(at.unsqueeze(0))
+        .abs()
+        .mul(slope)
+        .to(w_.begin()->second.scalar_type());
+  }
+
   Tensor attention(const Tensor& x, const std::string& name, const Batch& batch) const {
     const std::int64_t d = c_.kv_channels;
     const std::int64_t share = c_.num_attention_heads / c_.num_query_groups;
@@ -122,12 +139,17 @@ class PlainGpt {
         };
         Tensor qj = cut(q, j);
         Tensor kj = cut(k, j / share);
+        if (c_.qk_layernorm || c_.qk_l2_norm) {
+          qj = head_norm(qj, name + "q_layernorm");
+          kj = head_norm(kj, name + "k_layernorm");
+        }
         if (c_.position_embedding_type == "rope") {
           // A shift of queries and keys alike would change nothing.
           qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at);
           kj = rotate(kj, at);
         }
         Tensor scores = qj.mm(kj.t()).div(std::sqrt(static_cast<double>(d)));
+        if (c_.position_embedding_type == "alibi") scores = scores.sub(distances(size, j));
         if (mistake_ != Mistake::kNoCausalMask) {
           const Tensor future = tensor::ones({size, size}, DType::Double).triu(1).gt(0.5);
           scores = scores.masked_fill(future, -std::numeric_limits<double>::infinity());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/ops/attention.h"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -70,6 +71,14 @@ void check_heads(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd) 
       tensor::describe(q_tnd), tensor::describe(k_tgd), tensor::describe(v_tgd));
 }
 
+void check_alibi(const Tensor& q_tnd, const Tensor& alibi_n) {
+  PENTATRON_CHECK(!alibi_n.defined() || (alibi_n.dim() == 1 && alibi_n.size(0) == q_tnd.size(1) &&
+                                         alibi_n.scalar_type() == kAccumulationDType &&
+                                         alibi_n.device() == q_tnd.device()),
+                  kInternal, "attention: slopes {} do not fit the queries {}",
+                  tensor::describe(alibi_n), tensor::describe(q_tnd));
+}
+
 // What only a GPU's kernels read.
 void check_boundaries(const AttentionSegments& rows, Device device) {
   for (const Tensor* boundaries : {&rows.q_boundaries, &rows.k_boundaries}) {
@@ -99,10 +108,25 @@ void check_layout(const Tensor& q_tnd, const Tensor& k_tgd, const SequenceLayout
 
 }  // namespace
 
+std::vector<double> alibi_slopes(std::int64_t num_heads) {
+  std::int64_t whole = 1;
+  while (whole * 2 <= num_heads) whole *= 2;
+  const auto slope = [](std::int64_t i, std::int64_t heads) {
+    return std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(heads));
+  };
+  std::vector<double> slopes;
+  for (std::int64_t i = 1; i <= whole; ++i) slopes.push_back(slope(i, whole));
+  for (std::int64_t i = 1; i <= num_heads - whole; ++i) {
+    slopes.push_back(slope(2 * i - 1, 2 * whole));
+  }
+  return slopes;
+}
+
 Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                  const SequenceLayout& layout, const AttentionOptions& options,
                  const Scope& scope) {
   check_heads(q_tnd, k_tgd, v_tgd);
+  check_alibi(q_tnd, options.alibi_n);
   check_layout(q_tnd, k_tgd, layout, options);
   AttentionPlan plan{.rows = layout.attention(), .options = options};
   AttentionOutput output = run_forward(plan, q_tnd, k_tgd, v_tgd);
@@ -115,6 +139,7 @@ Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
 Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd, const Tensor& v_sgd,
                             const AttentionOptions& options) {
   check_heads(q_tnd, k_sgd, v_sgd);
+  check_alibi(q_tnd, options.alibi_n);
   const std::int64_t q_len = q_tnd.size(0), k_len = k_sgd.size(0);
   PENTATRON_CHECK(q_len <= k_len && options.dropout.p == 0.0, kInternal,
                   "attention with cache: {} queries over {} keys, dropout {}", q_len, k_len,

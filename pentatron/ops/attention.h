@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "pentatron/ops/scope.h"
 #include "pentatron/tensor/precision.h"
@@ -20,11 +21,19 @@ struct AttentionOptions {
   double scale = 1.0;  // usually 1/sqrt(head_dim)
   bool causal = true;
   AttentionDropout dropout = {};  // p == 0: none
+  // Attention with linear biases: a fp64 slope for each query head [n] on the device of q; a score
+  // of a query falls by slope * |its place - the key's| inside the segment. Undefined: none.
+  Tensor alibi_n = {};
   DType statistics = DType::Float;
   // Where defined: raised to the largest scale * q k^T of any query and a key that it sees. An fp64
   // scalar; CPU only, kUnsupported on cards, whose fused kernels do not tell.
   Tensor max_logit = {};
 };
+
+// The slopes of `num_heads` heads (O. Press, N. Smith, M. Lewis, "Train Short, Test Long", 2022):
+// with p the largest power of two in num_heads, 2^(-8 i / p) for i = 1..p, then every other one of
+// those for 2 p heads.
+[[nodiscard]] std::vector<double> alibi_slopes(std::int64_t num_heads);
 
 // softmax(scale * q k^T + mask) v inside each segment of layout.attention(), blocked (memory linear
 // in tokens: keeps q, k, v, out and the log-sum-exp). q [t, n, d] holds the layout's rows, k and v

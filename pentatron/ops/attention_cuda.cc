@@ -23,10 +23,11 @@ tensor::FlashArguments flash_arguments(const AttentionPlan& plan) {
           .causal = plan.options.causal};
 }
 
-// The fused kernels' statistics are fp32; batches without queries or keys need no kernel.
+// The library's fused backward takes no slopes. The fused kernels' statistics are fp32; batches
+// without queries or keys need no kernel.
 bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd) {
   return tensor::flash_attention_takes(q_tnd) && plan.rows->num_q_rows > 0 &&
-         plan.rows->num_k_rows > 0 &&
+         plan.rows->num_k_rows > 0 && !plan.options.alibi_n.defined() &&
          compute_dtype(q_tnd.scalar_type(), plan.options.statistics) ==
              compute_dtype(q_tnd.scalar_type());
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -76,6 +77,19 @@ std::int64_t visible_keys(const AttentionSegment& s, const Block& b, std::int64_
 // One past the last key that any query of [.., q_end) sees.
 std::int64_t key_end(const AttentionSegment& s, std::int64_t q_end, bool causal) {
   return causal ? std::min(s.k_len, q_end + (s.k_len - s.q_len)) : s.k_len;
+}
+
+// Takes slope * |distance| off the first n scores of a row (AttentionOptions::alibi_n).
+template <typename C>
+void add_alibi(const AttentionPlan& plan, const AttentionSegment& s, const Block& b,
+               std::int64_t row, std::int64_t head, C* scores, std::int64_t n) {
+  const Tensor& alibi_n = plan.options.alibi_n;
+  if (!alibi_n.defined()) return;
+  const double slope = alibi_n.const_data_ptr<double>()[head];
+  const std::int64_t query = b.q_begin + row + (s.k_len - s.q_len);
+  for (std::int64_t i = 0; i < n; ++i) {
+    scores[i] -= static_cast<C>(slope * static_cast<double>(std::abs(b.k_begin + i - query)));
+  }
 }
 
 // Factors 0 or 1/(1-p) of one row of probabilities.
@@ -184,6 +198,7 @@ class ForwardWorker final {
       std::fill_n(row, b.k_len, C(0));
       return;
     }
+    add_alibi(plan_, s, b, r, head, row, n);
     const auto [highest, sum] = rows::softmax_visible(row, n, b.k_len, maximum_[r]);
     const C correction = b.k_begin == 0 ? C(0) : std::exp(maximum_[r] - highest);
     normalizer_[r] = normalizer_[r] * correction + sum;
@@ -322,6 +337,7 @@ class BackwardWorker final {
     C* dp = dp_.get() + r * key_stride_;
     const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
     const std::int64_t t = s.q_begin + b.q_begin + r;
+    add_alibi(plan_, s, b, r, h.head, p, n);
     const C* factors = nullptr;
     if (drop_.active()) {
       factors = drop_(t, h.head, s.k_begin + b.k_begin, n);

@@ -55,19 +55,27 @@ Tensor key_rows(const Tensor& x_tgd, const QueryBlock& b) {
   return x_tgd.narrow(0, b.segment.k_begin, b.k_len).transpose(0, 1);
 }
 
-// scale q k^T with minus infinity where a query does not see a key: [g, r * q_len, k_len].
+// scale q k^T - slope |distance| with minus infinity where a query does not see a key: [g, r *
+// q_len, k_len].
 Tensor masked_scores(const Tensor& q_gqd, const Tensor& k_gkd, const QueryBlock& b,
                      const AttentionOptions& options) {
   Tensor scores = q_gqd.bmm(k_gkd.transpose(1, 2)).mul(options.scale);
-  if (!options.causal) return scores;
+  if (!options.causal && !options.alibi_n.defined()) return scores;
   const Device device = q_gqd.device();
+  const std::int64_t kv_heads = q_gqd.size(0);
+  scores = scores.view({kv_heads, -1, b.q_len, b.k_len});
   // Query i of the block sees the keys up to i + offset.
   const std::int64_t offset = b.q_begin + b.segment.k_len - b.segment.q_len;
   const Tensor query = tensor::arange(b.q_len, DType::Long, device).add(offset).unsqueeze(1);
-  const Tensor hidden = tensor::arange(b.k_len, DType::Long, device).unsqueeze(0).gt(query);
-  return scores.view({q_gqd.size(0), -1, b.q_len, b.k_len})
-      .masked_fill(hidden, -std::numeric_limits<double>::infinity())
-      .view({q_gqd.size(0), -1, b.k_len});
+  const Tensor key = tensor::arange(b.k_len, DType::Long, device).unsqueeze(0);
+  if (options.alibi_n.defined()) {
+    const Tensor slopes = options.alibi_n.view({kv_heads, -1, 1, 1});
+    scores = scores.sub(key.sub(query).abs().mul(slopes).to(scores.scalar_type()));
+  }
+  if (options.causal) {
+    scores = scores.masked_fill(key.gt(query), -std::numeric_limits<double>::infinity());
+  }
+  return scores.view({kv_heads, -1, b.k_len});
 }
 
 // Log-sum-exps as they are taken off scores: queries that see no key have minus infinity, and so

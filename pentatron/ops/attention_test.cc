@@ -41,7 +41,7 @@ TEST(AttentionWithCache, EqualsTheRowsOfAttention) {
     const Tensor q = normal({300, 4, 6}, 1, dtype), k = normal({300, 2, 6}, 2, dtype);
     const Tensor v = normal({300, 2, 6}, 3, dtype);
     const SequenceLayout layout({.boundaries = {0, 300}});
-    const AttentionOptions options{.scale = 0.5};
+    const AttentionOptions options{.scale = 0.5, .alibi_n = tensor::from_vector(alibi_slopes(4))};
     const Tensor whole = attention(q, k, v, layout, options);
     for (const auto& [begin, end] :
          {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
@@ -52,6 +52,18 @@ TEST(AttentionWithCache, EqualsTheRowsOfAttention) {
     EXPECT_THROW((void)attention_with_cache(q, k.narrow(0, 0, 5), v.narrow(0, 0, 5), options),
                  Error);
   }
+}
+
+// The paper's values for eight heads, and for twelve: eight and every other one of sixteen.
+TEST(Attention, AlibiSlopes) {
+  EXPECT_EQ(alibi_slopes(8), (std::vector<double>{1.0 / 2, 1.0 / 4, 1.0 / 8, 1.0 / 16, 1.0 / 32,
+                                                  1.0 / 64, 1.0 / 128, 1.0 / 256}));
+  const std::vector<double> twelve = alibi_slopes(12);
+  ASSERT_EQ(twelve.size(), 12U);
+  EXPECT_EQ(twelve[7], 1.0 / 256);
+  EXPECT_DOUBLE_EQ(twelve[8], std::pow(2.0, -0.5));
+  EXPECT_DOUBLE_EQ(twelve[11], std::pow(2.0, -3.5));
+  EXPECT_EQ(alibi_slopes(1), std::vector<double>{1.0 / 256});
 }
 
 TEST(Attention, ThreadsDoNotChangeABit) {

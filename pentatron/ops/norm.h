@@ -16,4 +16,8 @@ namespace pentatron::ops {
 [[nodiscard]] Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps, DType statistics,
                               const Scope& scope = {});
 
+// y = x / sqrt(mean(x^2) + eps), without a weight.
+[[nodiscard]] Tensor l2_norm(const Tensor& x_th, double eps, DType statistics,
+                             const Scope& scope = {});
+
 }  // namespace pentatron::ops

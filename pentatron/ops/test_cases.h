@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <ostream>
 #include <string>
@@ -73,6 +74,7 @@ struct AttentionShape {
   bool causal;
   double p;
   std::vector<std::int64_t> k_boundaries = {};  // cross attention; empty: the same rows
+  bool alibi = false;
 };
 
 // Sample 3 begins at the second segment, half-way through its tokens: indices are those inside the
@@ -123,6 +125,23 @@ inline Tensor plain_attention_factors(const AttentionShape& s, const AttentionSe
   return factors;
 }
 
+// Slope times distance inside the segments, [n, t, s]; the last query stands at the last key.
+inline Tensor plain_alibi(const AttentionShape& s) {
+  const std::vector<std::int64_t>& qb = s.boundaries;
+  const std::vector<std::int64_t>& kb = s.k_boundaries.empty() ? qb : s.k_boundaries;
+  Tensor distance = tensor::zeros({qb.back(), kb.back()}, DType::Double);
+  for (std::size_t segment = 0; segment + 1 < qb.size(); ++segment) {
+    for (std::int64_t i = qb[segment]; i < qb[segment + 1]; ++i) {
+      for (std::int64_t j = kb[segment]; j < kb[segment + 1]; ++j) {
+        distance[i][j] =
+            static_cast<double>(std::abs((qb[segment + 1] - 1 - i) - (kb[segment + 1] - 1 - j)));
+      }
+    }
+  }
+  return distance.unsqueeze(0).mul(
+      tensor::from_vector(alibi_slopes(s.heads)).view({s.heads, 1, 1}));
+}
+
 inline Tensor plain_attention(const Tensors& qkv, const AttentionShape& s, double scale) {
   const std::vector<std::int64_t>& qb = s.boundaries;
   const std::vector<std::int64_t>& kb = s.k_boundaries.empty() ? qb : s.k_boundaries;
@@ -140,7 +159,8 @@ inline Tensor plain_attention(const Tensors& qkv, const AttentionShape& s, doubl
     return x.permute({1, 0, 2}).repeat_interleave(s.heads / x.size(1), 0);
   };
   const Tensor q = heads_first(qkv[0]), k = heads_first(qkv[1]), v = heads_first(qkv[2]);
-  const Tensor scores = q.matmul(k.transpose(1, 2)).mul(scale);
+  Tensor scores = q.matmul(k.transpose(1, 2)).mul(scale);
+  if (s.alibi) scores = scores.sub(plain_alibi(s));
   // Of a row without a key all probabilities are 0.
   Tensor p = scores.masked_fill(hidden, -1e300).softmax(-1).masked_fill(hidden, 0.0);
   if (s.p > 0.0) p = p.mul(plain_attention_factors(s, *layout_of(s, kCpu).attention(), 4));
@@ -182,10 +202,13 @@ inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
       .weights = {},
       .op =
           [=](const Tensors& x, std::vector<TestWeight>&) {
+            const Tensor slopes =
+                s.alibi ? tensor::from_vector(alibi_slopes(s.heads)).to(device_of(x)) : Tensor();
             return attention(x[0], x[1], x[2], layout_of(s, device_of(x)),
                              {.scale = scale,
                               .causal = s.causal,
-                              .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4}});
+                              .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4},
+                              .alibi_n = slopes});
           },
       .reference = [=](const Tensors& x, const Tensors&) { return plain_attention(x, s, scale); }};
 }
@@ -215,6 +238,17 @@ inline OpCase layer_norm_case(const std::string& name, std::int64_t rows, std::i
       {{h}, {h}},
       [](const Tensors& x, auto& w) { return layer_norm(x[0], w[0], w[1], 1e-3, DType::Float); },
       [](const Tensors& x, const Tensors& w) { return plain_layer_norm(x[0], w[0], w[1], 1e-3); }};
+}
+
+inline OpCase l2_norm_case(const std::string& name, const Shape& shape) {
+  return {.name = name,
+          .inputs = {shape},
+          .weights = {},
+          .op = [](const Tensors& x, auto&) { return l2_norm(x[0], 1e-3, DType::Float); },
+          .reference =
+              [](const Tensors& x, const Tensors&) {
+                return x[0].div(x[0].pow(2).mean({-1}, true).add(1e-3).sqrt());
+              }};
 }
 
 inline OpCase rms_norm_case(const std::string& name, const Shape& shape) {
@@ -305,8 +339,11 @@ inline OpCase dropout_case(const std::string& name, std::int64_t rows, std::int6
 }
 
 inline std::vector<OpCase> weight_cases() {
-  return {linear_case("linear", 37, 19, 23), linear_bias_case("linear_bias", 1, 7, 5),
-          layer_norm_case("layer_norm", 131, 29), rms_norm_case("rms_norm", {3, 5, 33}),
+  return {linear_case("linear", 37, 19, 23),
+          linear_bias_case("linear_bias", 1, 7, 5),
+          layer_norm_case("layer_norm", 131, 29),
+          rms_norm_case("rms_norm", {3, 5, 33}),
+          l2_norm_case("l2_norm", {7, 4, 24}),
           embedding_case("embedding", {3, 9, 3, 0, 12, 4, 3}, 3, 8, {10, 5})};
 }
 
@@ -322,6 +359,9 @@ inline std::vector<OpCase> plain_cases() {
       attention_case("attention_multi_query", {{0, 9, 20}, 4, 1, 3, true, 0.0}),
       attention_case("attention_bidirectional", {{0, 11, 40}, 2, 2, 4, false, 0.0}),
       attention_case("attention_blocks", {{0, 300, 560}, 2, 1, 4, true, 0.0}),
+      attention_case("alibi", {{0, 5, 300, 341}, 6, 2, 8, true, 0.0, {}, true}),
+      attention_case("alibi_bidirectional", {{0, 11, 40}, 4, 4, 4, false, 0.0, {}, true}),
+      attention_case("alibi_cross", {{0, 5, 12}, 4, 2, 8, true, 0.0, {0, 11, 31}, true}),
       attention_case("cross", {{0, 5, 20}, 4, 2, 8, false, 0.0, {0, 11, 13}}),
       attention_case("cross_blocks", {{0, 7, 270}, 2, 1, 4, false, 0.0, {0, 300, 580}}),
       attention_case("cross_causal", {{0, 5, 12}, 4, 2, 8, true, 0.0, {0, 11, 31}}),

@@ -24,8 +24,9 @@ class ColumnLinear final : public nn::Module {
   [[nodiscard]] std::vector<Tensor> forward_heads(const Tensor& x_ti, std::int64_t head_dim,
                                                   nn::StepContext& step);
 
-  // Output channels of part `index` on this rank, and the global number of the first.
+  // Output channels of part `index` on this rank and on all, and the global number of the first.
   [[nodiscard]] std::int64_t part_width(std::size_t index) const;
+  [[nodiscard]] std::int64_t part_total(std::size_t index) const;
   [[nodiscard]] std::int64_t part_begin(std::size_t index) const;
 
  private:

@@ -7,6 +7,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/nn/kv_cache.h"
 #include "pentatron/ops/attention.h"
+#include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/random.h"
 
 namespace pentatron::parallel_layers {
@@ -23,6 +24,13 @@ CoreAttention::CoreAttention(const LeafContext& context, const ColumnLinear& qkv
         "must divide by --tensor-model-parallel-size {}",
         qkv.part_width(part), options_.head_dim, context_.size("tp"));
   }
+
+  if (!options_.alibi) return;
+  const std::int64_t all_heads = qkv.part_total(0) / options_.head_dim;
+  const std::vector<double> slopes = ops::alibi_slopes(all_heads);
+  const auto begin = slopes.begin() + head_begin_;
+  const std::vector<double> own(begin, begin + qkv.part_width(0) / options_.head_dim);
+  alibi_n_ = tensor::from_vector(own).to(context_.device());
 }
 
 Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
@@ -31,6 +39,7 @@ Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Te
   attention.scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim));
   attention.causal = options_.causal;
   attention.statistics = step.policy.statistics;
+  attention.alibi_n = alibi_n_;
   Tensor out_tnd;
   if (step.kv_cache != nullptr) {
     const nn::KvCache::View all = step.kv_cache->append(options_.cache_layer, k_tgd, v_tgd);

@@ -19,6 +19,8 @@ class CoreAttention final : public nn::Module {
   struct Options {
     std::int64_t head_dim = 0;
     bool causal = true;
+    // Scores fall with distance (ALiBi); the slopes are those of the model's query heads.
+    bool alibi = false;
     // Of the batch; one made by SequenceLayout::with_keys attends to another sequence's keys.
     std::string sequence{Batch::kText};
     double dropout = 0.0;
@@ -37,6 +39,7 @@ class CoreAttention final : public nn::Module {
   LeafContext context_;
   Options options_;
   std::int64_t head_begin_;
+  Tensor alibi_n_;  // of this rank's query heads; undefined: none
 };
 
 }  // namespace pentatron::parallel_layers

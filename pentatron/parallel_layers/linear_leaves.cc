@@ -32,6 +32,10 @@ std::int64_t ColumnLinear::part_width(std::size_t index) const {
   return weight_->spec().parts.at(index).local_rows;
 }
 
+std::int64_t ColumnLinear::part_total(std::size_t index) const {
+  return weight_->spec().parts.at(index).logical_shape.at(0);
+}
+
 std::int64_t ColumnLinear::part_begin(std::size_t index) const {
   return weight_->spec().parts.at(index).box.offset.at(0);
 }

@@ -13,14 +13,13 @@ constexpr const char* kTensorAxis = "tp";
 constexpr const char* kExpertTensorAxis = "etp";
 
 // Every rank of the grid's tensor-parallel axis holds all.
-void keep_whole(nn::ShardPart& part, const TensorLayout& layout) {
+void keep_whole(nn::ShardPart& part, const PartRule& rule, const TensorLayout& layout) {
   const bool expert = part.grid == "expert";
   const char* const axis = expert ? kExpertTensorAxis : kTensorAxis;
   part.replicate_axes = {axis};
   part.replica = layout.place.coordinate(axis);
-  if (layout.sequence_parallel && !expert) {
-    part.partial_grad_axes = {axis};
-  }
+  const bool own_heads = rule.of_cut_rows && layout.place.size(axis) > 1;
+  if ((layout.sequence_parallel && !expert) || own_heads) part.partial_grad_axes = {axis};
 }
 
 std::int64_t unit_size(const PartRule& rule, std::int64_t extent) {
@@ -62,7 +61,7 @@ nn::ShardPart lay_out_part(const PartRule& rule, const TensorLayout& layout) {
   part.grid = rule.grid;
   part.role = rule.columns > 0 ? nn::ShardRole::kMatrix : nn::ShardRole::kVector;
   if (rule.cut.axis.empty()) {
-    keep_whole(part, layout);
+    keep_whole(part, rule, layout);
     return part;
   }
   const Share share = share_of(rule.cut, layout.place, rule.name);

@@ -33,14 +33,17 @@ struct PartRule {
   // Rows with padding: the cut is through these, and what lies beyond `rows` belongs to no box. 0:
   // no padding.
   std::int64_t padded_rows = 0;
+  // Not cut itself, but acts on what is: every rank's gradient is partial.
+  bool of_cut_rows = false;
   std::string grid = "dense";  // or "expert", whose weights are cut over etp instead of tp
 };
 
 // The rank's spec of a parameter made of the given parts, one below the other. Weight decay is on
 // for matrices only. Under sequence parallelism parts that are not cut act on this rank's token
-// rows, so their gradients are partial over tp (experts see all rows routed to them); copies of
-// fewer units see partial gradients over their copies. Rows or columns that their units do not
-// divide: kConfig with both values; the errors of share_of().
+// rows, so their gradients are partial over tp (experts see all rows routed to them), as are those
+// of PartRule::of_cut_rows without it; copies of fewer units see partial gradients over their
+// copies. Rows or columns that their units do not divide: kConfig with both values; the errors of
+// share_of().
 [[nodiscard]] nn::ShardSpec lay_out(const std::vector<PartRule>& parts, const TensorLayout& layout);
 
 }  // namespace pentatron::parallel_layers

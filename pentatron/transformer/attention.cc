@@ -7,13 +7,47 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/nn/recompute.h"
+#include "pentatron/transformer/layer_spec.h"
 #include "pentatron/transformer/recompute_plan.h"
 
 namespace pentatron::transformer {
 
 using parallel_layers::ColumnLinear;
 using parallel_layers::CoreAttention;
+using parallel_layers::Cut;
+using parallel_layers::FewerUnits;
+using parallel_layers::HeadNorm;
+using parallel_layers::LeafRule;
 using parallel_layers::RowLinear;
+
+std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
+  const std::int64_t q = c.num_attention_heads * c.kv_channels;
+  const std::int64_t kv = c.num_query_groups * c.kv_channels;
+  const Cut heads{.axis = "tp", .units = c.num_attention_heads, .option = "--num-attention-heads"};
+  const Cut groups{.axis = "tp",
+                   .units = c.num_query_groups,
+                   .option = "--num-query-groups",
+                   .fewer = FewerUnits::kCopy};
+  std::vector<LeafRule> rules = {{.name = "linear_qkv",
+                                  .parts = {{.suffix = "q", .rows = q, .cut = heads},
+                                            {.suffix = "k", .rows = kv, .cut = groups},
+                                            {.suffix = "v", .rows = kv, .cut = groups}},
+                                  .columns = c.hidden_size,
+                                  .bias = c.add_bias_linear || c.add_qkv_bias,
+                                  .std = c.init_method_std,
+                                  .role = nn::ShardRole::kQkv}};
+  if (c.qk_layernorm) {
+    for (const char* name : {"q_layernorm", "k_layernorm"}) {
+      rules.push_back(parallel_layers::head_norm_rule(name, c.kv_channels, c.normalization));
+    }
+  }
+  rules.push_back({.name = "linear_proj",
+                   .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true}},
+                   .columns = q,
+                   .bias = c.add_bias_linear,
+                   .std = output_init_std(c)});
+  return rules;
+}
 
 SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              const nn::ParameterPlan& plan, const std::string& name,
@@ -26,15 +60,28 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       core_(add_child(std::make_unique<CoreAttention>(
           context, qkv_,
           CoreAttention::Options{.head_dim = config.kv_channels,
+                                 .alibi = config.position_embedding_type == "alibi",
                                  .dropout = config.attention_dropout,
                                  .site = name + ".core_attention",
                                  .cache_layer = cache_layer}))),
-      projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {}
+      projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {
+  if (!config.qk_layernorm && !config.qk_l2_norm) return;
+  const auto add_norm = [&](const char* leaf) {
+    return &add_child(
+        std::make_unique<HeadNorm>(context, plan, name + leaf, config.layernorm_epsilon));
+  };
+  q_norm_ = add_norm(".q_layernorm");
+  k_norm_ = add_norm(".k_layernorm");
+}
 
 Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
   std::vector<Tensor> qkv = qkv_.forward_heads(x_th, head_dim_, step);
   Tensor q_tnd = std::move(qkv[0]), k_tgd = std::move(qkv[1]);
   const Tensor v_tgd = std::move(qkv[2]);
+  if (q_norm_ != nullptr) {
+    q_tnd = q_norm_->forward(q_tnd, step);
+    k_tgd = k_norm_->forward(k_tgd, step);
+  }
   if (rotary_ != nullptr) {
     q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.text());
     k_tgd = ops::rotary(k_tgd, *rotary_, step.batch.text());

@@ -7,11 +7,17 @@
 #include "pentatron/config/config.h"
 #include "pentatron/ops/rotary.h"
 #include "pentatron/parallel_layers/core_attention.h"
+#include "pentatron/parallel_layers/head_norm.h"
+#include "pentatron/parallel_layers/leaf_rule.h"
 #include "pentatron/parallel_layers/row_linear.h"
 
 namespace pentatron::transformer {
 
 using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
+
+// The weights of a SelfAttention.
+[[nodiscard]] std::vector<parallel_layers::LeafRule> attention_rules(
+    const config::ModelConfig& config);
 
 // Multi-head (or grouped-query) causal self-attention with its projections: [local rows, hidden] ->
 // the same shape, in the compute dtype.
@@ -28,6 +34,8 @@ class SelfAttention final : public nn::Module {
   bool recompute_core_;
   RotaryTablePtr rotary_;
   parallel_layers::ColumnLinear& qkv_;
+  parallel_layers::HeadNorm* q_norm_ = nullptr;  // null: queries and keys go on as they are
+  parallel_layers::HeadNorm* k_norm_ = nullptr;
   parallel_layers::CoreAttention& core_;
   parallel_layers::RowLinear& projection_;
 };

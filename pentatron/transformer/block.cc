@@ -8,38 +8,6 @@
 
 namespace pentatron::transformer {
 
-using parallel_layers::Norm;
-using parallel_layers::ResidualDropout;
-
-TransformerLayer::TransformerLayer(const parallel_layers::LeafContext& context,
-                                   const nn::ParameterPlan& plan, const std::string& name,
-                                   const config::ModelConfig& config, const LayerSpec& spec,
-                                   RotaryTablePtr rotary, std::int64_t cache_layer)
-    : recompute_mlp_(RecomputePlan::recomputes(config, RecomputedModule::kMlp)),
-      input_norm_(
-          add_child(std::make_unique<Norm>(context, plan, name + ".input_layernorm",
-                                           config.normalization, config.layernorm_epsilon))),
-      attention_(add_child(std::make_unique<SelfAttention>(
-          context, plan, name + ".self_attention", config,
-          spec.mixer.rotary ? std::move(rotary) : nullptr, cache_layer))),
-      attention_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
-                                                                     name + ".hidden_dropout.1"))),
-      pre_mlp_norm_(
-          add_child(std::make_unique<Norm>(context, plan, name + ".pre_mlp_layernorm",
-                                           config.normalization, config.layernorm_epsilon))),
-      mlp_(add_child(std::make_unique<Mlp>(context, plan, name + ".mlp", spec.ffn))),
-      mlp_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
-                                                               name + ".hidden_dropout.2"))) {}
-
-Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
-  const Tensor attended_th = attention_.forward(input_norm_.forward(x_th, step), step);
-  const Tensor middle_th = attention_dropout_.forward(attended_th, x_th, step);
-  const Tensor mixed_th = nn::recomputed(
-      recompute_mlp_, pre_mlp_norm_.forward(middle_th, step), step,
-      [this](const Tensor& in, nn::StepContext& inner) { return mlp_.forward(in, inner); });
-  return mlp_dropout_.forward(mixed_th, middle_th, step);
-}
-
 TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
                                    const nn::ParameterPlan& plan, const std::string& name,
                                    const config::ModelConfig& config,

@@ -10,6 +10,10 @@
 
 namespace pentatron::transformer {
 
+// The weights of a TransformerLayer, named from the layer on ("self_attention.linear_qkv").
+[[nodiscard]] std::vector<parallel_layers::LeafRule> layer_rules(const config::ModelConfig& config,
+                                                                 const LayerSpec& spec);
+
 // A pre-norm transformer layer: x + drop(attention(norm x)), then the same with the mlp. [local
 // rows, hidden] -> the same shape.
 class TransformerLayer final : public nn::Module {

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/transformer/layer_spec.h"
 
+#include <cmath>
+
 namespace pentatron::transformer {
+
+double output_init_std(const config::ModelConfig& config) {
+  return config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+}
 
 std::vector<LayerSpec> layer_specs(const config::ModelConfig& config) {
   const LayerSpec every{

@@ -28,6 +28,10 @@ struct LayerSpec {
   MlpSpec ffn;
 };
 
+// Standard deviation of the initial values of projections back into the residual stream:
+// --init-method-std / sqrt(2 layers).
+[[nodiscard]] double output_init_std(const config::ModelConfig& config);
+
 // The layers of a model as its options say, one entry a layer; `config` is resolved.
 [[nodiscard]] std::vector<LayerSpec> layer_specs(const config::ModelConfig& config);
 

@@ -6,7 +6,30 @@
 namespace pentatron::transformer {
 
 using parallel_layers::ColumnLinear;
+using parallel_layers::Cut;
+using parallel_layers::LeafPart;
+using parallel_layers::LeafRule;
 using parallel_layers::RowLinear;
+
+std::vector<LeafRule> mlp_rules(const config::ModelConfig& c, const MlpSpec& spec) {
+  const std::int64_t f = spec.ffn_hidden_size;
+  const Cut channels{.axis = "tp", .units = f, .option = "--ffn-hidden-size"};
+  const std::vector<LeafPart> fc1 =
+      spec.activation == Activation::kSwiglu
+          ? std::vector<LeafPart>{{.suffix = "gate", .rows = f, .cut = channels},
+                                  {.suffix = "up", .rows = f, .cut = channels}}
+          : std::vector<LeafPart>{{.rows = f, .cut = channels}};
+  return {{.name = "linear_fc1",
+           .parts = fc1,
+           .columns = c.hidden_size,
+           .bias = c.add_bias_linear,
+           .std = c.init_method_std},
+          {.name = "linear_fc2",
+           .parts = {{.rows = c.hidden_size, .cut = channels, .cut_columns = true}},
+           .columns = f,
+           .bias = c.add_bias_linear,
+           .std = output_init_std(c)}};
+}
 
 Mlp::Mlp(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
          const std::string& name, const MlpSpec& spec)

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "pentatron/parallel_layers/column_linear.h"
+#include "pentatron/parallel_layers/leaf_rule.h"
 #include "pentatron/parallel_layers/row_linear.h"
 #include "pentatron/transformer/layer_spec.h"
 
 namespace pentatron::transformer {
+
+// The weights of an Mlp.
+[[nodiscard]] std::vector<parallel_layers::LeafRule> mlp_rules(const config::ModelConfig& config,
+                                                               const MlpSpec& spec);
 
 // fc2(gelu(fc1 x)), or fc2(silu(gate x) * up x), as the spec says: [local rows, hidden] -> the same
 // shape, in the compute dtype.

@@ -95,11 +95,28 @@ TEST(Options, PositionEmbeddingType) {
   const double learned = train(base()).first_loss();
   const Options rope = base().with("--position-embedding-type", "rope");
   const Options none = base().with("--position-embedding-type", "none");
+  const Options alibi = base().with("--position-embedding-type", "alibi");
+  EXPECT_NE(train(alibi).first_loss(), train(none).first_loss());
+  EXPECT_FALSE(shapes_of(alibi).contains("param/embedding.position_embeddings.weight"));
   EXPECT_NE(train(rope).first_loss(), learned);
   EXPECT_NE(train(none).first_loss(), learned);
   EXPECT_NE(train(none).first_loss(), train(rope).first_loss());
   EXPECT_FALSE(shapes_of(rope).contains("param/embedding.position_embeddings.weight"));
   EXPECT_FALSE(shapes_of(none).contains("param/embedding.position_embeddings.weight"));
+}
+
+TEST(Options, QkNorm) {
+  const double plain = train(base()).first_loss();
+  const Options layer_norm = base().with("--qk-layernorm");
+  const Options l2_norm = base().with("--qk-l2-norm");
+  EXPECT_NE(train(layer_norm).first_loss(), plain);
+  EXPECT_NE(train(l2_norm).first_loss(), plain);
+  EXPECT_TRUE(
+      shapes_of(layer_norm).contains("param/decoder.layers.0.self_attention.q_layernorm.weight"));
+  EXPECT_FALSE(
+      shapes_of(l2_norm).contains("param/decoder.layers.0.self_attention.q_layernorm.weight"));
+  expect_refusal(try_train(layer_norm.with("--qk-l2-norm")).program, 2,
+                 {"--qk-layernorm", "--qk-l2-norm", "exclude each other"});
 }
 
 TEST(Options, RotaryBase) {

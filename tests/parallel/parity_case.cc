@@ -187,6 +187,9 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
     m.untie_embeddings_and_output_weights = true;
     m.ffn_hidden_size = 48;
   }
+  m.qk_layernorm = options.attention == "qk-layernorm";
+  m.qk_l2_norm = options.attention == "qk-l2-norm";
+  if (options.attention == "alibi") m.position_embedding_type = "alibi";
   config::ParallelConfig& p = config.parallel;
   p.world_size = layout.world_size();
   p.tensor_model_parallel_size = layout.tp;

@@ -18,7 +18,7 @@ const Outcome& reference_of(const CaseOptions& options) {
   static std::map<std::string, Outcome> cache;
   const std::string key = options.optimizer + (options.model == ModelKind::kGpt2 ? "g" : "l") +
                           std::to_string(options.num_query_groups) +
-                          (options.mixed_layers ? "m" : "");
+                          (options.mixed_layers ? "m" : "") + options.attention;
   auto found = cache.find(key);
   if (found == cache.end())
     found = cache.emplace(key, run_case(options, Layout{.micro_batch_size = 8})).first;
@@ -106,6 +106,20 @@ TEST(Parity, LayersOfTwoKinds) {
     expect_equal(mixed, {.pp = 2, .chunks = 2});
     expect_equal(mixed, {.tp = 2, .pp = 2, .pipeline = "Ettt|tL"});
     EXPECT_NE(difference(reference_of({.model = model}), reference_of(mixed), kTolerance), "");
+  }
+}
+
+// Weights that all heads of all ranks share, and slopes that differ from head to head.
+TEST(Parity, FurtherFormsOfAttention) {
+  for (const char* attention : {"qk-layernorm", "qk-l2-norm", "alibi"}) {
+    for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+      const CaseOptions options{.model = model, .attention = attention};
+      for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+      EXPECT_NE(difference(reference_of({.model = model}), reference_of(options), kTolerance), "");
+    }
+    // Copies of key heads see only their ranks' share of the gradient.
+    expect_equal({.model = ModelKind::kLlama, .num_query_groups = 1, .attention = attention},
+                 {.tp = 4, .sequence_parallel = true});
   }
 }
 

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pentatron/nn/parameter_plan.h"
+#include "pentatron/parallel_layers/tensor_layout.h"
+
+// What a leaf's weight and bias are before they are laid out on ranks. Each module states the rules
+// of its leaves next to its forward; a model's sharding file puts them together.
+namespace pentatron::parallel_layers {
+
+enum class LeafKind {
+  kMatrix,  // a linear layer or a table: rows x columns, normally distributed
+  kNorm,    // a vector that starts at one
+};
+
+struct LeafPart {
+  std::string suffix = {};   // "q"; empty: the weight is one part
+  std::int64_t rows = 0;     // outputs
+  Cut cut = {};              // none: whole on every rank
+  bool cut_columns = false;  // through the inputs instead of the outputs
+};
+
+struct LeafRule {
+  std::string name;  // local to the module that states it: "linear_qkv"
+  LeafKind kind = LeafKind::kMatrix;
+  std::vector<LeafPart> parts;
+  std::int64_t columns = 0;  // inputs of a matrix
+  bool bias = false;
+  double std = 0.0;              // of a matrix's initial values
+  std::int64_t padded_rows = 0;  // PartRule::padded_rows
+  nn::ShardRole role = nn::ShardRole::kMatrix;
+  // A norm of what is cut over the tensor-parallel ranks (a rank's own heads): its gradient is
+  // partial on each.
+  bool of_cut_rows = false;
+};
+
+// `kind` is --normalization: LayerNorm has a bias, RMSNorm has none.
+[[nodiscard]] LeafRule norm_rule(std::string name, std::int64_t width, std::string_view kind);
+
+// Adds "<prefix><name>.weight" and, where the rule has one, ".bias". A bias follows the output:
+// split with the rows, whole where only the input is split. `unit` is PlannedParameter::layer.
+// Errors: those of lay_out().
+void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& prefix, int unit,
+              const TensorLayout& layout);
+
+}  // namespace pentatron::parallel_layers
