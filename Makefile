@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # make build       the program: build/release/bin/pentatron
-# make cuda        the program with its CUDA half, fetching a compiler where there is none
+# make cuda        the program with its CUDA library, fetching a compiler where there is none
 # make test        builds and runs the default CPU tests
 # make test-all    the slow ones: parity sweep, reference tests, fuzzers
 # make quickstart  from nothing to a trained GPT that talks

@@ -13,9 +13,9 @@ namespace pentatron::apps {
 namespace {
 
 std::string near_name(const std::string& word, const std::vector<Flags::Spec>& specs) {
-  constexpr int kMostEdits = 3;
+  constexpr int kMaxEdits = 3;
   for (const Flags::Spec& s : specs) {
-    if (config::edit_distance(word, s.name, kMostEdits) <= kMostEdits) {
+    if (config::edit_distance(word, s.name, kMaxEdits) <= kMaxEdits) {
       return fmt::format(" (did you mean {}?)", s.name);
     }
   }

@@ -58,7 +58,7 @@ int processes_here(const Flags& flags) {
   const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   if (text == "cpu") return cores;
   if (text == "gpu" || text == "auto") {
-    const auto gpus = tensor::load_cuda_half().available ? tensor::cards().size() : 0;
+    const auto gpus = tensor::load_cuda_library().available ? tensor::gpus().size() : 0;
     PENTATRON_CHECK(gpus > 0 || text == "auto", kConfig,
                     "--nproc-per-node gpu: there is no GPU on this machine; give a number");
     return gpus > 0 ? static_cast<int>(gpus) : cores;

@@ -50,18 +50,18 @@ void print_usage() {
 std::string version_text() {
   std::string text = fmt::format("pentatron {}\nlibtorch {}\ncompiler {}\n", PENTATRON_VERSION,
                                  TORCH_VERSION, __VERSION__);
-  const tensor::CudaHalf& half = tensor::load_cuda_half();
-  if (!half.available) return text + fmt::format("CUDA half not in use: {}", half.reason);
+  const tensor::CudaLibrary& library = tensor::load_cuda_library();
+  if (!library.available) return text + fmt::format("CUDA library not in use: {}", library.reason);
   const tensor::CudaVersions versions = tensor::cuda_versions();
   text += fmt::format(
-      "CUDA half in use: runtime {}, driver {}, NCCL {}, cuDNN {}",
+      "CUDA library in use: runtime {}, driver {}, NCCL {}, cuDNN {}",
       tensor::cuda_version_text(versions.runtime), tensor::cuda_version_text(versions.driver),
       tensor::nccl_version_text(versions.nccl), tensor::cudnn_version_text(versions.cudnn));
-  const std::vector<tensor::CardInfo> cards = tensor::cards();
-  for (std::size_t i = 0; i < cards.size(); ++i) {
-    text += fmt::format("\ncard {}: {}, compute capability {}.{}, {} GiB, {} multiprocessors", i,
-                        cards[i].name, cards[i].major, cards[i].minor, cards[i].memory_bytes >> 30,
-                        cards[i].multiprocessors);
+  const std::vector<tensor::GpuInfo> gpus = tensor::gpus();
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    text += fmt::format("\nGPU {}: {}, compute capability {}.{}, {} GiB, {} multiprocessors", i,
+                        gpus[i].name, gpus[i].major, gpus[i].minor, gpus[i].memory_bytes >> 30,
+                        gpus[i].multiprocessors);
   }
   return text;
 }
@@ -81,8 +81,8 @@ int dispatch(const Words& words) {
   }
   std::string near;
   for (const Command& command : kCommands) {
-    constexpr int kMostEdits = 3;
-    if (config::edit_distance(words.front(), command.name, kMostEdits) <= kMostEdits) {
+    constexpr int kMaxEdits = 3;
+    if (config::edit_distance(words.front(), command.name, kMaxEdits) <= kMaxEdits) {
       near = fmt::format(", did you mean {}?", command.name);
     }
   }
@@ -140,7 +140,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int code = run(argc, argv);
-  // With a card in use the destructors of the libraries could meet a driver that is shutting down.
+  // With a GPU in use the destructors of the libraries could meet a driver that is shutting down.
   if (pentatron::tensor::release_devices()) {
     (void)std::fflush(stdout);
     (void)std::fflush(stderr);

@@ -25,11 +25,11 @@ int plot(const Words& words) {
       words);
   if (flags.help()) return 0;
   constexpr std::int64_t kLeastSize = 200;
-  constexpr std::int64_t kMostSize = 16'384;
+  constexpr std::int64_t kMaxSize = 16'384;
   const auto size = [&](const char* name) {
     const std::int64_t value = flags.integer(name, kLeastSize);
-    PENTATRON_CHECK(value <= kMostSize, kConfig, "{} {}: expected at most {}", name, value,
-                    kMostSize);
+    PENTATRON_CHECK(value <= kMaxSize, kConfig, "{} {}: expected at most {}", name, value,
+                    kMaxSize);
     return static_cast<int>(value);
   };
   const double smoothing = flags.number("--smoothing", 0);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA half: libpentatron_cuda.so of every room's *_cuda.cc (g++) and pentatron/kernels/*.cu (nvcc, no torch headers). The program never
+# The CUDA library: libpentatron_cuda.so of every module's *_cuda.cc (g++) and pentatron/kernels/*.cu (nvcc, no torch headers). The program never
 # links it; it is opened at run time where a GPU is (tensor/device.h). Toolkit: PENTATRON_CUDA_TOOLKIT, nvcc in PATH, /usr/local/cuda, or
 # what tools/setup/fetch_cuda.sh unpacks. Needs no GPU and no driver.
-set(PENTATRON_CUDA AUTO CACHE STRING "Build the CUDA half: AUTO (where nvcc is found), ON, OFF")
+set(PENTATRON_CUDA AUTO CACHE STRING "Build the CUDA library: AUTO (where nvcc is found), ON, OFF")
 set_property(CACHE PENTATRON_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(PENTATRON_CUDA_TOOLKIT "" CACHE PATH "Folder of the CUDA toolkit (bin/nvcc, include/, lib/); empty: looked for")
 set(PENTATRON_WITH_CUDA OFF)
@@ -45,12 +45,12 @@ if(PENTATRON_NVCC)
     endif()
   endforeach()
   if(_missing AND PENTATRON_CUDA STREQUAL "AUTO" AND NOT PENTATRON_CUDA_TOOLKIT)
-    message(STATUS "CUDA half: not built, ${PENTATRON_CUDA_ROOT} has no include/${_missing}")
+    message(STATUS "CUDA library: not built, ${PENTATRON_CUDA_ROOT} has no include/${_missing}")
   elseif(_missing)
     message(FATAL_ERROR "${PENTATRON_CUDA_ROOT} has no include/${_missing}")
   else()
     set(PENTATRON_WITH_CUDA ON)
-    message(STATUS "CUDA half: ${PENTATRON_NVCC}")
+    message(STATUS "CUDA library: ${PENTATRON_NVCC}")
   endif()
 endif()
 
@@ -76,7 +76,7 @@ if(PENTATRON_WITH_CUDA)
   endforeach()
 endif()
 
-# Collects a room's files of the half; called by pentatron_room.
+# Collects a module's files of the CUDA library; called by pentatron_module.
 function(pentatron_add_cuda_sources)
   set_property(GLOBAL APPEND PROPERTY PENTATRON_CUDA_SOURCES ${ARGN})
 endfunction()
@@ -115,27 +115,30 @@ function(pentatron_finish_cuda)
   endforeach()
   target_link_options(pentatron_cuda PRIVATE "LINKER:--allow-shlib-undefined")
   if(complete)
-    # A function of ours that is declared and missing would show on a machine with a card only.
+    # A function of ours that is declared and missing would show on a machine with a GPU only.
     target_link_options(pentatron_cuda PRIVATE "LINKER:-z,defs")
   endif()
 endfunction()
 
-# pentatron_gpu_test(NAME SOURCES ... [TIMEOUT seconds] [ROOM room]): one GoogleTest program with the label gpu. It links the program's library
-# alone and opens the half as the program does; without a GPU its tests are skipped, with PENTATRON_REQUIRE_GPU=1 they fail. Built where the
-# half is built.
+# pentatron_gpu_test(NAME SOURCES ... [TIMEOUT seconds] [MODULE module]): one GoogleTest program with the label gpu. It links the program's library
+# alone and opens the CUDA library as the program does; without a GPU its tests are skipped, with PENTATRON_REQUIRE_GPU=1 they fail. Built where the
+# CUDA library is built.
 function(pentatron_gpu_test name)
   if(NOT PENTATRON_WITH_CUDA)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT;ROOM" "SOURCES;LIBS" ${ARGN})
-  if(NOT ARG_ROOM)
-    set(ARG_ROOM training)
+  cmake_parse_arguments(ARG "" "TIMEOUT;MODULE" "SOURCES;LIBS" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "pentatron_gpu_test(${name}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT ARG_MODULE)
+    set(ARG_MODULE training)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
   add_executable(${name} ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/gpu/gpu_test_main.cc")
-  pentatron_use_flags(${name} ${ARG_ROOM})
+  pentatron_use_flags(${name} ${ARG_MODULE})
   target_link_libraries(${name} PRIVATE pentatron GTest::gtest ${ARG_LIBS})
   add_dependencies(${name} pentatron_cuda)
   # Suites named ...Rank are the processes that other tests start.

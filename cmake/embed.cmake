@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DOUTPUT=x.cc -DHEADER=room/page.h -DNAMESPACE=a::b "-DFILES=name=path|name=path" -P embed.cmake: a source file with a
+# cmake -DOUTPUT=x.cc -DHEADER=module/page.h -DNAMESPACE=a::b "-DFILES=name=path|name=path" -P embed.cmake: a source file with a
 # function `std::string_view name()` for the bytes of each file.
 set(text "// Written by cmake/embed.cmake.\n#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n")
 string(REPLACE "|" ";" pairs "${FILES}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: bin/pentatron, lib/libpentatron.so, libpentatron_monitor.so (and the CUDA half), the public headers, and a
+# cmake --install: bin/pentatron, lib/libpentatron.so, libpentatron_monitor.so (and the CUDA library), the public headers, and a
 # package that find_package(Pentatron) reads. The installed files find libtorch where the build found it, or where
 # -DPENTATRON_TORCH_ROOT of the user's own build says.
 include(GNUInstallDirs)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# Rooms in dependency order; a room may include what stands in cmake/layers.txt to the right of its arrow.
-set(PENTATRON_ALL_ROOMS
+# Modules in dependency order; a module may include what stands in cmake/layers.txt to the right of its arrow.
+set(PENTATRON_ALL_MODULES
     base config tensor ops comm tokenizers datasets nn parallel_layers transformer models
     pipeline_parallel distributed optimizer checkpoint inference training monitor)
-set(PENTATRON_TORCH_FREE_ROOMS base config tokenizers datasets monitor)
-# Empty, so that a build folder made before a room was added builds that room too.
-set(PENTATRON_ONLY_ROOMS "" CACHE STRING "Rooms to build (semicolon list); empty: all")
-set(PENTATRON_ROOMS "${PENTATRON_ALL_ROOMS}")
-if(PENTATRON_ONLY_ROOMS)
-  set(PENTATRON_ROOMS "${PENTATRON_ONLY_ROOMS}")
+set(PENTATRON_TORCH_FREE_MODULES base config tokenizers datasets monitor)
+# Empty, so that a build folder made before a module was added builds that module too.
+set(PENTATRON_ONLY_MODULES "" CACHE STRING "Modules to build (semicolon list); empty: all")
+set(PENTATRON_MODULES "${PENTATRON_ALL_MODULES}")
+if(PENTATRON_ONLY_MODULES)
+  set(PENTATRON_MODULES "${PENTATRON_ONLY_MODULES}")
 endif()
 option(PENTATRON_APPS "Build the program" ON)
 option(PENTATRON_TESTS "Build the tests" ON)

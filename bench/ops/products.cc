@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of fp32 matrices on one thread: ours (tensor/sgemm) beside MKL's sgemm,
+// Products of fp32 matrices on one thread: ours (tensor/sgemm) against MKL's sgemm,
 // interleaved, best of many.
 //   bench_products [--rounds N]
 // Shapes: the products of one training step of a model of width 64 (256 tokens) and of its

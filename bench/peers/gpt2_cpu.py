@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch eager beside Pentatron on the CPU: the same GPT-2 kind, the same initial weights, the same tokens.
+"""PyTorch eager against Pentatron on the CPU: the same GPT-2 kind, the same initial weights, the same tokens.
 
 Reads a Pentatron checkpoint of one rank (initial values) and the corpus with its index files, so that sample i is the same
 sample i, then trains with fused AdamW. Prints one JSON line: losses and seconds of each step.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""llm.c's CPU program (train_gpt2.c of karpathy/llm.c) beside Pentatron: the same weights, the same tokens.
+"""llm.c's CPU program (train_gpt2.c of karpathy/llm.c) against Pentatron: the same weights, the same tokens.
 
 Given a checkout of llm.c, a Pentatron checkpoint of one rank (initial values) and the corpus, builds the program in a
 work folder from a changed copy of its source (`changes`: what its main fixes), writes the files it opens there, and

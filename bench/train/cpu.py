@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training speed on the CPU beside PyTorch eager (bench/peers/gpt2_cpu.py) and llm.c (bench/peers/llmc_cpu.py):
+"""Training speed on the CPU against PyTorch eager (bench/peers/gpt2_cpu.py) and llm.c (bench/peers/llmc_cpu.py):
 interleaved, same weights, same tokens.
 
   tools/reference/setup.sh --models

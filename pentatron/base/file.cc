@@ -202,8 +202,8 @@ void AtomicFile::open_named() {
     fd_ = open_retrying(temporary_path_, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (fd_ < 0 && errno != EEXIST) fail("create", temporary_path_, errno);
     if (fd_ < 0) continue;
-    // The lock tells others that somebody lives who writes here. One that took the file for a dead
-    // process's before it was locked has removed it: then once more.
+    // The lock tells other processes that the writer of this file is alive. If one of them took the
+    // file for a dead process's before it was locked, it has removed it: create another.
     ::flock(fd_, LOCK_EX);
     struct stat info {};
     if (::fstat(fd_, &info) == 0 && info.st_nlink == 0) {

@@ -164,9 +164,9 @@ std::string python_json_text(std::string_view value) {
 }
 
 std::string quoted_for_message(std::string_view value) {
-  constexpr std::size_t kMost = 80;
-  if (value.size() <= kMost) return python_repr_text(value);
-  return python_repr_text(value.substr(0, kMost)) + "...";
+  constexpr std::size_t kMaxBytes = 80;
+  if (value.size() <= kMaxBytes) return python_repr_text(value);
+  return python_repr_text(value.substr(0, kMaxBytes)) + "...";
 }
 
 }  // namespace pentatron

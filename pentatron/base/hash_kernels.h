@@ -6,7 +6,8 @@
 #include <cstdint>
 
 // The inner loops of the digests: each in portable C++ and, where the CPU has them, with its own
-// instructions. Private to base/; both faces give the same bits, and a test compares them.
+// instructions. Private to base/; portable and native forms give the same bits, and a test compares
+// them.
 namespace pentatron::hash_kernels {
 
 inline constexpr std::size_t kSha256BlockBytes = 64;

@@ -53,7 +53,7 @@ bool ReportFile::append(std::string_view record) {
     }
     return true;
   }
-  // No half of a record stays. Where not even that succeeds, readers pass over it.
+  // Cut the partial record off. If even that fails, readers skip the damaged line.
   if (known && ::ftruncate(fd_, before.st_size) != 0 && left_out_ == 0) {
     log::warn("{} {}: half of a record stays in it", option_, path_.string());
   }

@@ -24,7 +24,7 @@ constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP};
 constexpr std::chrono::seconds kLongestHold{60};
 // Ranks in other processes may still add files to a folder that is removed here; they are ending.
 constexpr int kRemovals = 1000;
-constexpr std::size_t kMostNames = 1024;
+constexpr std::size_t kMaxNames = 1024;
 
 struct State {
   std::atomic<int> holds{0};
@@ -32,7 +32,7 @@ struct State {
   std::atomic<int> signal{0};  // 0 on waking: the StopCleanup itself ends
   sem_t wake{};
   std::mutex mutex;  // of `names`; held in a HoldStop only, so it is free once holds are over
-  std::array<fs::path, kMostNames> names;  // empty: a free slot
+  std::array<fs::path, kMaxNames> names;  // empty: a free slot
 };
 
 // Never destroyed: a signal may come while static objects die.
@@ -110,13 +110,13 @@ void TemporaryName::remember(fs::path path) {
   path = fs::absolute(path);  // in case the working folder changes
   State& now = state();
   const std::lock_guard<std::mutex> lock(now.mutex);
-  for (std::size_t i = 0; i < kMostNames; ++i) {
+  for (std::size_t i = 0; i < kMaxNames; ++i) {
     if (!now.names[i].empty()) continue;
     now.names[i] = path;
     slot_ = static_cast<int>(i);
     return;
   }
-  PENTATRON_THROW(kInternal, "more than {} temporary files at a time, the next is {}", kMostNames,
+  PENTATRON_THROW(kInternal, "more than {} temporary files at a time, the next is {}", kMaxNames,
                   path.string());
 }
 

@@ -31,7 +31,7 @@ class Timers final {
  public:
   explicit Timers(int max_level);
 
-  // Called before each reading of the clock, where the timed work runs beside the program (a GPU's
+  // Called before each reading of the clock, where the timed work is asynchronous (a GPU's
   // stream).
   void set_synchronize(std::function<void()> wait) { synchronize_ = std::move(wait); }
   // Called before a TimedScope of level 1 begins (one with a `meet` calls that instead), so that

@@ -151,7 +151,7 @@ void FolderLock::take(const std::optional<LockHolder>& former) {
     name_.remember(path_);
   }
   if (!kernel_keeps_locks_) {
-    // Nothing but the record tells two that came at the same moment apart: the later one stays.
+    // Two processes that locked at the same moment differ only by the record: the later one wins.
     std::this_thread::sleep_for(std::min(timing_.silence, milliseconds(500)));
     const std::optional<LockHolder> now = holder_named(path_);
     if (!now || now->token != self_.token) {

@@ -12,7 +12,7 @@
 #include "pentatron/base/safetensors.h"
 #include "pentatron/checkpoint/manifest.h"
 
-// What writer and reader share beyond manifest.h; not for other rooms.
+// What writer and reader share beyond manifest.h; not for other modules.
 namespace pentatron::checkpoint {
 
 inline constexpr const char* kManifestName = "manifest.json";

@@ -13,13 +13,13 @@ namespace {
 
 // At most ten of the names, and how many more there are.
 std::string listed(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 10;
+  constexpr std::size_t kMaxNames = 10;
   if (names.empty()) return "none";
   std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) {
+  for (std::size_t i = 0; i < std::min(names.size(), kMaxNames); ++i) {
     text += (i == 0 ? "" : ", ") + names[i];
   }
-  if (names.size() > kMost) text += fmt::format(" and {} more", names.size() - kMost);
+  if (names.size() > kMaxNames) text += fmt::format(" and {} more", names.size() - kMaxNames);
   return text;
 }
 

@@ -40,11 +40,11 @@ void remove_unfinished(const fs::path& root) {
   bool changed = false;
   for (const std::string& name : names_in(root)) {
     if (const auto iteration = iteration_of(name, kOldPrefix)) {
-      // Somebody else's under a name of ours.
+      // A folder of another program that has a name of ours: not deleted.
       if (!is_own_checkpoint(root / name)) continue;
       const fs::path in_place = root / iteration_folder(*iteration);
       if (name_is_taken(in_place)) {
-        // The version before is all there is when another thing took its place.
+        // When something else took the new folder's place, the former version is the only one left.
         if (!is_own_checkpoint(in_place)) continue;
         remove_checkpoint(root / name);
         changed = true;
@@ -68,8 +68,8 @@ void apply_retention(const fs::path& root, std::int64_t keep, std::int64_t retai
   for (const StoredCheckpoint& stored : list_all(root)) {
     const auto position = std::lower_bound(whole.begin(), whole.end(), stored.iteration);
     const bool is_whole = position != whole.end() && *position == stored.iteration;
-    // Damaged folders are evidence and stay, but for the rest of a removal that was stopped. What
-    // stands elsewhere, and has but a link here, was put out of the way by somebody.
+    // Damaged folders stay for inspection, except leftovers of an interrupted removal. A link
+    // stays too: somebody moved the checkpoint elsewhere on purpose.
     if (fs::is_symlink(fs::symlink_status(stored.folder))) continue;
     if (!is_whole && !shards_without_manifest(stored.folder)) continue;
     const bool newest = is_whole && whole.end() - position <= keep;

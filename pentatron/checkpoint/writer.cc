@@ -220,7 +220,7 @@ void publish(const SaveRequest& request, const Folders& folders, TemporaryName& 
                             error.what(), folders.final.string(), kTrackerName, request.iteration),
                 __FILE__, __LINE__);
   }
-  // The version moved aside goes before Ctrl-C could leave it there.
+  // Remove the version moved aside within the hold, so that Ctrl-C cannot leave it behind.
   if (replaces) warn_of_failure(request, [&] { remove_unfinished(request.root); });
 }
 
@@ -241,7 +241,7 @@ std::string finish(const std::vector<std::string>& pieces, const SaveRequest& re
   file.write(text);
   file.close();
   sync_folder(folders.saving);
-  // What the next life will read, read once before it takes the place of anything.
+  // Read the checkpoint back as a resume would, before the new folder replaces the former one.
   (void)read_manifest(folders.saving);
   std::uint64_t bytes = text.size();
   for (const ManifestFile& shard : manifest.files) bytes += shard.bytes;
@@ -261,7 +261,7 @@ SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world) {
   std::optional<FolderLock> own_lock;
   bool locked = false;
   const auto clean_up = [&] {
-    // What lies there is another's.
+    // The folder there belongs to another process: leave it.
     if (!locked) return;
     try {
       remove_unfinished(request.root);
@@ -276,7 +276,7 @@ SaveResult save_checkpoint(const SaveRequest& request, comm::Group& world) {
           world, fmt::format("the checkpoint of iteration {} was not saved", request.iteration),
           work, clean_up);
     } catch (...) {
-      // The group broke before all could agree: nobody else will.
+      // The group failed before the ranks agreed, so no other rank cleans up: do it here.
       if (saving.remembers()) clean_up();
       throw;
     }

@@ -50,7 +50,7 @@ std::string call_agent(const GlooOptions& options, const Call& call) {
   return {};
 }
 
-// A restarted job must not read what its former life wrote.
+// A restarted job must not read what it wrote before the restart.
 std::string key_of_attempt(const std::string& key) {
   return fmt::format("pentatron/{}/{}", env_string("TORCHELASTIC_RESTART_COUNT").value_or("0"),
                      key);

@@ -350,15 +350,15 @@ TEST(TieGroups, AreTheHoldersOfEachName) {
   });
 }
 
-// The default tests are shown no card.
-TEST(NcclBackend, IsRefusedWithTheReasonWhereNoCardIs) {
+// The default tests are shown no GPU.
+TEST(NcclBackend, IsRefusedWithTheReasonWhereNoGpuIs) {
   try {
     static_cast<void>(make_nccl_backend({}));
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
     const std::string message = error.what();
-    EXPECT_NE(message.find(tensor::load_cuda_half().reason), std::string::npos) << message;
+    EXPECT_NE(message.find(tensor::load_cuda_library().reason), std::string::npos) << message;
     EXPECT_NE(message.find("--distributed-backend gloo"), std::string::npos) << message;
   }
 }

@@ -25,7 +25,7 @@ class Work {
 };
 using WorkPtr = std::unique_ptr<Work>;
 
-// Ranks that talk to each other, with NCCL's semantics: every member calls the same operations in
+// Ranks that communicate, with NCCL's semantics: every member calls the same operations in
 // the same order; a send ends when it was received; tensors are contiguous, sizes and dtypes agree.
 // A failure of any member is an ErrorKind::kComm error in all of them, naming the group, the
 // operation and the rank; arguments that do not fit are kInternal. A group of one rank does nothing

@@ -82,7 +82,7 @@ std::vector<std::string> environment_of(const LaunchOptions& options, int port, 
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view line(*entry);
     const std::string_view name = line.substr(0, line.find('='));
-    // Another launcher's store is not ours.
+    // The store of another launcher is not passed on.
     if (name.starts_with("TORCHELASTIC_")) continue;
     const bool replaced = std::any_of(own.begin(), own.end(),
                                       [&](const auto& variable) { return variable.first == name; });

@@ -10,7 +10,7 @@
 
 namespace pentatron::comm {
 
-// Processes, one card each, over NCCL. CPU tensors (host values, checkpoint metadata, barriers) go
+// Processes, one GPU each, over NCCL. CPU tensors (host values, checkpoint metadata, barriers) go
 // over a companion gloo backend on the same rendezvous, so a Group takes tensors of both kinds.
 //
 // - Each communicator has its own stream: Work::wait() makes the current stream wait and does not
@@ -22,20 +22,20 @@ namespace pentatron::comm {
 // - Reductions of 16-bit floats round where NCCL rounds (once a hop), not once in all.
 // - A failed or silent peer (--distributed-timeout-minutes) ends all communicators of this rank.
 //   Every later call is a kComm error that names group, operation and rank; work that was queued
-//   behind the failed operation on the card has then run on undefined values.
+//   behind the failed operation on the GPU has then run on undefined values.
 struct NcclOptions {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
   std::string master_addr = "127.0.0.1";
   std::int64_t master_port = 29500;
   std::chrono::milliseconds timeout{600'000};
-  Device device = kCpu;  // this rank's card
+  Device device = kCpu;  // this rank's GPU
 };
-// kUnsupported error with the reason where the CUDA half is not loaded; kConfig error if the device
-// is no card. All ranks compare their cards: two ranks on one card are refused.
+// kUnsupported error with the reason where the CUDA library is not loaded; kConfig error if the
+// device is no GPU. All ranks compare their GPUs: two ranks on one GPU are refused.
 [[nodiscard]] std::unique_ptr<Backend> make_nccl_backend(const NcclOptions& options);
 
-// Called by the CUDA half.
+// Called by the CUDA library.
 using MakeNcclBackend = std::unique_ptr<Backend> (*)(const NcclOptions& options);
 void register_nccl_backend(MakeNcclBackend make);
 

@@ -167,7 +167,7 @@ class NcclGroup final : public GroupBase {
         });
   }
 
-  // The hosts meet; work on the cards may still be under way.
+  // The hosts meet; work on the GPUs may still be under way.
   void barrier() override { host_->barrier(); }
 
  private:
@@ -200,7 +200,7 @@ class NcclGroup final : public GroupBase {
   void check(std::string_view op, const Tensor& t) const {
     check_tensor(op, t);
     PENTATRON_CHECK(t.device() == hub_->device(), kInternal,
-                    "{}: {} is on {}, this rank's card is {}", where(op), tensor::describe(t),
+                    "{}: {} is on {}, this rank's GPU is {}", where(op), tensor::describe(t),
                     t.device().str(), hub_->device().str());
   }
 
@@ -257,8 +257,8 @@ class NcclGroup final : public GroupBase {
   std::map<std::string, std::shared_ptr<Lane>> lanes_;
 };
 
-// The identity of a card in all machines.
-std::string card_identity(Device device) {
+// The identity of a GPU in all machines.
+std::string gpu_identity(Device device) {
   cudaDeviceProp properties{};
   const cudaError_t code = cudaGetDeviceProperties(&properties, device.index());
   PENTATRON_CHECK(code == cudaSuccess, kCuda, "{}: {}", device.str(), cudaGetErrorString(code));
@@ -268,7 +268,7 @@ std::string card_identity(Device device) {
 class NcclBackend final : public Backend, public PhaseListener {
  public:
   explicit NcclBackend(const NcclOptions& options) : hub_(std::make_shared<NcclHub>(options)) {
-    refuse_shared_cards();
+    refuse_shared_gpus();
   }
   ~NcclBackend() override { hub_->stop(); }
 
@@ -294,16 +294,16 @@ class NcclBackend final : public Backend, public PhaseListener {
 
  private:
   // NCCL would refuse it too, later and in other words.
-  void refuse_shared_cards() {
+  void refuse_shared_gpus() {
     std::vector<std::int64_t> everyone;
     for (std::int64_t r = 0; r < world_size(); ++r) everyone.push_back(r);
     if (everyone.size() == 1) return;
-    const auto group = hub_->gloo().make_group(everyone, "cards");
-    const auto all = all_gather_bytes(*group, card_identity(hub_->device()));
+    const auto group = hub_->gloo().make_group(everyone, "GPUs");
+    const auto all = all_gather_bytes(*group, gpu_identity(hub_->device()));
     for (std::size_t a = 0; a < all.size(); ++a) {
       for (std::size_t b = 0; b < a; ++b) {
         PENTATRON_CHECK(all[a] != all[b], kConfig,
-                        "ranks {} and {} have the same card ({} on rank {}): start one rank a card "
+                        "ranks {} and {} have the same GPU ({} on rank {}): start one rank a GPU "
                         "(LOCAL_RANK, CUDA_VISIBLE_DEVICES)",
                         b, a, hub_->device().str(), rank());
       }

@@ -133,7 +133,7 @@ TEST(NcclRank, Recorded) {
   backend->shutdown();
 }
 
-// Rank 1 fails in the way that PENTATRON_NCCL_WAY names while rank 0's card waits for it.
+// Rank 1 fails in the way that PENTATRON_NCCL_WAY names while rank 0's GPU waits for it.
 TEST(NcclRank, FailingPeer) {
   NEEDS_LAUNCH();
   // The launcher ends us when rank 1 dies; first we want to see the error.
@@ -155,7 +155,7 @@ TEST(NcclRank, FailingPeer) {
   const auto begin = Clock::now();
   try {
     all_reduce(*group, t);
-    // The card waits for rank 1; when the watch ends that, the sum means nothing.
+    // The GPU waits for rank 1; when the watch ends that, the sum means nothing.
     static_cast<void>(t.sum().item<float>());
     group->broadcast(t, 0)->wait();
     write_result(options.rank, "no error");
@@ -168,7 +168,7 @@ TEST(NcclRank, FailingPeer) {
   ::_exit(1);
 }
 
-TEST(NcclRank, SharedCard) {
+TEST(NcclRank, SharedGpu) {
   NEEDS_LAUNCH();
   NcclOptions options = options_from_environment();
   options.device = Device("cuda:0");
@@ -212,24 +212,24 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 TEST(NcclBackend, EveryOperation) {
-  PENTATRON_NEEDS_CARDS(2);
-  for (int count = 2; count <= std::min(tensor::load_cuda_half().cards, 4); ++count) {
+  PENTATRON_NEEDS_GPUS(2);
+  for (int count = 2; count <= std::min(tensor::load_cuda_library().gpus, 4); ++count) {
     EXPECT_EQ(run_ranks(count, "Conformance").code, 0) << count << " ranks";
   }
 }
 
 TEST(NcclBackend, SendsOfBothDirectionsPassEachOther) {
-  PENTATRON_NEEDS_CARDS(2);
+  PENTATRON_NEEDS_GPUS(2);
   EXPECT_EQ(run_ranks(2, "BothDirections").code, 0);
 }
 
 TEST(NcclBackend, WorksInARecordedStep) {
-  PENTATRON_NEEDS_CARDS(2);
+  PENTATRON_NEEDS_GPUS(2);
   EXPECT_EQ(run_ranks(2, "Recorded").code, 0);
 }
 
 TEST(NcclBackend, PeersOfAFailedRankGetItsMessage) {
-  PENTATRON_NEEDS_CARDS(2);
+  PENTATRON_NEEDS_GPUS(2);
   ::setenv("PENTATRON_NCCL_WAY", "poison", 1);
   const std::string result = run_ranks(2, "FailingPeer").results[0];
   ::unsetenv("PENTATRON_NCCL_WAY");
@@ -240,7 +240,7 @@ TEST(NcclBackend, PeersOfAFailedRankGetItsMessage) {
 }
 
 TEST(NcclBackend, ASilentPeerIsATimeout) {
-  PENTATRON_NEEDS_CARDS(2);
+  PENTATRON_NEEDS_GPUS(2);
   ::setenv("PENTATRON_NCCL_WAY", "silence", 1);
   ::setenv("PENTATRON_NCCL_TIMEOUT_MS", "4000", 1);
   const std::string result = run_ranks(2, "FailingPeer").results[0];
@@ -253,9 +253,9 @@ TEST(NcclBackend, ASilentPeerIsATimeout) {
   EXPECT_LT(std::stod(result.substr(result.find("after ") + 6)), 9.0) << result;
 }
 
-TEST(NcclBackend, TwoRanksOnOneCardAreRefused) {
-  PENTATRON_NEEDS_CARDS(2);
-  for (const std::string& result : run_ranks(2, "SharedCard").results) {
+TEST(NcclBackend, TwoRanksOnOneGpuAreRefused) {
+  PENTATRON_NEEDS_GPUS(2);
+  for (const std::string& result : run_ranks(2, "SharedGpu").results) {
     EXPECT_TRUE(contains(result, "config") && contains(result, "ranks 0 and 1") &&
                 contains(result, "LOCAL_RANK"))
         << result;
@@ -263,7 +263,7 @@ TEST(NcclBackend, TwoRanksOnOneCardAreRefused) {
 }
 
 TEST(NcclBackend, OneRankAlone) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   NcclOptions options;
   options.master_port = free_port();
   options.device = tensor::resolve_device("cuda", 0, 1);

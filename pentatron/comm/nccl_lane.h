@@ -18,7 +18,8 @@
 #include "pentatron/comm/nccl_backend.h"
 #include "pentatron/comm/store.h"
 
-// Inside the CUDA half's nccl backend: communicators with their streams, and the watch over them.
+// Inside the CUDA library's nccl backend: communicators with their streams, and the watch over
+// them.
 namespace pentatron::comm {
 
 class Lane;
@@ -34,7 +35,7 @@ struct LaneOp {
   bool in_graph = false;       // part of a recorded step: its events cannot be asked
 };
 
-// What the lanes of one rank share: the card, the rendezvous, the first failure, and a thread that
+// What the lanes of one rank share: the GPU, the rendezvous, the first failure, and a thread that
 // watches for NCCL's errors, for operations that are not answered in time and for failed peers.
 class NcclHub final {
  public:
@@ -47,7 +48,7 @@ class NcclHub final {
   [[nodiscard]] Device device() const { return options_.device; }
   [[nodiscard]] RendezvousBackend& gloo() { return *gloo_; }
   [[nodiscard]] Store& store() { return *store_; }
-  // Two bytes on the card whose values mean nothing: one to send, one to receive.
+  // Two bytes on the GPU whose values mean nothing: one to send, one to receive.
   [[nodiscard]] std::uint8_t* scratch() { return scratch_.data_ptr<std::uint8_t>(); }
 
   // The first known failure of any rank, or nothing.
@@ -104,7 +105,7 @@ class Lane final : public std::enable_shared_from_this<Lane> {
       std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call);
   // The current stream waits for the operation; the host only until it is on its way.
   void wait(LaneOp& op);
-  // Whether the operation has ended on the card; the host does not wait.
+  // Whether the operation has ended on the GPU; the host does not wait.
   [[nodiscard]] bool finished(const LaneOp& op);
   // NCCL's own error, or nothing.
   [[nodiscard]] std::string asynchronous_error();

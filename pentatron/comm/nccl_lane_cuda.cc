@@ -42,7 +42,7 @@ c10::cuda::CUDAStream external(cudaStream_t stream, Device device) {
 
 Lane::Lane(std::shared_ptr<NcclHub> hub, std::string name, int rank, int size, bool pair)
     : hub_(std::move(hub)), name_(std::move(name)), rank_(rank), size_(size), pair_(pair) {
-  const c10::cuda::CUDAGuard on_card(hub_->device());
+  const c10::cuda::CUDAGuard on_gpu(hub_->device());
   int least = 0;
   int greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for stream priorities");
@@ -57,7 +57,7 @@ Lane::~Lane() { close(false); }
 std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensors,
                                    std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call) {
   if (const std::string reason = hub_->failure(); !reason.empty()) throw_failure(where, reason);
-  const c10::cuda::CUDAGuard on_card(hub_->device());
+  const c10::cuda::CUDAGuard on_gpu(hub_->device());
   const auto current = c10::cuda::getCurrentCUDAStream();
   const bool recorded = being_recorded(current);
   auto op = std::make_shared<LaneOp>();
@@ -83,7 +83,8 @@ std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensor
     }
   }
   if (start_thread) {
-    // The thread keeps the lane and what it stands on alive, whatever becomes of its group.
+    // The thread shares ownership of the lane and its hub: they outlive the group if it is
+    // destroyed.
     std::thread([self = shared_from_this()] { self->open(); }).detach();
   }
   return op;
@@ -108,7 +109,7 @@ void Lane::wait(LaneOp& op) {
     }
   }
   if (const std::string reason = hub_->failure(); !reason.empty()) throw_failure(op.where, reason);
-  const c10::cuda::CUDAGuard on_card(hub_->device());
+  const c10::cuda::CUDAGuard on_gpu(hub_->device());
   op.end.block(c10::cuda::getCurrentCUDAStream());
 }
 
@@ -121,7 +122,7 @@ void Lane::throw_failure(const std::string& where, const std::string& reason) co
   PENTATRON_THROW(kComm, "{}: {}", where, reason);
 }
 
-// With the mutex held, on the lane's card.
+// With the mutex held, on the lane's GPU.
 void Lane::issue(LaneOp& op) {
   op.start.block(external(raw_stream_, hub_->device()));
   const ncclComm_t comm = comm_.load();
@@ -140,7 +141,7 @@ void Lane::issue(LaneOp& op) {
 // The lane's own thread: makes the communicator and hands over what was posted meanwhile.
 void Lane::open() {
   try {
-    const c10::cuda::CUDAGuard on_card(hub_->device());
+    const c10::cuda::CUDAGuard on_gpu(hub_->device());
     connect();
     const std::lock_guard lock(mutex_);
     while (!queued_.empty()) {
@@ -207,7 +208,7 @@ void Lane::prime() {
   const cudaError_t done = cudaStreamSynchronize(raw_stream_);
   PENTATRON_CHECK(code == ncclSuccess, kComm, "{}: NCCL does not connect on rank {}: {}", name_,
                   hub_->options().rank, nccl_text(code, comm_.load()));
-  check(done, "connecting two cards");
+  check(done, "connecting two GPUs");
 }
 
 std::string Lane::asynchronous_error() {
@@ -235,7 +236,7 @@ void Lane::close(bool in_good_order) {
   if (!in_good_order) return abort();
   const std::lock_guard lock(mutex_);
   if (ended_.exchange(true) || (opening_ && !ready_)) return;
-  const c10::cuda::CUDAGuard on_card(hub_->device());
+  const c10::cuda::CUDAGuard on_gpu(hub_->device());
   static_cast<void>(cudaStreamSynchronize(raw_stream_));
   if (const ncclComm_t comm = comm_.exchange(nullptr); comm != nullptr) {
     static_cast<void>(ncclCommDestroy(comm));

@@ -3,7 +3,7 @@
 
 namespace pentatron::comm {
 
-// In the CUDA half: registers the nccl backend.
+// In the CUDA library: registers the nccl backend.
 void register_cuda_comm();
 
 }  // namespace pentatron::comm

@@ -238,7 +238,7 @@ void Session::shutdown() {
   if (options_.rank != 0) return;
   const auto deadline = Clock::now() + options_.timeout;
   while (client_->add(kShutdownKey, 0) < options_.world_size) {
-    // Nobody watches any more.
+    // The watch thread has ended, so failures are looked for here.
     if (const std::string reason = failure(true); !reason.empty()) {
       PENTATRON_THROW(kComm, "rank 0: ended, but {}", reason);
     }
@@ -327,7 +327,7 @@ void Session::stop_watching() {
   }
   watch_client_->cancel();
   watcher_.join();
-  // Whoever ends in good order has not fallen silent.
+  // The server is told, so that a rank that ended in good order is not taken for a silent one.
   if (!failure(false).empty()) return;
   static_cast<void>(client_->ask(
       {.op = wire::Op::kLeave, .key = std::to_string(options_.rank), .value = {}}, kLastWords));

@@ -275,8 +275,8 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "False",
      .topic = Topic::kParallel,
      .option_class = kAlways,
-     .reason =
-         "a bucket of gradients is reduced once backward is done with its layers, beside the rest"},
+     .reason = "a bucket of gradients is reduced once backward is done with its layers, while the "
+               "rest runs"},
     {.names = "--no-align-grad-reduce --disable-align-grad-reduce",
      .dest = "align_grad_reduce",
      .kind = OptionKind::kSwitchOff,

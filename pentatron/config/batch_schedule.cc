@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 // Token counts beyond this would leave no room for sums.
-constexpr double kMostTokens = 1e18;
+constexpr double kMaxTokens = 1e18;
 
 // "250B" is 250,000,000,000.
 std::int64_t parse_tokens(std::string_view word, std::string_view whole) {
@@ -34,7 +34,7 @@ std::int64_t parse_tokens(std::string_view word, std::string_view whole) {
   const double tokens = std::round(product);
   const bool whole_number = std::abs(product - tokens) <= 1e-12 * tokens;
   PENTATRON_CHECK(
-      number && tokens >= 0 && tokens <= kMostTokens && whole_number, kConfig,
+      number && tokens >= 0 && tokens <= kMaxTokens && whole_number, kConfig,
       "--step-batch-size-schedule \"{}\": '{}' is no count of tokens such as 0, 500M or 1.5B",
       whole, word);
   return static_cast<std::int64_t>(tokens);

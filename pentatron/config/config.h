@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-// Plain structs that every room reads. Names are Megatron's destination names; the option tables
-// (one file per room) fill them. "Resolved" fields have been given their derived value by resolve()
-// in validate.h: nothing downstream derives them again. Batch sizes and *_samples are counts of
-// samples, *_iters and *_interval counts of iterations, *_length and *_positions of tokens.
+// Plain structs that every module reads. Names are Megatron's destination names; the option tables
+// (one file per module) fill them. "Resolved" fields have been given their derived value by
+// resolve() in validate.h: nothing downstream derives them again. Batch sizes and *_samples are
+// counts of samples, *_iters and *_interval counts of iterations, *_length and *_positions of
+// tokens.
 namespace pentatron::config {
 
 struct ModelConfig {
@@ -204,7 +205,7 @@ struct LoggingConfig {
   std::string timing_log_option = "minmax";  // max, minmax, all
   bool barrier_with_l1_time = true;          // ranks meet before a timer of level 1 starts
   bool log_progress = false;                 // progress.txt beside the checkpoints
-  bool log_energy = false;                   // of the cards
+  bool log_energy = false;                   // of the GPUs
   bool log_max_attention_logit = false;      // CPUs only
   std::int64_t log_memory_interval = 0;      // 0: after the first iterations only
   std::vector<std::string> sample_prompt;    // continued by the model at each evaluation

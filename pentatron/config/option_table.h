@@ -148,7 +148,7 @@ struct ConfigField {
 [[nodiscard]] bool is_accepted(OptionClass option_class);
 
 // The value that the dump shows and the tests compare: the field's, or not set when Megatron's
-// default is None and the field still holds the value it was born with.
+// default is None and the field still holds its initial value.
 [[nodiscard]] OptionValue current_value(const OptionSpec& spec, const RunConfig& config);
 
 // Text as Python's repr() prints it; strings bare when `quote_strings` is false (as str() does).

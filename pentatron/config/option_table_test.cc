@@ -138,7 +138,7 @@ TEST(OptionTable, EveryClassHasWhatItNeeds) {
 
 // Names like "config_test Parser.ReadsFiles; functional_test Options.Lr": those of this program
 // must exist.
-TEST(OptionTable, NamedTestsOfThisRoomExist) {
+TEST(OptionTable, NamedTestsOfThisModuleExist) {
   std::set<std::string> existing;
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   for (int i = 0; i < all.total_test_suite_count(); ++i) {

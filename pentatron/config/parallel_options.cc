@@ -91,12 +91,11 @@ constexpr OptionSpec kRows[] = {
      .choices = "nccl|gloo",
      .supported = "auto|nccl|gloo|threads|fake",
      .topic = Topic::kParallel,
-     .help =
-         "nccl: processes with a card each; gloo: processes on the CPU; auto: one of the two by "
-         "--device; threads: ranks of one process; fake: one rank of a world that is not there",
+     .help = "nccl: processes with a GPU each; gloo: processes on the CPU; auto: one of the two by "
+             "--device; threads: ranks of one process; fake: one rank of a world that is not there",
      .reason = "mpi and ucc are not built",
      .test = "functional_test Options.DistributedBackend",
-     .default_note = "auto is Megatron's default nccl where cards are; auto, threads and fake are "
+     .default_note = "auto is Megatron's default nccl where GPUs are; auto, threads and fake are "
                      "ours",
      .field = parallel<&ParallelConfig::distributed_backend>()},
     {.names = "--distributed-timeout-minutes",

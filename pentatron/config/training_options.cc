@@ -264,7 +264,7 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kSwitchOn,
      .default_repr = "False",
      .topic = Topic::kTraining,
-     .help = "on cards: the same bits in every run, slower; the CPU always is deterministic",
+     .help = "on GPUs: the same bits in every run, slower; the CPU always is deterministic",
      .test = "training_gpu_test Placement.DeterministicMode",
      .field = training<&TrainingConfig::deterministic_mode>()},
     {.names = "--device",
@@ -273,8 +273,8 @@ constexpr OptionSpec kRows[] = {
      .choices = "auto|cpu|cuda",
      .topic = Topic::kTraining,
      .help =
-         "where to compute; cuda: card LOCAL_RANK of this machine; auto: cuda where each rank has "
-         "a card",
+         "where to compute; cuda: GPU LOCAL_RANK of this machine; auto: cuda where each rank has "
+         "a GPU",
      .test = "functional_test Options.Device",
      .field = training<&TrainingConfig::device>(),
      .ours = true},

@@ -21,7 +21,7 @@
 #include "pentatron/datasets/gpt_sample.h"
 #include "pentatron/datasets/test_corpus.h"
 
-// Options of the command line, and what this room does with their values.
+// Options of the command line, and what this module does with their values.
 namespace pentatron::datasets {
 namespace {
 

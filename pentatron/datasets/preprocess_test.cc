@@ -311,9 +311,9 @@ TEST(Cases, Minimind_551) {
 
 // AddressSanitizer keeps freed memory for a while, so its bound is a wide one.
 #ifdef __SANITIZE_ADDRESS__
-constexpr std::int64_t kMostGrowth = 512LL << 20;
+constexpr std::int64_t kMaxGrowth = 512LL << 20;
 #else
-constexpr std::int64_t kMostGrowth = 64LL << 20;
+constexpr std::int64_t kMaxGrowth = 64LL << 20;
 #endif
 
 TEST(Cases, MegatronLM_154) {
@@ -335,7 +335,7 @@ TEST(Cases, MegatronLM_154) {
   const std::int64_t before = peak_bytes();
   const PreprocessStats stats = run.go();
   EXPECT_EQ(stats.keys[0].documents, 1000000);
-  EXPECT_LT(peak_bytes() - before, kMostGrowth);
+  EXPECT_LT(peak_bytes() - before, kMaxGrowth);
   EXPECT_EQ(IndexedDataset(run.prefix()).num_documents(), 1000000);
 }
 

@@ -15,7 +15,7 @@
 #include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/datasets/indexed_dataset_writer.h"
 
-// Small corpora for this room's tests.
+// Small corpora for this module's tests.
 namespace pentatron::datasets::testing {
 
 using Documents = std::vector<std::vector<std::int32_t>>;

@@ -28,7 +28,7 @@ class GradientPath {
 };
 
 // One buffer of whole gradients, reduced once, in the last micro-batch: a bucket starts when all
-// its units are done there, strictly in the order of the buckets, beside the rest of backward.
+// its units are done there, strictly in the order of the buckets, while backward goes on.
 // All-reduce where nothing is sharded, else reduce-scatter (then only the own ranges are final).
 [[nodiscard]] std::unique_ptr<GradientPath> make_whole_gradients(StoreEnv& env);
 

@@ -12,8 +12,8 @@
 namespace pentatron::distributed {
 namespace {
 
-// Reductions under way at a time: the next unit's beside the one before.
-constexpr std::size_t kMostInFlight = 2;
+// Reductions under way at a time: the next unit's overlaps with the one before.
+constexpr std::size_t kMaxInFlight = 2;
 
 struct BucketState {
   Tensor whole;              // this rank's gradients since the last reduction; undefined: none
@@ -124,7 +124,7 @@ class ShardedGradients final : public GradientPath {
     const Tensor input = tensor::cast(state.whole, env_.policy.reduction);
     Tensor sum =
         tensor::empty({input.numel() / env_.shards.size()}, env_.policy.reduction, env_.device);
-    while (in_flight_.size() >= kMostInFlight) take_oldest();
+    while (in_flight_.size() >= kMaxInFlight) take_oldest();
     comm::WorkPtr work = env_.shards.reduce_scatter(sum, input, comm::ReduceOp::kSum);
     in_flight_.push_back({b, std::move(sum), std::move(work)});
     release(b);

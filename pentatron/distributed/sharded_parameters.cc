@@ -55,7 +55,7 @@ class ShardedParameters final : public ParameterPath {
     }
   }
 
-  // What whole copies hold is old.
+  // The gathered copies are stale now.
   void publish() override { settle(); }
 
   void provide(nn::Parameter& parameter) override {

@@ -74,7 +74,7 @@ void Summands::sum_tied(Timers* timers) const {
   for (const comm::TieGroups::Tie& tie : ties_->ties()) {
     BatchedSum sum;
     for (const std::string& name : tie.names) {
-      // A rank whose shard holds nothing of it has peers whose shards hold nothing either.
+      // Shards are cut alike: if this rank's holds nothing of the part, its peers' hold nothing.
       if (const auto held = tied_.find(name); held != tied_.end()) sum.add(held->second);
     }
     sum.run(*tie.group, reduction_);

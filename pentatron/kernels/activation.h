@@ -3,7 +3,7 @@
 
 #include "pentatron/kernels/types.h"
 
-// Elementwise activations over contiguous memory of `type` on the card; formulas stand in
+// Elementwise activations over contiguous memory of `type` on the GPU; formulas stand in
 // ops/activation.h.
 namespace pentatron::kernels {
 

@@ -9,7 +9,7 @@
 namespace pentatron::kernels {
 namespace {
 
-constexpr int kMostThreads = 512;
+constexpr int kMaxThreads = 512;
 
 template <typename C>
 __device__ __forceinline__ C lowest() {
@@ -105,7 +105,7 @@ cudaError_t by_width(const LogitRows& logits, const T* x, F launch) {
   constexpr int V = kVector<T>;
   const bool whole = logits.columns % V == 0 && aligned16(x);
   const std::int64_t steps = logits.columns / (whole ? V : 1);
-  const int threads = threads_for_row(steps, kMostThreads);
+  const int threads = threads_for_row(steps, kMaxThreads);
   if (whole) {
     launch(std::integral_constant<int, V>{}, threads);
   } else {

@@ -3,13 +3,13 @@
 
 #include "pentatron/kernels/reduce.cuh"
 
-// Rows of up to kMostThreads * kPerThread elements are held in registers, so that x and dy are read
+// Rows of up to kMaxThreads * kPerThread elements are held in registers, so that x and dy are read
 // once; longer or unaligned rows take the plain kernels, which read them again from the cache.
 namespace pentatron::kernels {
 namespace {
 
 constexpr int kPerThread = 16;
-constexpr int kMostThreads = 512;
+constexpr int kMaxThreads = 512;
 
 // A product that is rounded before it meets a sum: where all of a row's g are equal, g - mean(g) is
 // then exactly zero.
@@ -17,7 +17,7 @@ __device__ __forceinline__ float rounded_product(float a, float b) { return __fm
 __device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 
 template <typename T, typename W, int V, int N>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     norm_forward_kernel(const T* __restrict__ x, const W* __restrict__ weight,
                         const W* __restrict__ bias, std::int64_t columns, ComputeOf<T> eps,
                         T* __restrict__ y, ComputeOf<T>* __restrict__ mean_t,
@@ -113,7 +113,7 @@ __global__ void plain_forward_kernel(const T* __restrict__ x, const W* __restric
 // for layer norm only. A block takes every gridDim.x-th row and keeps its share of the weight
 // gradients in registers.
 template <typename T, typename W, int V, int N>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     norm_backward_kernel(const T* __restrict__ x, const T* __restrict__ dy,
                          const W* __restrict__ weight, const ComputeOf<T>* __restrict__ mean_t,
                          const ComputeOf<T>* __restrict__ rstd_t, std::int64_t rows,
@@ -228,11 +228,11 @@ __global__ void plain_weight_grad_kernel(const T* __restrict__ x, const T* __res
 template <typename T, typename... P>
 int threads_in_registers(std::int64_t columns, const P*... pointers) {
   constexpr int V = kVector<T>;
-  if (columns % V != 0 || columns > std::int64_t{kMostThreads} * kPerThread ||
+  if (columns % V != 0 || columns > std::int64_t{kMaxThreads} * kPerThread ||
       !aligned16(pointers...)) {
     return 0;
   }
-  return threads_for_row((columns + kPerThread - 1) / kPerThread, kMostThreads);
+  return threads_for_row((columns + kPerThread - 1) / kPerThread, kMaxThreads);
 }
 
 template <typename T, typename W>

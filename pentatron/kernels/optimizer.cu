@@ -16,7 +16,7 @@ struct LaunchTable {
   std::int32_t first_block[kSlicesOfALaunch + 1];
   std::int32_t num_slices;
 };
-constexpr std::size_t kMostArgumentBytes = 32764;  // of a kernel, since CUDA 12.1
+constexpr std::size_t kMaxArgumentBytes = 32764;  // of a kernel, since CUDA 12.1
 
 // The last slice whose blocks begin at or before this block.
 __device__ __forceinline__ int slice_of_block(const LaunchTable& table) {
@@ -177,7 +177,7 @@ __global__ void sgd_kernel(const __grid_constant__ LaunchTable table, StepScalar
 template <typename F>
 cudaError_t launch_all(const FlatSlices& all, F launch) {
   static_assert(sizeof(LaunchTable) + sizeof(StepScalars) + sizeof(AdamConfig) <=
-                kMostArgumentBytes);
+                kMaxArgumentBytes);
   const auto flush = [&](LaunchTable& table) {
     const std::int32_t blocks = table.first_block[table.num_slices];
     const auto status = dispatch(all.grad_type, [&](auto grad) {

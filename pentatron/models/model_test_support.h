@@ -8,7 +8,7 @@
 #include "pentatron/ops/backward.h"
 #include "pentatron/parallel_layers/test_support.h"
 
-// The tiny models of this room's tests. Only tests include it.
+// The tiny models of this module's tests. Only tests include it.
 namespace pentatron::test_support {
 
 // Sizes of the reference tensors (tools/reference/make_gpt_reference.py).

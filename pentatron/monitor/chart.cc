@@ -42,11 +42,11 @@ double nice_step(double span, int most) {
 
 // Multiples of a nice step in [low, high]; none where the range is too narrow for its magnitude.
 std::vector<double> linear_ticks(const Range& range) {
-  constexpr int kMost = 8;
-  const double step = nice_step(range.high - range.low, kMost);
+  constexpr int kMaxTicks = 8;
+  const double step = nice_step(range.high - range.low, kMaxTicks);
   std::vector<double> values;
   const double first = std::ceil(range.low / step) * step;
-  for (int i = 0; i <= kMost && first + i * step <= range.high; ++i) {
+  for (int i = 0; i <= kMaxTicks && first + i * step <= range.high; ++i) {
     const double value = first + i * step;
     values.push_back(std::abs(value) < step / 2 ? 0 : value);  // no -0 and no rest of a rounding
   }
@@ -55,7 +55,7 @@ std::vector<double> linear_ticks(const Range& range) {
 
 // 1, 2 and 5 times powers of ten; powers alone where those would be many.
 std::vector<double> log_ticks(const Range& range) {
-  constexpr std::size_t kMost = 10;
+  constexpr std::size_t kMaxTicks = 10;
   std::vector<double> fine;
   std::vector<double> coarse;
   const int first = static_cast<int>(std::floor(std::log10(range.low)));
@@ -69,8 +69,8 @@ std::vector<double> log_ticks(const Range& range) {
     }
   }
   if (fine.size() < 2) return linear_ticks(range);
-  if (fine.size() <= kMost) return fine;
-  const std::size_t every = coarse.size() / kMost + 1;
+  if (fine.size() <= kMaxTicks) return fine;
+  const std::size_t every = coarse.size() / kMaxTicks + 1;
   std::vector<double> kept;
   for (std::size_t i = 0; i < coarse.size(); i += every) kept.push_back(coarse[i]);
   return kept;

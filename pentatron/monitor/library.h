@@ -8,7 +8,7 @@
 
 namespace pentatron::monitor {
 
-// What the program calls of this room, whose library is loaded only when a command wants it.
+// What the program calls of this module, whose library is loaded only when a command wants it.
 struct Library {
   void (*plot)(const PlotRequest& request);
   // Serves `folder`'s page until stop() is true; ready(url) once it listens.

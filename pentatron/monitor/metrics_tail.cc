@@ -92,8 +92,9 @@ std::optional<Record> parse_record(std::string_view line) {
   }
   const auto& name_of_kind = kind->get_ref<const std::string&>();
   const std::optional<RecordKind> known = kind_of(name_of_kind);
-  constexpr std::int64_t kMost = 1LL << 53;  // what a page's numbers hold exactly
-  if (!known || (iteration->is_number_unsigned() && iteration->get<std::uint64_t>() > kMost)) {
+  constexpr std::int64_t kMaxIteration = 1LL << 53;  // what a page's numbers hold exactly
+  if (!known ||
+      (iteration->is_number_unsigned() && iteration->get<std::uint64_t>() > kMaxIteration)) {
     return std::nullopt;
   }
   Record record{.kind = *known, .iteration = iteration->get<std::int64_t>()};
@@ -153,7 +154,7 @@ MetricsTail::Result MetricsTail::poll(std::vector<Record>& records) {
   if (size == offset_) return result;
   const std::string bytes =
       read_at(file.get(), offset_,
-              static_cast<std::size_t>(std::min<std::uint64_t>(size - offset_, kMostBytesPerPoll)));
+              static_cast<std::size_t>(std::min<std::uint64_t>(size - offset_, kMaxBytesPerPoll)));
   if (bytes.empty()) return result;
   offset_ += bytes.size();
   if (head_.size() < kFingerprint)

@@ -40,7 +40,7 @@ struct Record {
 class MetricsTail final {
  public:
   static constexpr std::size_t kLongestLine = 1 << 16;
-  static constexpr std::size_t kMostBytesPerPoll = 8 << 20;
+  static constexpr std::size_t kMaxBytesPerPoll = 8 << 20;
 
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
 

@@ -24,8 +24,9 @@ Colour parse_colour(const std::string& text) {
   PENTATRON_CHECK(
       text.size() == kLength && text[0] == '#' && std::from_chars(begin, end, value, 16).ptr == end,
       kInternal, "'{}' is no colour of the form #rrggbb", text);
-  constexpr double kMost = 255;
-  return {((value >> 16) & 0xFFU) / kMost, ((value >> 8) & 0xFFU) / kMost, (value & 0xFFU) / kMost};
+  constexpr double kMaxChannel = 255;
+  return {((value >> 16) & 0xFFU) / kMaxChannel, ((value >> 8) & 0xFFU) / kMaxChannel,
+          (value & 0xFFU) / kMaxChannel};
 }
 
 class PngCanvas final : public Canvas {

@@ -53,13 +53,13 @@ void collect(const fs::path& folder, int levels, std::vector<fs::path>& found) {
   std::error_code error;
   std::vector<fs::directory_entry> entries;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    constexpr std::size_t kMostEntries = 10'000;
-    if (entries.size() == kMostEntries) break;
+    constexpr std::size_t kMaxEntries = 10'000;
+    if (entries.size() == kMaxEntries) break;
     entries.push_back(*it);
   }
   std::sort(entries.begin(), entries.end());
   for (const fs::directory_entry& entry : entries) {
-    if (found.size() >= RunStore::kMostRuns) return;
+    if (found.size() >= RunStore::kMaxRuns) return;
     if (entry.is_symlink(error)) continue;
     if (entry.is_regular_file(error) && entry.path().extension() == ".jsonl") {
       found.push_back(entry.path());
@@ -92,7 +92,7 @@ void RunStore::find_files() {
   std::vector<fs::path> found;
   collect(folder_, kLevels, found);
   for (const fs::path& file : found) {
-    if (runs_.size() >= kMostRuns) return;
+    if (runs_.size() >= kMaxRuns) return;
     const bool known =
         std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) { return run.path == file; });
     if (known) continue;
@@ -125,19 +125,19 @@ void RunStore::read_news(Run& run) {
 void RunStore::keep(Run& run, Record record) {
   if (record.kind == RecordKind::kTrain && record.iteration % run.stride != 0) return;
   if (!record.set.empty() && !run.sets.contains(record.set)) {
-    if (run.sets.size() >= kMostSets) return;
+    if (run.sets.size() >= kMaxSets) return;
     run.sets.insert(record.set);
   }
-  if (record.kind == RecordKind::kSample && ++run.num_samples > kMostSamples) {
-    run.num_samples -= kMostSamples / 2;
-    std::size_t left = kMostSamples / 2;
+  if (record.kind == RecordKind::kSample && ++run.num_samples > kMaxSamples) {
+    run.num_samples -= kMaxSamples / 2;
+    std::size_t left = kMaxSamples / 2;
     std::erase_if(run.records, [&left](const Record& r) {
       return r.kind == RecordKind::kSample && left > 0 && left-- > 0;
     });
     ++run.generation;
   }
   run.records.push_back(std::move(record));
-  if (run.records.size() > kMostRecords) thin_out(run);
+  if (run.records.size() > kMaxRecords) thin_out(run);
 }
 
 void RunStore::thin_out(Run& run) {
@@ -146,9 +146,9 @@ void RunStore::thin_out(Run& run) {
     return r.kind == RecordKind::kTrain && r.iteration % run.stride != 0;
   });
   // Evaluations alone, or iterations that are all even: the older half goes.
-  if (run.records.size() > kMostRecords) {
+  if (run.records.size() > kMaxRecords) {
     run.records.erase(run.records.begin(),
-                      run.records.begin() + static_cast<std::ptrdiff_t>(kMostRecords / 2));
+                      run.records.begin() + static_cast<std::ptrdiff_t>(kMaxRecords / 2));
   }
   ++run.generation;
 }
@@ -177,7 +177,7 @@ std::string RunStore::records_json(std::int64_t id, std::int64_t generation, std
   const std::size_t size = run.records.size();
   const bool same = generation == run.generation && from >= 0;
   const std::size_t begin = same ? std::min(static_cast<std::size_t>(from), size) : 0;
-  const std::size_t end = std::min(size, begin + kMostRecordsPerAnswer);
+  const std::size_t end = std::min(size, begin + kMaxRecordsPerAnswer);
   json rows = json::array();
   for (std::size_t i = begin; i < end; ++i) rows.push_back(to_json(run.records[i]));
   return dump({{"run", id},

@@ -18,14 +18,14 @@ namespace pentatron::monitor {
 // out. Safe from several threads.
 class RunStore final {
  public:
-  static constexpr std::size_t kMostRuns = 64;
+  static constexpr std::size_t kMaxRuns = 64;
   // Beyond it every second training record is dropped, again and again: the page draws no more
   // points than it has pixels.
-  static constexpr std::size_t kMostRecords = 200'000;
-  static constexpr std::size_t kMostRecordsPerAnswer = 20'000;
-  static constexpr std::size_t kMostSamples = 500;
+  static constexpr std::size_t kMaxRecords = 200'000;
+  static constexpr std::size_t kMaxRecordsPerAnswer = 20'000;
+  static constexpr std::size_t kMaxSamples = 500;
   // Validation sets of a run; records of further ones are dropped.
-  static constexpr std::size_t kMostSets = 24;
+  static constexpr std::size_t kMaxSets = 24;
 
   // kIo unless `folder` is one.
   explicit RunStore(std::filesystem::path folder);

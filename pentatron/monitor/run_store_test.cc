@@ -108,7 +108,7 @@ TEST(RunStore, SeveralValidationSetsAreToldByName) {
   // A file cannot fill the page's key: beyond some sets no more are taken, the known ones go on.
   for (int i = 0; i < 1000; ++i) append(file, evaluated(std::to_string(i)));
   append(file, evaluated("web"));
-  EXPECT_EQ(runs_of(store)[0]["num_records"], 1 + RunStore::kMostSets + 1);
+  EXPECT_EQ(runs_of(store)[0]["num_records"], 1 + RunStore::kMaxSets + 1);
   write_file_atomically(file, train(1) + evaluated("another"));
   EXPECT_EQ(runs_of(store)[0]["num_records"], 2);
 }
@@ -124,7 +124,7 @@ TEST(RunStore, NamesThatAreNoTextDoNotBreakTheAnswer) {
 
 TEST(RunStore, LongRunsAreThinnedOut) {
   const TempFolder folder;
-  const auto count = static_cast<std::int64_t>(RunStore::kMostRecords);
+  const auto count = static_cast<std::int64_t>(RunStore::kMaxRecords);
   std::string text;
   for (std::int64_t i = 1; i <= count + 1; ++i) {
     text += train(i);
@@ -137,7 +137,7 @@ TEST(RunStore, LongRunsAreThinnedOut) {
   const json run = runs_of(store)[0];
   EXPECT_EQ(run["num_records"], count / 2 + 1);
   const json part = json::parse(store.records_json(0, run["generation"], 0));
-  EXPECT_EQ(part["records"].size(), RunStore::kMostRecordsPerAnswer);
+  EXPECT_EQ(part["records"].size(), RunStore::kMaxRecordsPerAnswer);
   EXPECT_EQ(part["records"][0][1], 2);
   EXPECT_EQ(part["records"][3],
             json::array({"v", 7, 1.0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr}));

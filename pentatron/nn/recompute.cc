@@ -78,7 +78,7 @@ std::vector<Tensor> recomputed(const std::vector<Tensor>& inputs, StepContext& s
     const tensor::NoGrad no_grad;
     outputs = body(inputs, step);
   }
-  // An input may come out as it went in: the node's outputs are its own tensors.
+  // An input may be returned unchanged: outputs of a node must be tensors of its own.
   for (Tensor& output : outputs) output = output.variable_data();
   ops::attach(outputs, inputs, std::make_unique<RecomputeBackward>(inputs, step, body),
               /*force=*/true);

@@ -26,7 +26,7 @@ struct AttentionOptions {
   Tensor alibi_n = {};
   DType statistics = DType::Float;
   // Where defined: raised to the largest scale * q k^T of any query and a key that it sees. An fp64
-  // scalar; CPU only, kUnsupported on cards, whose fused kernels do not tell.
+  // scalar; CPU only, kUnsupported on GPUs, whose fused kernels do not tell.
   Tensor max_logit = {};
 };
 

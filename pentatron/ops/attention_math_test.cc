@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention from batched products against the CPU's blocked kernel: the cards' face of fp32 and
-// fp64 runs on every device.
+// Attention from batched products against the CPU's blocked kernel: the CUDA implementation of fp32
+// and fp64 runs on every device.
 #include "pentatron/ops/attention_math.h"
 
 #include <algorithm>

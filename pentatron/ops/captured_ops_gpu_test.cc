@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No op reads a card's tensor on the host: forward, backward and update of a small model, recorded
+// No op reads a GPU's tensor on the host: forward, backward and update of a small model, recorded
 // once and replayed, give what eager steps give.
 #include "pentatron/ops/activation.h"
 #include "pentatron/ops/adamw.h"
@@ -20,7 +20,7 @@ namespace {
 using testing::normal;
 using testing::TestWeight;
 
-const Device kCard("cuda:0");
+const Device kGpu("cuda:0");
 constexpr std::int64_t kTokens = 48, kHidden = 64, kVocab = 50, kManyTokens = 5000;
 
 std::vector<std::int64_t> values(std::int64_t count, std::int64_t modulus) {
@@ -29,7 +29,7 @@ std::vector<std::int64_t> values(std::int64_t count, std::int64_t modulus) {
   return made;
 }
 Tensor ids(std::int64_t count, std::int64_t modulus) {
-  return tensor::from_vector(values(count, modulus)).to(kCard);
+  return tensor::from_vector(values(count, modulus)).to(kGpu);
 }
 
 // Weights, batch and state live as long as the recorded step.
@@ -46,11 +46,11 @@ class SmallModel final {
                                {kHidden},
                                {kVocab, kHidden}}) {
       const Tensor value = normal(shape, 10 + weights_.size(), DType::Double, 0.3);
-      weights_.emplace_back(value.to(DType::BFloat16).to(kCard), DType::Float);
+      weights_.emplace_back(value.to(DType::BFloat16).to(kGpu), DType::Float);
     }
-    master_ = normal({kVocab * kHidden}, 1, DType::Float).to(kCard);
-    exp_avg_ = tensor::zeros({kVocab * kHidden}, DType::Float, kCard);
-    exp_avg_sq_ = tensor::zeros({kVocab * kHidden}, DType::Float, kCard);
+    master_ = normal({kVocab * kHidden}, 1, DType::Float).to(kGpu);
+    exp_avg_ = tensor::zeros({kVocab * kHidden}, DType::Float, kGpu);
+    exp_avg_sq_ = tensor::zeros({kVocab * kHidden}, DType::Float, kGpu);
   }
 
   void step() {
@@ -90,32 +90,32 @@ class SmallModel final {
  private:
   std::vector<TestWeight> weights_;
   testing::Fp8TestWeight fp8_weight_{
-      normal({kHidden, kHidden}, 5, DType::Double, 0.3).to(DType::BFloat16).to(kCard)};
+      normal({kHidden, kHidden}, 5, DType::Double, 0.3).to(DType::BFloat16).to(kGpu)};
   Tensor tokens_ = ids(kTokens, kVocab), positions_ = ids(kTokens, 31);
   SequenceLayout layout_ =
-      SequenceLayout({.boundaries = {0, 20, kTokens}, .positions = values(kTokens, 31)}).to(kCard);
+      SequenceLayout({.boundaries = {0, 20, kTokens}, .positions = values(kTokens, 31)}).to(kGpu);
   Tensor many_tokens_ = ids(kManyTokens, kVocab + 9);
-  Tensor many_grads_ = normal({kManyTokens, kHidden}, 2).to(DType::BFloat16).to(kCard);
-  Tensor grad_ = normal({kTokens, kHidden}, 3).to(DType::BFloat16).to(kCard);
-  Tensor logits_ = normal({kTokens, kVocab}, 4, DType::Float).to(kCard);
-  Tensor loss_gradient_ = tensor::zeros({kTokens, kVocab}, DType::Float, kCard);
-  RotaryTable table_ = make_rotary_table(31, 16, 100.0, DType::Float, kCard);
-  Tensor rate_ = tensor::scalar(0.01, DType::Double, kCard);
-  Tensor updates_ = tensor::scalar(0, DType::Double, kCard);
-  Tensor squares_ = tensor::scalar(0, DType::Double, kCard);
+  Tensor many_grads_ = normal({kManyTokens, kHidden}, 2).to(DType::BFloat16).to(kGpu);
+  Tensor grad_ = normal({kTokens, kHidden}, 3).to(DType::BFloat16).to(kGpu);
+  Tensor logits_ = normal({kTokens, kVocab}, 4, DType::Float).to(kGpu);
+  Tensor loss_gradient_ = tensor::zeros({kTokens, kVocab}, DType::Float, kGpu);
+  RotaryTable table_ = make_rotary_table(31, 16, 100.0, DType::Float, kGpu);
+  Tensor rate_ = tensor::scalar(0.01, DType::Double, kGpu);
+  Tensor updates_ = tensor::scalar(0, DType::Double, kGpu);
+  Tensor squares_ = tensor::scalar(0, DType::Double, kGpu);
   Tensor master_, exp_avg_, exp_avg_sq_;
 };
 
 TEST(CapturedOps, ReplayEqualsEagerSteps) {
-  PENTATRON_NEEDS_CARDS(1);
-  tensor::use_device(kCard);
+  PENTATRON_NEEDS_GPUS(1);
+  tensor::use_device(kGpu);
   SmallModel eager, recorded;
   for (int step = 0; step < 3; ++step) eager.step();
-  tensor::StepGraph graph(kCard);
+  tensor::StepGraph graph(kGpu);
   graph.warm_up([&] { recorded.step(); });
   graph.capture([&] { recorded.step(); });
   for (int step = 1; step < 3; ++step) graph.replay();
-  tensor::synchronize(kCard);
+  tensor::synchronize(kGpu);
   const std::vector<Tensor> a = eager.results(), b = recorded.results();
   for (std::size_t i = 0; i < a.size(); ++i) {
     EXPECT_GT(a[i].abs().max().item<double>(), 0.0) << "result " << i;

@@ -3,7 +3,7 @@
 
 #include "pentatron/ops/op_table.h"
 
-// The side of cards of the op table (in the CUDA half). What each function does stands in
+// The side of GPUs of the op table (in the CUDA library). What each function does stands in
 // op_functions.inc.
 namespace pentatron::ops::cuda {
 

@@ -21,7 +21,7 @@ namespace pentatron::ops {
   return storage == DType::Double || statistics == DType::Double ? DType::Double : DType::Float;
 }
 
-// On cards the computing type follows from the storage: wider statistics are a CPU's.
+// On GPUs the computing type follows from the storage: wider statistics are a CPU's.
 [[nodiscard]] inline DType device_compute_dtype(DType storage, DType statistics) {
   const DType computed = compute_dtype(storage);
   PENTATRON_CHECK(compute_dtype(storage, statistics) == computed, kUnsupported,

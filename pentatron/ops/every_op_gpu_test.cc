@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every differentiable op on a card against the fp64 reference that the CPU's face is held to
-// (test_cases.h), and against itself.
+// Every differentiable op on a GPU against the fp64 reference that the CPU implementation is held
+// to (test_cases.h), and against itself.
 #include "pentatron/base/error.h"
 #include "pentatron/ops/test_cases.h"
 #include "pentatron/tensor/gpu_test_support.h"
@@ -12,31 +12,31 @@ using testing::OpCase;
 using testing::Tensors;
 using testing::TestWeight;
 
-const Device kCard("cuda:0");
+const Device kGpu("cuda:0");
 
 class EveryOpOnGpu : public ::testing::TestWithParam<OpCase> {
  protected:
   void SetUp() override {
-    PENTATRON_NEEDS_CARDS(1);
-    tensor::use_device(kCard);
+    PENTATRON_NEEDS_GPUS(1);
+    tensor::use_device(kGpu);
   }
 };
 
 TEST_P(EveryOpOnGpu, EqualsReferenceInFp64) {
-  testing::compare(GetParam(), DType::Double, DType::Double, 1e-12, kCard);
+  testing::compare(GetParam(), DType::Double, DType::Double, 1e-12, kGpu);
 }
 TEST_P(EveryOpOnGpu, EqualsReferenceInFp32) {
-  testing::compare(GetParam(), DType::Float, DType::Float, 3e-6, kCard);
+  testing::compare(GetParam(), DType::Float, DType::Float, 3e-6, kGpu);
 }
 TEST_P(EveryOpOnGpu, EqualsReferenceInBf16) {
-  testing::compare(GetParam(), DType::BFloat16, DType::Float, 0.02, kCard);
+  testing::compare(GetParam(), DType::BFloat16, DType::Float, 0.02, kGpu);
 }
 TEST_P(EveryOpOnGpu, WritesBf16Slots) {
-  testing::compare(GetParam(), DType::BFloat16, DType::BFloat16, 0.02, kCard);
+  testing::compare(GetParam(), DType::BFloat16, DType::BFloat16, 0.02, kGpu);
 }
 // fp16 has 11 bits.
 TEST_P(EveryOpOnGpu, EqualsReferenceInFp16) {
-  testing::compare(GetParam(), DType::Half, DType::Float, 0.0025, kCard);
+  testing::compare(GetParam(), DType::Half, DType::Float, 0.0025, kGpu);
 }
 
 // Two backwards into one slot: the second adds. And the same work twice gives the same bits (but
@@ -50,14 +50,14 @@ TEST_P(EveryOpOnGpu, AccumulatesAndRepeats) {
       std::uint64_t seed = 100;
       Tensors inputs;
       for (const Shape& shape : c.inputs) {
-        inputs.push_back(testing::leaf(testing::normal(shape, seed++).to(dtype).to(kCard)));
+        inputs.push_back(testing::leaf(testing::normal(shape, seed++).to(dtype).to(kGpu)));
       }
       for (const Shape& shape : c.weights) {
-        weights.emplace_back(testing::normal(shape, seed++).to(dtype).to(kCard), DType::Float);
+        weights.emplace_back(testing::normal(shape, seed++).to(dtype).to(kGpu), DType::Float);
       }
       for (int step = 0; step < steps; ++step) {
         const Tensor out = c.op(inputs, weights);
-        run_backward(out, testing::normal(tensor::shape_of(out), 7).to(dtype).to(kCard));
+        run_backward(out, testing::normal(tensor::shape_of(out), 7).to(dtype).to(kGpu));
         if (step == 0) results.push_back(out.detach());
       }
       for (const TestWeight& weight : weights) results.push_back(weight.grad());
@@ -84,15 +84,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EveryOpOnGpu, ::testing::ValuesIn(testing::shap
                          testing::case_name);
 
 TEST(AttentionOnGpu, RefusesDropoutAndBatchesThatStayedOnTheHost) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Tensor x = testing::normal({4, 2, 8}, 1, DType::Float).to(kCard);
+  PENTATRON_NEEDS_GPUS(1);
+  const Tensor x = testing::normal({4, 2, 8}, 1, DType::Float).to(kGpu);
   const SequenceLayout host({.boundaries = {0, 4}});
   EXPECT_THROW((void)attention(x, x, x, host, {}), Error);
-  const SequenceLayout layout = host.to(kCard);
+  const SequenceLayout layout = host.to(kGpu);
   EXPECT_NO_THROW((void)attention(x, x, x, layout, {}));
   try {
     (void)attention(x, x, x, layout, {.dropout = {.p = 0.1}});
-    ADD_FAILURE() << "attention dropout ran on a card";
+    ADD_FAILURE() << "attention dropout ran on a GPU";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
     EXPECT_NE(std::string(error.what()).find("--attention-dropout 0"), std::string::npos);
@@ -100,7 +100,7 @@ TEST(AttentionOnGpu, RefusesDropoutAndBatchesThatStayedOnTheHost) {
 }
 
 TEST(AttentionOnGpu, CachedRowsEqualThoseOfTheWhole) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   for (const auto& [dtype, d, tolerance] : {std::tuple{DType::Double, 6, 1e-13},
                                             {DType::Float, 6, 2e-6},
                                             {DType::Float, 64, 2e-6},
@@ -114,9 +114,9 @@ TEST(AttentionOnGpu, CachedRowsEqualThoseOfTheWhole) {
     const Tensor whole = attention(q, k, v, layout, options);
     for (const auto& [begin, end] :
          {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
-      const Tensor part = attention_with_cache(q.to(kCard).narrow(0, begin, end - begin),
-                                               k.to(kCard).narrow(0, 0, end),
-                                               v.to(kCard).narrow(0, 0, end), options);
+      const Tensor part =
+          attention_with_cache(q.to(kGpu).narrow(0, begin, end - begin),
+                               k.to(kGpu).narrow(0, 0, end), v.to(kGpu).narrow(0, 0, end), options);
       EXPECT_TRUE(part.is_cuda());
       testing::expect_close(part, whole.narrow(0, begin, end - begin), tolerance,
                             "rows " + std::to_string(begin) + " to " + std::to_string(end));
@@ -126,14 +126,14 @@ TEST(AttentionOnGpu, CachedRowsEqualThoseOfTheWhole) {
 
 // A token that sees itself alone hands on its value, and no gradient reaches q and k.
 TEST(AttentionOnGpu, SegmentsOfOneTokenAndOfNone) {
-  PENTATRON_NEEDS_CARDS(1);
-  const SequenceLayout layout = SequenceLayout({.boundaries = {0, 1, 1, 2, 3}}).to(kCard);
+  PENTATRON_NEEDS_GPUS(1);
+  const SequenceLayout layout = SequenceLayout({.boundaries = {0, 1, 1, 2, 3}}).to(kGpu);
   for (const DType dtype : {DType::BFloat16, DType::Float}) {
     const auto made = [&](std::int64_t heads, std::uint64_t seed) {
-      return testing::leaf(testing::normal({3, heads, 64}, seed).to(dtype).to(kCard));
+      return testing::leaf(testing::normal({3, heads, 64}, seed).to(dtype).to(kGpu));
     };
     const Tensor q = made(4, 1), k = made(2, 2), v = made(2, 3);
-    const Tensor g = testing::normal({3, 4, 64}, 4).to(dtype).to(kCard);
+    const Tensor g = testing::normal({3, 4, 64}, 4).to(dtype).to(kGpu);
     const Tensor out = attention(q, k, v, layout, {.scale = 0.2});
     run_backward(out, g);
     testing::expect_close(out.detach(), v.detach().repeat_interleave(2, 1), 1e-6, "output");
@@ -147,7 +147,7 @@ TEST(AttentionOnGpu, SegmentsOfOneTokenAndOfNone) {
 // q, k, v as parts of one fused tensor, as the attention block makes them: no copies that lose
 // gradients, for the fused kernels and the batched products.
 TEST(AttentionOnGpu, TakesPartsOfAFusedTensor) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   constexpr std::int64_t kTokens = 90;
   const SequenceLayout layout({.boundaries = {0, 1, 40, kTokens}});
   for (const auto& [dtype, d, tolerance] : {std::tuple{DType::BFloat16, 64, 0.02},
@@ -162,12 +162,11 @@ TEST(AttentionOnGpu, TakesPartsOfAFusedTensor) {
       run_backward(out, grad);
       return out.detach();
     };
-    const Tensor host = testing::leaf(value.to(DType::Double)),
-                 card = testing::leaf(value.to(kCard));
+    const Tensor host = testing::leaf(value.to(DType::Double)), gpu = testing::leaf(value.to(kGpu));
     const Tensor expected = run(host, g.to(DType::Double));
-    const Tensor out = run(card, g.to(kCard));
+    const Tensor out = run(gpu, g.to(kGpu));
     testing::expect_close(out, expected, tolerance, "output");
-    testing::expect_close(card.grad(), host.grad(), tolerance, "gradient of the fused tensor");
+    testing::expect_close(gpu.grad(), host.grad(), tolerance, "gradient of the fused tensor");
   }
 }
 
@@ -175,7 +174,7 @@ TEST(AttentionOnGpu, TakesPartsOfAFusedTensor) {
 // without keys or queries, queries before the first visible key, boundaries padded for a recorded
 // step.
 TEST(AttentionOnGpu, CrossAttentionEqualsTheHosts) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   const SequenceLayout queries({.boundaries = {0, 70, 90, 90, 99, 130}});
   const SequenceLayout keys({.boundaries = {0, 200, 200, 210, 213, 300}});
   const SequenceLayout cross = queries.with_keys(keys);
@@ -201,7 +200,7 @@ TEST(AttentionOnGpu, CrossAttentionEqualsTheHosts) {
       };
       const std::vector<Tensor> expected = run(cross, kCpu, DType::Double);
       for (const SegmentPadding& padding : {SegmentPadding{}, {.segments = 9, .length = 256}}) {
-        const std::vector<Tensor> got = run(cross.to(kCard, padding), kCard, dtype);
+        const std::vector<Tensor> got = run(cross.to(kGpu, padding), kGpu, dtype);
         for (std::size_t i = 0; i < got.size(); ++i) {
           testing::expect_close(got[i], expected[i], tolerance,
                                 "result " + std::to_string(i) + (causal ? ", causal" : ""));

@@ -30,7 +30,7 @@ const Device kGpu("cuda:0");
 class GraphRunnerOnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    PENTATRON_NEEDS_CARDS(1);
+    PENTATRON_NEEDS_GPUS(1);
     tensor::use_device(kGpu);
   }
 };

@@ -9,7 +9,7 @@ namespace pentatron::ops {
 
 // y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension, statistics in
 // policy.statistics dtype. x of any shape, y like it; fp64 statistics of narrower tensors on a
-// card: kUnsupported; shapes that do not fit: kInternal.
+// GPU: kUnsupported; shapes that do not fit: kInternal.
 [[nodiscard]] Tensor layer_norm(const Tensor& x_th, WeightRef& weight_h, WeightRef& bias_h,
                                 double eps, DType statistics, const Scope& scope = {});
 // y = x / sqrt(mean(x^2) + eps) * weight.

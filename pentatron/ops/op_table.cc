@@ -14,7 +14,7 @@ constexpr OpTable kCpuTable = {
 #include "pentatron/ops/op_functions.inc"
 };
 
-// Written once, when the CUDA half is loaded.
+// Written once, when the CUDA library is loaded.
 std::atomic<const OpTable*>& cuda_table() {
   static std::atomic<const OpTable*> table{nullptr};
   return table;
@@ -29,7 +29,7 @@ const OpTable& op_table(Device device) {
   const OpTable* table = cuda_table().load(std::memory_order_acquire);
   PENTATRON_CHECK(
       table != nullptr, kUnsupported,
-      "an op on {} was asked for, but the CUDA half (libpentatron_cuda.so) is not loaded",
+      "an op on {} was asked for, but the CUDA library (libpentatron_cuda.so) is not loaded",
       device.str());
   return *table;
 }

@@ -8,14 +8,14 @@
 #include "pentatron/tensor/random.h"
 #include "pentatron/tensor/weight_ref.h"
 
-// The two faces of the ops. An op's file checks its arguments and joins the graph; the arithmetic
-// is a function of one of these tables: tensors in, tensors out, no graph, no host read of a device
-// tensor. Which functions there are, and what each does, is written once, in op_functions.inc: with
-// a function missing the CUDA half does not link and the program does not load. All tensors of a
-// call are on one device and, if not said otherwise, contiguous; work goes to the current stream of
-// that device. Results do not depend on threads or on timing (but for the library's attention
-// gradient on cards outside its deterministic mode). Arithmetic on other dtypes than fp32, bf16,
-// fp16 and fp64 is kUnsupported.
+// The CPU and CUDA implementations of the ops. An op's file checks its arguments and joins the
+// graph; the arithmetic is a function of one of these tables: tensors in, tensors out, no graph, no
+// host read of a device tensor. Which functions there are, and what each does, is written once, in
+// op_functions.inc: with a function missing the CUDA library does not link and the program does not
+// load. All tensors of a call are on one device and, if not said otherwise, contiguous; work goes
+// to the current stream of that device. Results do not depend on threads or on timing (but for the
+// library's attention gradient on GPUs outside its deterministic mode). Arithmetic on other dtypes
+// than fp32, bf16, fp16 and fp64 is kUnsupported.
 namespace pentatron::ops {
 
 struct NormInput {
@@ -55,9 +55,9 @@ struct OpTable {
 #include "pentatron/ops/op_functions.inc"
 };
 
-// The table of a device's type. kUnsupported for CUDA before its half is loaded.
+// The table of a device's type. kUnsupported for CUDA before the CUDA library is loaded.
 [[nodiscard]] const OpTable& op_table(Device device);
-// Called once, when the CUDA half is loaded, before rank threads start; `table` lives as long as
+// Called once, when the CUDA library is loaded, before rank threads start; `table` lives as long as
 // the process.
 void register_cuda_op_table(const OpTable& table);
 

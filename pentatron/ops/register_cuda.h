@@ -3,7 +3,7 @@
 
 namespace pentatron::ops {
 
-// Fills the CUDA op table. Part of the CUDA half; called once when it is loaded, before rank
+// Fills the CUDA op table. Part of the CUDA library; called once when it is loaded, before rank
 // threads start.
 void register_cuda_ops();
 

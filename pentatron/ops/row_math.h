@@ -11,17 +11,18 @@
 // PENTATRON_CLONES: one body, compiled for AVX-512, AVX2 and the baseline to the same bits (files
 // without contraction, CMakeLists.txt), chosen when the program starts. Sanitisers and resolvers do
 // not mix.
-// PENTATRON_FACE: a function `result name parameters` that returns name_body<kBytes> arguments,
-// with kBytes the width of the vector registers; for the same three, with fused multiply-add where
-// there is one. (A clone for "arch=haswell" would run on Haswell alone, and one cannot be asked for
-// two features.) GCC inlines nothing but always_inline functions and builtins into these.
+// PENTATRON_ROW_FUNCTION: a function `result name parameters` that returns name_body<kBytes>
+// arguments, with kBytes the width of the vector registers; for the same three, with fused
+// multiply-add where there is one. (A clone for "arch=haswell" would run on Haswell alone, and one
+// cannot be asked for two features.) GCC inlines nothing but always_inline functions and builtins
+// into these.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #if defined(__SANITIZE_ADDRESS__)
 #define PENTATRON_CLONES
 #else
 #define PENTATRON_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
-#define PENTATRON_FACE(result, name, parameters, arguments)                      \
+#define PENTATRON_ROW_FUNCTION(result, name, parameters, arguments)              \
   namespace versions {                                                           \
   __attribute__((target("avx512f"))) static result name##_avx512 parameters {    \
     return name##_body<64> arguments;                                            \
@@ -39,7 +40,7 @@
 #else
 #define PENTATRON_CLONES
 // NOLINTBEGIN(bugprone-macro-parentheses): parts of a declaration, no values
-#define PENTATRON_FACE(result, name, parameters, arguments) \
+#define PENTATRON_ROW_FUNCTION(result, name, parameters, arguments) \
   result name parameters { return name##_body<16> arguments; }
 // NOLINTEND(bugprone-macro-parentheses)
 #endif
@@ -57,7 +58,7 @@ namespace pentatron::ops::rows {
 
 constexpr int kLanes = 16;
 
-// Which version of the faces runs; rows.h.
+// Which version of the row functions runs; rows.h.
 extern int chosen_vector_bytes;
 
 // Unsigned integers in the place of floats: one, or a vector of them.

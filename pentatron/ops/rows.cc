@@ -9,7 +9,7 @@
 #include "pentatron/tensor/vector_set.h"
 
 // Bodies first, as templates over the width of the vector registers, which plain loops leave to
-// the vectoriser; the two faces of each (fp32, fp64) below.
+// the vectoriser; the two functions made of each (fp32, fp64) below.
 
 namespace pentatron::ops::rows {
 namespace {
@@ -288,130 +288,139 @@ void set_vector_bytes(int bytes) {
   chosen_vector_bytes = bytes;
 }
 
-PENTATRON_FACE(float, sum, (const float* x, std::int64_t n), (x, n))
-PENTATRON_FACE(double, sum, (const double* x, std::int64_t n), (x, n))
+PENTATRON_ROW_FUNCTION(float, sum, (const float* x, std::int64_t n), (x, n))
+PENTATRON_ROW_FUNCTION(double, sum, (const double* x, std::int64_t n), (x, n))
 
-PENTATRON_FACE(float, sum_squares, (const float* x, float center, std::int64_t n), (x, center, n))
-PENTATRON_FACE(double, sum_squares, (const double* x, double center, std::int64_t n),
-               (x, center, n))
+PENTATRON_ROW_FUNCTION(float, sum_squares, (const float* x, float center, std::int64_t n),
+                       (x, center, n))
+PENTATRON_ROW_FUNCTION(double, sum_squares, (const double* x, double center, std::int64_t n),
+                       (x, center, n))
 
-PENTATRON_FACE(float, dot, (const float* x, const float* y, std::int64_t n), (x, y, n))
-PENTATRON_FACE(double, dot, (const double* x, const double* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(float, dot, (const float* x, const float* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(double, dot, (const double* x, const double* y, std::int64_t n), (x, y, n))
 
-PENTATRON_FACE(float, max, (const float* x, std::int64_t n), (x, n))
-PENTATRON_FACE(double, max, (const double* x, std::int64_t n), (x, n))
+PENTATRON_ROW_FUNCTION(float, max, (const float* x, std::int64_t n), (x, n))
+PENTATRON_ROW_FUNCTION(double, max, (const double* x, std::int64_t n), (x, n))
 
-PENTATRON_FACE(float, exp_shifted, (const float* x, float shift, float* y, std::int64_t n),
-               (x, shift, y, n))
-PENTATRON_FACE(double, exp_shifted, (const double* x, double shift, double* y, std::int64_t n),
-               (x, shift, y, n))
+PENTATRON_ROW_FUNCTION(float, exp_shifted, (const float* x, float shift, float* y, std::int64_t n),
+                       (x, shift, y, n))
+PENTATRON_ROW_FUNCTION(double, exp_shifted,
+                       (const double* x, double shift, double* y, std::int64_t n), (x, shift, y, n))
 
-PENTATRON_FACE(SoftmaxRow<float>, softmax_visible,
-               (float* x, std::int64_t n, std::int64_t width, float least), (x, n, width, least))
-PENTATRON_FACE(SoftmaxRow<double>, softmax_visible,
-               (double* x, std::int64_t n, std::int64_t width, double least), (x, n, width, least))
+PENTATRON_ROW_FUNCTION(SoftmaxRow<float>, softmax_visible,
+                       (float* x, std::int64_t n, std::int64_t width, float least),
+                       (x, n, width, least))
+PENTATRON_ROW_FUNCTION(SoftmaxRow<double>, softmax_visible,
+                       (double* x, std::int64_t n, std::int64_t width, double least),
+                       (x, n, width, least))
 
-PENTATRON_FACE(void, softmax_visible_backward,
-               (float* p, float* dp, float lse, const float* delta, std::int64_t n,
-                std::int64_t width),
-               (p, dp, lse, delta, n, width))
-PENTATRON_FACE(void, softmax_visible_backward,
-               (double* p, double* dp, double lse, const double* delta, std::int64_t n,
-                std::int64_t width),
-               (p, dp, lse, delta, n, width))
+PENTATRON_ROW_FUNCTION(void, softmax_visible_backward,
+                       (float* p, float* dp, float lse, const float* delta, std::int64_t n,
+                        std::int64_t width),
+                       (p, dp, lse, delta, n, width))
+PENTATRON_ROW_FUNCTION(void, softmax_visible_backward,
+                       (double* p, double* dp, double lse, const double* delta, std::int64_t n,
+                        std::int64_t width),
+                       (p, dp, lse, delta, n, width))
 
-PENTATRON_FACE(float, sum_exp_shifted, (const float* x, float shift, std::int64_t n), (x, shift, n))
-PENTATRON_FACE(double, sum_exp_shifted, (const double* x, double shift, std::int64_t n),
-               (x, shift, n))
+PENTATRON_ROW_FUNCTION(float, sum_exp_shifted, (const float* x, float shift, std::int64_t n),
+                       (x, shift, n))
+PENTATRON_ROW_FUNCTION(double, sum_exp_shifted, (const double* x, double shift, std::int64_t n),
+                       (x, shift, n))
 
-PENTATRON_FACE(void, scale, (float* x, float factor, std::int64_t n), (x, factor, n))
-PENTATRON_FACE(void, scale, (double* x, double factor, std::int64_t n), (x, factor, n))
+PENTATRON_ROW_FUNCTION(void, scale, (float* x, float factor, std::int64_t n), (x, factor, n))
+PENTATRON_ROW_FUNCTION(void, scale, (double* x, double factor, std::int64_t n), (x, factor, n))
 
-PENTATRON_FACE(void, multiply, (float* x, const float* factors, std::int64_t n), (x, factors, n))
-PENTATRON_FACE(void, multiply, (double* x, const double* factors, std::int64_t n), (x, factors, n))
+PENTATRON_ROW_FUNCTION(void, multiply, (float* x, const float* factors, std::int64_t n),
+                       (x, factors, n))
+PENTATRON_ROW_FUNCTION(void, multiply, (double* x, const double* factors, std::int64_t n),
+                       (x, factors, n))
 
-PENTATRON_FACE(void, add, (const float* x, float* y, std::int64_t n), (x, y, n))
-PENTATRON_FACE(void, add, (const double* x, double* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(void, add, (const float* x, float* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(void, add, (const double* x, double* y, std::int64_t n), (x, y, n))
 
-PENTATRON_FACE(void, normalize,
-               (const float* x, float mean, float rstd, const float* weight, const float* bias,
-                float* y, std::int64_t n),
-               (x, mean, rstd, weight, bias, y, n))
-PENTATRON_FACE(void, normalize,
-               (const double* x, double mean, double rstd, const double* weight, const double* bias,
-                double* y, std::int64_t n),
-               (x, mean, rstd, weight, bias, y, n))
+PENTATRON_ROW_FUNCTION(void, normalize,
+                       (const float* x, float mean, float rstd, const float* weight,
+                        const float* bias, float* y, std::int64_t n),
+                       (x, mean, rstd, weight, bias, y, n))
+PENTATRON_ROW_FUNCTION(void, normalize,
+                       (const double* x, double mean, double rstd, const double* weight,
+                        const double* bias, double* y, std::int64_t n),
+                       (x, mean, rstd, weight, bias, y, n))
 
-PENTATRON_FACE(void, norm_sums,
-               (const float* x, const float* dy, const float* weight, float mean, float rstd,
-                float* sum_g, float* sum_gh, std::int64_t n),
-               (x, dy, weight, mean, rstd, sum_g, sum_gh, n))
-PENTATRON_FACE(void, norm_sums,
-               (const double* x, const double* dy, const double* weight, double mean, double rstd,
-                double* sum_g, double* sum_gh, std::int64_t n),
-               (x, dy, weight, mean, rstd, sum_g, sum_gh, n))
+PENTATRON_ROW_FUNCTION(void, norm_sums,
+                       (const float* x, const float* dy, const float* weight, float mean,
+                        float rstd, float* sum_g, float* sum_gh, std::int64_t n),
+                       (x, dy, weight, mean, rstd, sum_g, sum_gh, n))
+PENTATRON_ROW_FUNCTION(void, norm_sums,
+                       (const double* x, const double* dy, const double* weight, double mean,
+                        double rstd, double* sum_g, double* sum_gh, std::int64_t n),
+                       (x, dy, weight, mean, rstd, sum_g, sum_gh, n))
 
-PENTATRON_FACE(void, norm_input_grad,
-               (const float* x, const float* dy, const float* weight, float mean, float rstd,
-                float mean_g, float mean_gh, float* dx, std::int64_t n),
-               (x, dy, weight, mean, rstd, mean_g, mean_gh, dx, n))
-PENTATRON_FACE(void, norm_input_grad,
-               (const double* x, const double* dy, const double* weight, double mean, double rstd,
-                double mean_g, double mean_gh, double* dx, std::int64_t n),
-               (x, dy, weight, mean, rstd, mean_g, mean_gh, dx, n))
+PENTATRON_ROW_FUNCTION(void, norm_input_grad,
+                       (const float* x, const float* dy, const float* weight, float mean,
+                        float rstd, float mean_g, float mean_gh, float* dx, std::int64_t n),
+                       (x, dy, weight, mean, rstd, mean_g, mean_gh, dx, n))
+PENTATRON_ROW_FUNCTION(void, norm_input_grad,
+                       (const double* x, const double* dy, const double* weight, double mean,
+                        double rstd, double mean_g, double mean_gh, double* dx, std::int64_t n),
+                       (x, dy, weight, mean, rstd, mean_g, mean_gh, dx, n))
 
-PENTATRON_FACE(void, norm_weight_grad,
-               (const float* x, const float* dy, float mean, float rstd, float* dweight,
-                float* dbias, std::int64_t n),
-               (x, dy, mean, rstd, dweight, dbias, n))
-PENTATRON_FACE(void, norm_weight_grad,
-               (const double* x, const double* dy, double mean, double rstd, double* dweight,
-                double* dbias, std::int64_t n),
-               (x, dy, mean, rstd, dweight, dbias, n))
+PENTATRON_ROW_FUNCTION(void, norm_weight_grad,
+                       (const float* x, const float* dy, float mean, float rstd, float* dweight,
+                        float* dbias, std::int64_t n),
+                       (x, dy, mean, rstd, dweight, dbias, n))
+PENTATRON_ROW_FUNCTION(void, norm_weight_grad,
+                       (const double* x, const double* dy, double mean, double rstd,
+                        double* dweight, double* dbias, std::int64_t n),
+                       (x, dy, mean, rstd, dweight, dbias, n))
 
-PENTATRON_FACE(void, gelu, (const float* x, float* y, std::int64_t n), (x, y, n))
-PENTATRON_FACE(void, gelu, (const double* x, double* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(void, gelu, (const float* x, float* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(void, gelu, (const double* x, double* y, std::int64_t n), (x, y, n))
 
-PENTATRON_FACE(void, gelu_backward, (const float* x, const float* dy, float* dx, std::int64_t n),
-               (x, dy, dx, n))
-PENTATRON_FACE(void, gelu_backward, (const double* x, const double* dy, double* dx, std::int64_t n),
-               (x, dy, dx, n))
+PENTATRON_ROW_FUNCTION(void, gelu_backward,
+                       (const float* x, const float* dy, float* dx, std::int64_t n), (x, dy, dx, n))
+PENTATRON_ROW_FUNCTION(void, gelu_backward,
+                       (const double* x, const double* dy, double* dx, std::int64_t n),
+                       (x, dy, dx, n))
 
-PENTATRON_FACE(void, swiglu, (const float* gate, const float* up, float* y, std::int64_t n),
-               (gate, up, y, n))
-PENTATRON_FACE(void, swiglu, (const double* gate, const double* up, double* y, std::int64_t n),
-               (gate, up, y, n))
+PENTATRON_ROW_FUNCTION(void, swiglu, (const float* gate, const float* up, float* y, std::int64_t n),
+                       (gate, up, y, n))
+PENTATRON_ROW_FUNCTION(void, swiglu,
+                       (const double* gate, const double* up, double* y, std::int64_t n),
+                       (gate, up, y, n))
 
-PENTATRON_FACE(void, swiglu_backward,
-               (const float* gate, const float* up, const float* dy, float* dgate, float* dup,
-                std::int64_t n),
-               (gate, up, dy, dgate, dup, n))
-PENTATRON_FACE(void, swiglu_backward,
-               (const double* gate, const double* up, const double* dy, double* dgate, double* dup,
-                std::int64_t n),
-               (gate, up, dy, dgate, dup, n))
+PENTATRON_ROW_FUNCTION(void, swiglu_backward,
+                       (const float* gate, const float* up, const float* dy, float* dgate,
+                        float* dup, std::int64_t n),
+                       (gate, up, dy, dgate, dup, n))
+PENTATRON_ROW_FUNCTION(void, swiglu_backward,
+                       (const double* gate, const double* up, const double* dy, double* dgate,
+                        double* dup, std::int64_t n),
+                       (gate, up, dy, dgate, dup, n))
 
-PENTATRON_FACE(void, rotate,
-               (const float* x1, const float* x2, const float* cos, const float* sin,
-                float direction, float* y1, float* y2, std::int64_t n),
-               (x1, x2, cos, sin, direction, y1, y2, n))
-PENTATRON_FACE(void, rotate,
-               (const double* x1, const double* x2, const double* cos, const double* sin,
-                double direction, double* y1, double* y2, std::int64_t n),
-               (x1, x2, cos, sin, direction, y1, y2, n))
+PENTATRON_ROW_FUNCTION(void, rotate,
+                       (const float* x1, const float* x2, const float* cos, const float* sin,
+                        float direction, float* y1, float* y2, std::int64_t n),
+                       (x1, x2, cos, sin, direction, y1, y2, n))
+PENTATRON_ROW_FUNCTION(void, rotate,
+                       (const double* x1, const double* x2, const double* cos, const double* sin,
+                        double direction, double* y1, double* y2, std::int64_t n),
+                       (x1, x2, cos, sin, direction, y1, y2, n))
 
-PENTATRON_FACE(void, keep,
-               (const float* x, const std::uint8_t* mask, float factor, float* y, std::int64_t n),
-               (x, mask, factor, y, n))
-PENTATRON_FACE(void, keep,
-               (const double* x, const std::uint8_t* mask, double factor, double* y,
-                std::int64_t n),
-               (x, mask, factor, y, n))
+PENTATRON_ROW_FUNCTION(void, keep,
+                       (const float* x, const std::uint8_t* mask, float factor, float* y,
+                        std::int64_t n),
+                       (x, mask, factor, y, n))
+PENTATRON_ROW_FUNCTION(void, keep,
+                       (const double* x, const std::uint8_t* mask, double factor, double* y,
+                        std::int64_t n),
+                       (x, mask, factor, y, n))
 
-PENTATRON_FACE(void, widen, (const std::uint16_t* x, float* y, std::int64_t n), (x, y, n))
-PENTATRON_FACE(void, widen, (const std::uint16_t* x, double* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(void, widen, (const std::uint16_t* x, float* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(void, widen, (const std::uint16_t* x, double* y, std::int64_t n), (x, y, n))
 
-PENTATRON_FACE(void, narrow, (const float* x, std::uint16_t* y, std::int64_t n), (x, y, n))
-PENTATRON_FACE(void, narrow, (const double* x, std::uint16_t* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(void, narrow, (const float* x, std::uint16_t* y, std::int64_t n), (x, y, n))
+PENTATRON_ROW_FUNCTION(void, narrow, (const double* x, std::uint16_t* y, std::int64_t n), (x, y, n))
 
 }  // namespace pentatron::ops::rows

@@ -19,7 +19,7 @@
 #include "pentatron/ops/testing.h"
 
 // Every differentiable op with a plain fp64 reference of library methods (differentiated by the
-// library): one list for both faces, ops_test (CPU) and ops_gpu_test (cards).
+// library): one list for both devices, ops_test (CPU) and ops_gpu_test (GPUs).
 namespace pentatron::ops::testing {
 
 using Tensors = std::vector<Tensor>;
@@ -374,7 +374,7 @@ inline std::vector<OpCase> plain_cases() {
   };
 }
 
-// Only a face with an own attention kernel has these.
+// Only a device with an attention kernel of ours has these.
 inline std::vector<OpCase> attention_dropout_cases() {
   return {
       attention_case("attention_dropout", {{0, 9, 43}, 4, 2, 6, true, 0.25}),

@@ -7,7 +7,7 @@
 #include "pentatron/ops/linear.h"
 #include "pentatron/ops/testing.h"
 
-// One fp8 linear on either face.
+// One fp8 linear on either device.
 namespace pentatron::ops::testing {
 
 // A bf16 weight that hands out fp8 forms, as a cache of a step would.

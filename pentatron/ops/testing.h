@@ -13,7 +13,7 @@
 #include "pentatron/tensor/random.h"
 #include "pentatron/tensor/weight_ref.h"
 
-// What the tests of this room share.
+// What the tests of this module share.
 namespace pentatron::ops::testing {
 
 // A weight with its gradient buffer, which starts as NaN: the first write of a step must overwrite
@@ -56,7 +56,8 @@ inline Tensor normal(const Shape& shape, std::uint64_t seed, DType dtype = DType
   return t;
 }
 
-// The house's equality: max|a - b| <= tolerance * max|b|. The two may be on different devices.
+// The equality of all op tests: max|a - b| <= tolerance * max|b|. The two may be on different
+// devices.
 inline void expect_close(const Tensor& a, const Tensor& b, double tolerance,
                          const std::string& what) {
   ASSERT_TRUE(a.defined() && b.defined()) << what;

@@ -504,7 +504,7 @@ TEST(ShardedOptimizer, StateBytesPerRank) {
         }
       });
     }
-    EXPECT_EQ(whole, elements * 4 * tensors) << "moments, and main parameters only beside bf16";
+    EXPECT_EQ(whole, elements * 4 * tensors) << "moments, and main parameters only with bf16";
     EXPECT_EQ(std::accumulate(shards.begin(), shards.end(), std::int64_t{0}), whole);
     // Shards are lines of 256 bytes, so that ranks share so small a model unevenly.
     EXPECT_LT(*std::max_element(shards.begin(), shards.end()), whole);
@@ -558,7 +558,7 @@ TEST(Optimizer, StateOnTheHost) {
   Rig usual(*backend, {}, precision_policy("fp32"), config);
   Rig on_host(*backend, {.on_host = true}, precision_policy("fp32"), config);
   EXPECT_EQ(on_host.optimizer->state_bytes(), usual.optimizer->state_bytes() * 2)
-      << "main parameters and gradients beside two moments";
+      << "main parameters and gradients besides two moments";
 }
 
 TEST(Optimizer, SmallGradientsAreNotClipped) {

@@ -9,7 +9,7 @@
 namespace pentatron::test_support {
 
 // The repository's root: PENTATRON_SOURCE_DIR (CTest sets it), or the nearest folder above the
-// current one that holds the rooms.
+// current one that holds the modules.
 inline std::filesystem::path source_dir() {
   if (const char* root = std::getenv("PENTATRON_SOURCE_DIR"); root != nullptr) return root;
   std::filesystem::path folder = std::filesystem::current_path();

@@ -14,8 +14,8 @@
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/random.h"
 
-// What the tests of this room and of the rooms above share: batches, ranks as threads, and the way
-// from a rank's boxes to whole tensors. Only tests include it.
+// What the tests of this module and of the modules above share: batches, ranks as threads, and the
+// way from a rank's boxes to whole tensors. Only tests include it.
 namespace pentatron::test_support {
 
 using Tensors = std::map<std::string, Tensor>;

@@ -392,7 +392,7 @@ class Runner {
   void recv_backward(MicroBatchState& state, const Action& action) {
     std::vector<Tensor> received = receive(Direction::kGradients, action);
     const StageEdge& edge = edge_of(action);
-    // Who answers with gradients has received the activations.
+    // A stage that returns the gradient has received the activation: the send has ended.
     if (rank_of(edge.stage) != rank_) {
       sends_[{Direction::kActivations, rank_of(edge.stage)}].answered(key_of(action));
     }

@@ -58,7 +58,7 @@ struct ExecutorOptions {
 
 // Runs one rank's action list over the micro-batches of a step, its stages in turn. Keeps the
 // gradient edge, not the sent tensor. Receives are posted ahead of their action, in the order of
-// the list, so that they travel beside compute; a send holds its tensors until it has ended and is
+// the list, so that they overlap with compute; a send holds its tensors until it has ended and is
 // waited for at the end of the step. Weight actions may stand in any order. A micro-batch's
 // metadata is read on every rank, never sent. What simulate() finds sound ends; a list or a bundle
 // that does not fit the stages: kInternal.

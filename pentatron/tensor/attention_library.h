@@ -3,7 +3,7 @@
 
 #include "pentatron/tensor/tensor.h"
 
-// The library's FlashAttention-2 on cards (T. Dao, 2023), bf16 and fp16. Memory is linear in
+// The library's FlashAttention-2 on GPUs (T. Dao, 2023), bf16 and fp16. Memory is linear in
 // tokens; statistics are fp32. Forward gives equal bits for equal inputs; backward does so in the
 // library's deterministic mode (set_up_process) only.
 namespace pentatron::tensor {

@@ -15,7 +15,7 @@
 namespace pentatron::tensor {
 namespace {
 
-constexpr const char* kHalfName = "libpentatron_cuda.so";
+constexpr const char* kLibraryName = "libpentatron_cuda.so";
 constexpr const char* kRegister = "pentatron_cuda_register";
 
 std::optional<DeviceTable>& table_slot() {
@@ -32,9 +32,9 @@ std::string driver_message(void* driver, int code) {
   return text != nullptr ? text : "driver error " + std::to_string(code);
 }
 
-// Cards by the driver alone: a machine without a GPU has no driver library, and then nothing is
+// GPUs by the driver alone: a machine without a GPU has no driver library, and then nothing is
 // loaded.
-int count_cards(std::string& reason) {
+int count_gpus(std::string& reason) {
   void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) {
     reason = "this machine has no CUDA driver (libcuda.so.1)";
@@ -48,61 +48,62 @@ int count_cards(std::string& reason) {
     reason = "libcuda.so.1 is no CUDA driver";
     return 0;
   }
-  int cards = 0;
+  int gpus = 0;
   int code = init(0);
-  if (code == 0) code = count(&cards);
+  if (code == 0) code = count(&gpus);
   if (code != 0) {
     reason = fmt::format("the CUDA driver says: {}", driver_message(driver, code));
     return 0;
   }
-  if (cards == 0) reason = "the CUDA driver shows no card (CUDA_VISIBLE_DEVICES)";
-  return cards;
+  if (gpus == 0) reason = "the CUDA driver shows no GPU (CUDA_VISIBLE_DEVICES)";
+  return gpus;
 }
 
 std::filesystem::path folder_of_this_library() {
   Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&load_cuda_half), &info) == 0) return {};
+  if (::dladdr(reinterpret_cast<const void*>(&load_cuda_library), &info) == 0) return {};
   return std::filesystem::path(info.dli_fname).parent_path();
 }
 
-CudaHalf open_half() {
-  CudaHalf half;
-  half.cards = count_cards(half.reason);
-  if (half.cards == 0) return half;
-  const std::filesystem::path path = folder_of_this_library() / kHalfName;
+CudaLibrary open_library() {
+  CudaLibrary library;
+  library.gpus = count_gpus(library.reason);
+  if (library.gpus == 0) return library;
+  const std::filesystem::path path = folder_of_this_library() / kLibraryName;
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
-    half.reason = fmt::format(
+    library.reason = fmt::format(
         "{} is missing beside the program's library: build with the CUDA toolkit "
         "(PENTATRON_CUDA=ON)",
-        kHalfName);
-    return half;
+        kLibraryName);
+    return library;
   }
   void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
     const char* text = ::dlerror();
-    half.reason = fmt::format(
+    library.reason = fmt::format(
         "{} cannot be loaded: {} (LD_LIBRARY_PATH must name the torch wheel's lib folder and "
         "NVIDIA's)",
-        kHalfName, text != nullptr ? text : "unknown");
-    return half;
+        kLibraryName, text != nullptr ? text : "unknown");
+    return library;
   }
   using Register = void (*)();
   const auto enter = reinterpret_cast<Register>(::dlsym(handle, kRegister));
   if (enter == nullptr) {
-    half.reason = fmt::format("{} has no {}: it belongs to another build", kHalfName, kRegister);
-    return half;
+    library.reason =
+        fmt::format("{} has no {}: it belongs to another build", kLibraryName, kRegister);
+    return library;
   }
   try {
     enter();
     device_table().start();
-    half.available = true;
+    library.available = true;
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    half.reason = fmt::format("CUDA does not start: {}", text.substr(0, text.find('\n')));
+    library.reason = fmt::format("CUDA does not start: {}", text.substr(0, text.find('\n')));
     table_slot().reset();
   }
-  return half;
+  return library;
 }
 
 std::string count_text(std::int64_t count, std::string_view noun) {
@@ -113,16 +114,16 @@ c10::DeviceAllocator& allocator() { return *c10::getDeviceAllocator(c10::DeviceT
 
 }  // namespace
 
-const CudaHalf& load_cuda_half() {
-  static const CudaHalf kHalf = open_half();
-  return kHalf;
+const CudaLibrary& load_cuda_library() {
+  static const CudaLibrary kLibrary = open_library();
+  return kLibrary;
 }
 
 void register_device_table(const DeviceTable& table) { table_slot() = table; }
 
 const DeviceTable& device_table() {
   PENTATRON_CHECK(table_slot().has_value(), kUnsupported, "no CUDA here: {}",
-                  load_cuda_half().reason);
+                  load_cuda_library().reason);
   return *table_slot();
 }
 
@@ -133,29 +134,29 @@ Device resolve_device(std::string_view asked, int local_rank, int local_ranks) {
                   "local rank {} is outside the {} of this machine (LOCAL_RANK, LOCAL_WORLD_SIZE)",
                   local_rank, count_text(local_ranks, "rank"));
   if (asked == "cpu") return kCpu;
-  const CudaHalf& half = load_cuda_half();
-  if (!half.available) {
+  const CudaLibrary& library = load_cuda_library();
+  if (!library.available) {
     PENTATRON_CHECK(asked == "auto", kConfig, "--device cuda with {}: {}; use --device cpu",
-                    count_text(half.cards, "card"), half.reason);
-    // Cards that cannot be used are no machine without cards.
-    if (half.cards > 0) {
-      log::warn("{} left unused: {}", count_text(half.cards, "card"), half.reason);
+                    count_text(library.gpus, "GPU"), library.reason);
+    // A machine whose GPUs cannot be used is worth a warning; one without GPUs is not.
+    if (library.gpus > 0) {
+      log::warn("{} left unused: {}", count_text(library.gpus, "GPU"), library.reason);
     }
     return kCpu;
   }
-  PENTATRON_CHECK(local_ranks <= half.cards, kConfig,
+  PENTATRON_CHECK(local_ranks <= library.gpus, kConfig,
                   "{} on this machine, but only {} to give them: start at most {} here, show more "
-                  "cards (CUDA_VISIBLE_DEVICES), or use --device cpu",
-                  count_text(local_ranks, "rank"), count_text(half.cards, "card"), half.cards);
+                  "GPUs (CUDA_VISIBLE_DEVICES), or use --device cpu",
+                  count_text(local_ranks, "rank"), count_text(library.gpus, "GPU"), library.gpus);
   return Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(local_rank));
 }
 
-std::vector<CardInfo> cards() {
-  return load_cuda_half().available ? device_table().cards() : std::vector<CardInfo>{};
+std::vector<GpuInfo> gpus() {
+  return load_cuda_library().available ? device_table().gpus() : std::vector<GpuInfo>{};
 }
 
 CudaVersions cuda_versions() {
-  return load_cuda_half().available ? device_table().versions() : CudaVersions{};
+  return load_cuda_library().available ? device_table().versions() : CudaVersions{};
 }
 
 std::string cuda_version_text(int version) {
@@ -203,18 +204,18 @@ void reset_peak_memory(Device device) {
 }
 
 void empty_device_cache() {
-  if (load_cuda_half().available) allocator().emptyCache();
+  if (load_cuda_library().available) allocator().emptyCache();
 }
 
 bool release_devices() noexcept {
-  // Nothing is loaded here that was not in use.
+  // Only if CUDA was in use: this must not be what loads it.
   if (!table_slot().has_value()) return false;
   try {
     const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
     guard.synchronizeDevice(guard.getDevice().index());
     allocator().emptyCache();
   } catch (const std::exception& error) {
-    log::debug("the card could not be left in order: {}", error.what());
+    log::debug("the GPU could not be left in order: {}", error.what());
   }
   return true;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device table of the CUDA half.
+// The device table of the CUDA library.
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Event.h>
@@ -21,19 +21,19 @@ void check(cudaError_t code, std::string_view what) {
 
 void start() {
   int count = 0;
-  check(cudaGetDeviceCount(&count), "counting cards");
+  check(cudaGetDeviceCount(&count), "counting GPUs");
   PENTATRON_CHECK(at::globalContext().hasCUDA(), kCuda,
                   "the tensor library was used before its CUDA side was loaded");
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
 }
 
-std::vector<CardInfo> all_cards() {
+std::vector<GpuInfo> all_gpus() {
   int count = 0;
-  check(cudaGetDeviceCount(&count), "counting cards");
-  std::vector<CardInfo> result;
+  check(cudaGetDeviceCount(&count), "counting GPUs");
+  std::vector<GpuInfo> result;
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, index), "asking for a card's properties");
+    check(cudaGetDeviceProperties(&properties, index), "asking for a GPU's properties");
     result.push_back({.name = properties.name,
                       .major = properties.major,
                       .minor = properties.minor,
@@ -65,7 +65,7 @@ class CudaStepGraph final : public DeviceGraph {
       : device_(device), stream_(c10::cuda::getStreamFromPool(false, device.index())) {}
 
   void warm_up(const std::function<void()>& step) override {
-    const c10::cuda::CUDAGuard on_card(device_);
+    const c10::cuda::CUDAGuard on_gpu(device_);
     const c10::Stream caller = c10::cuda::getCurrentCUDAStream().unwrap();
     join(caller, stream_.unwrap());
     {
@@ -76,7 +76,7 @@ class CudaStepGraph final : public DeviceGraph {
   }
 
   void capture(const std::function<void()>& step) override {
-    const c10::cuda::CUDAGuard on_card(device_);
+    const c10::cuda::CUDAGuard on_gpu(device_);
     // What the caller queued must have run: the recorded step sees its results as plain memory.
     check(cudaDeviceSynchronize(), "waiting before a step is recorded");
     const c10::cuda::CUDAStreamGuard on_side(stream_);
@@ -96,7 +96,7 @@ class CudaStepGraph final : public DeviceGraph {
   }
 
   void replay() override {
-    const c10::cuda::CUDAGuard on_card(device_);
+    const c10::cuda::CUDAGuard on_gpu(device_);
     graph_.replay();  // in the current stream
   }
 
@@ -136,7 +136,7 @@ std::unique_ptr<DeviceGraph> make_graph(Device device) {
 
 void register_cuda_device() {
   register_device_table({.start = &start,
-                         .cards = &all_cards,
+                         .gpus = &all_gpus,
                          .versions = &versions,
                          .capturing = &capturing,
                          .make_graph = &make_graph});

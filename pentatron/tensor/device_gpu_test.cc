@@ -11,10 +11,10 @@
 namespace pentatron::tensor {
 namespace {
 
-TEST(CudaHalf, NamesCardsAndVersions) {
-  PENTATRON_NEEDS_CARDS(1);
-  const auto found = cards();
-  ASSERT_EQ(static_cast<int>(found.size()), load_cuda_half().cards);
+TEST(CudaLibrary, NamesGpusAndVersions) {
+  PENTATRON_NEEDS_GPUS(1);
+  const auto found = gpus();
+  ASSERT_EQ(static_cast<int>(found.size()), load_cuda_library().gpus);
   EXPECT_GE(found[0].major, 8);
   EXPECT_GT(found[0].memory_bytes, std::int64_t{1} << 33);
   const CudaVersions versions = cuda_versions();
@@ -24,9 +24,9 @@ TEST(CudaHalf, NamesCardsAndVersions) {
   EXPECT_GE(versions.cudnn, 91900);
 }
 
-TEST(CudaHalf, ResolvesRanksToCards) {
-  PENTATRON_NEEDS_CARDS(1);
-  const int count = load_cuda_half().cards;
+TEST(CudaLibrary, ResolvesRanksToGpus) {
+  PENTATRON_NEEDS_GPUS(1);
+  const int count = load_cuda_library().gpus;
   for (int rank = 0; rank < count; ++rank) {
     EXPECT_EQ(resolve_device("auto", rank, count).index(), rank);
     EXPECT_EQ(resolve_device("cuda", rank, count).index(), rank);
@@ -35,7 +35,7 @@ TEST(CudaHalf, ResolvesRanksToCards) {
   for (const char* asked : {"auto", "cuda"}) {
     try {
       static_cast<void>(resolve_device(asked, 0, count + 1));
-      ADD_FAILURE() << asked << " gave a card to more ranks than there are cards";
+      ADD_FAILURE() << asked << " gave a GPU to more ranks than there are GPUs";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kConfig);
       EXPECT_NE(std::string(error.what()).find("--device cpu"), std::string::npos);
@@ -44,33 +44,33 @@ TEST(CudaHalf, ResolvesRanksToCards) {
 }
 
 TEST(DeviceMemory, CountsAllocationsAndGivesThemBack) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Device card = resolve_device("cuda", 0, 1);
-  const DeviceMemory before = device_memory(card);
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = resolve_device("cuda", 0, 1);
+  const DeviceMemory before = device_memory(gpu);
   constexpr std::int64_t kBytes = std::int64_t{64} << 20;
   {
-    const Tensor t = zeros({kBytes}, DType::Byte, card);
-    const DeviceMemory with = device_memory(card);
+    const Tensor t = zeros({kBytes}, DType::Byte, gpu);
+    const DeviceMemory with = device_memory(gpu);
     EXPECT_EQ(with.allocated - before.allocated, kBytes);
     EXPECT_EQ(with.allocations - before.allocations, 1);
     EXPECT_GE(with.reserved, with.allocated);
   }
-  EXPECT_EQ(device_memory(card).allocated, before.allocated);
-  EXPECT_GE(device_memory(card).peak_allocated, before.allocated + kBytes);
-  synchronize(card);
+  EXPECT_EQ(device_memory(gpu).allocated, before.allocated);
+  EXPECT_GE(device_memory(gpu).peak_allocated, before.allocated + kBytes);
+  synchronize(gpu);
   empty_device_cache();
-  reset_peak_memory(card);
-  const DeviceMemory after = device_memory(card);
+  reset_peak_memory(gpu);
+  const DeviceMemory after = device_memory(gpu);
   EXPECT_LT(after.reserved, before.reserved + kBytes);
   EXPECT_EQ(after.peak_allocated, after.allocated);
 }
 
 TEST(DeviceQueue, SideStreamSeesWhatItWaitsForAndTheOtherWay) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Device card = resolve_device("cuda", 0, 1);
-  SideStream side(card);
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = resolve_device("cuda", 0, 1);
+  SideStream side(gpu);
   constexpr std::int64_t kSize = std::int64_t{1} << 26;
-  Tensor x = zeros({kSize}, DType::Float, card);
+  Tensor x = zeros({kSize}, DType::Float, gpu);
   for (int i = 0; i < 20; ++i) x.add_(1);
   side.wait_for_current();
   Tensor y;
@@ -86,14 +86,14 @@ TEST(DeviceQueue, SideStreamSeesWhatItWaitsForAndTheOtherWay) {
 }
 
 TEST(DeviceQueue, EventsMeasureTheDevicesTime) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Device card = resolve_device("cuda", 0, 1);
-  Event start(card, true);
-  Event end(card, true);
-  Tensor x = zeros({std::int64_t{1} << 28}, DType::Float, card);
-  synchronize(card);
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = resolve_device("cuda", 0, 1);
+  Event start(gpu, true);
+  Event end(gpu, true);
+  Tensor x = zeros({std::int64_t{1} << 28}, DType::Float, gpu);
+  synchronize(gpu);
   start.record();
-  for (int i = 0; i < 10; ++i) x.add_(1);  // 2 GiB of traffic each: at least 0.2 ms on any card
+  for (int i = 0; i < 10; ++i) x.add_(1);  // 2 GiB of traffic each: at least 0.2 ms on any GPU
   end.record();
   end.synchronize();
   EXPECT_TRUE(end.query());
@@ -101,13 +101,13 @@ TEST(DeviceQueue, EventsMeasureTheDevicesTime) {
 }
 
 TEST(StepGraph, ReplaysWithNewInputsInTheSameMemory) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Device card = resolve_device("cuda", 0, 1);
-  Tensor input = ones({1000}, DType::Float, card);
-  Tensor rate = full({}, 0.5, DType::Float, card);
-  Tensor state = zeros({1000}, DType::Float, card);
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = resolve_device("cuda", 0, 1);
+  Tensor input = ones({1000}, DType::Float, gpu);
+  Tensor rate = full({}, 0.5, DType::Float, gpu);
+  Tensor state = zeros({1000}, DType::Float, gpu);
   const auto step = [&] { state.add_(input.mul(input).mul(rate)); };
-  StepGraph graph(card);
+  StepGraph graph(gpu);
   graph.warm_up(step);
   EXPECT_EQ(state.sum().item<float>(), 500.0F);
   graph.capture(step);
@@ -122,11 +122,11 @@ TEST(StepGraph, ReplaysWithNewInputsInTheSameMemory) {
   EXPECT_EQ(state.sum().item<float>(), 500.0F + 2000.0F + 1000.0F);
 }
 
-TEST(StepGraph, SaysWhenAStepWaitsForTheHostAndTheCardStaysUsable) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Device card = resolve_device("cuda", 0, 1);
-  const Tensor x = ones({10}, DType::Float, card);
-  StepGraph graph(card);
+TEST(StepGraph, SaysWhenAStepWaitsForTheHostAndTheGpuStaysUsable) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = resolve_device("cuda", 0, 1);
+  const Tensor x = ones({10}, DType::Float, gpu);
+  StepGraph graph(gpu);
   try {
     graph.capture([&] { static_cast<void>(x.sum().item<float>()); });
     ADD_FAILURE() << "a host wait was recorded";

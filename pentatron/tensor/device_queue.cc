@@ -25,7 +25,7 @@ c10::Stream current_stream(Device device) {
 struct Event::State {
   Device device;
   bool timing;
-  std::optional<c10::Event> event;  // on a card
+  std::optional<c10::Event> event;  // on a GPU
   Clock::time_point time;           // on the CPU
 };
 
@@ -64,7 +64,7 @@ double Event::milliseconds_since(const Event& start) const {
 
 struct SideStream::State {
   Device device;
-  std::optional<c10::Stream> stream;  // on a card
+  std::optional<c10::Stream> stream;  // on a GPU
 };
 
 SideStream::SideStream(Device device, bool high_priority)

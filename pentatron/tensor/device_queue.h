@@ -31,8 +31,8 @@ class Event final {
   std::unique_ptr<State> state_;
 };
 
-// A second queue of a card; work queued inside a Scope runs there, beside the stream that was
-// current. Tensors that cross need join_before / join_after around them and must live until the
+// A second queue of a GPU; work queued inside a Scope runs there, concurrently with the stream that
+// was current. Tensors that cross need join_before / join_after around them and must live until the
 // later of both. On the CPU everything runs in order and nothing happens.
 class SideStream final {
  public:
@@ -74,7 +74,7 @@ class SideStream final {
 // replay before the first: kInternal.
 class StepGraph final {
  public:
-  explicit StepGraph(Device device);  // a card; kUnsupported for the CPU
+  explicit StepGraph(Device device);  // a GPU; kUnsupported for the CPU
   ~StepGraph();
   StepGraph(const StepGraph&) = delete;
   StepGraph& operator=(const StepGraph&) = delete;

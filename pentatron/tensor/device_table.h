@@ -7,10 +7,10 @@
 
 #include "pentatron/tensor/device.h"
 
-// What the CUDA half puts under tensor/device.h and device_queue.h.
+// What the CUDA library puts under tensor/device.h and device_queue.h.
 namespace pentatron::tensor {
 
-// A recorded step on one card (see StepGraph).
+// A recorded step on one GPU (see StepGraph).
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -20,21 +20,21 @@ class DeviceGraph {
 };
 
 struct DeviceTable {
-  // Starts the tensor library's CUDA side; called once, after the half is open.
+  // Starts the tensor library's CUDA side; called once, after the CUDA library is open.
   void (*start)() = nullptr;
-  std::vector<CardInfo> (*cards)() = nullptr;
+  std::vector<GpuInfo> (*gpus)() = nullptr;
   CudaVersions (*versions)() = nullptr;
   // Is the calling thread's current stream being recorded?
   bool (*capturing)() = nullptr;
   std::unique_ptr<DeviceGraph> (*make_graph)(Device device) = nullptr;
 };
 
-// Called by the half while it is opened.
+// Called by the CUDA library while it is opened.
 void register_device_table(const DeviceTable& table);
-// The registered table; kUnsupported error that gives the half's reason when there is none.
+// The registered table; kUnsupported error that says why the CUDA library is not loaded.
 [[nodiscard]] const DeviceTable& device_table();
 
-// In the half: registers this room's table.
+// In the CUDA library: registers this module's table.
 void register_cuda_device();
 
 }  // namespace pentatron::tensor

@@ -13,14 +13,14 @@
 namespace pentatron::tensor {
 namespace {
 
-// The default tests are shown no card (CUDA_VISIBLE_DEVICES), also on a machine that has some.
-TEST(ResolveDevice, AutoIsTheCpuWhereNoCardIs) {
-  ASSERT_FALSE(load_cuda_half().available);
-  EXPECT_EQ(load_cuda_half().cards, 0);
-  EXPECT_FALSE(load_cuda_half().reason.empty());
+// The default tests are shown no GPU (CUDA_VISIBLE_DEVICES), also on a machine that has some.
+TEST(ResolveDevice, AutoIsTheCpuWhereNoGpuIs) {
+  ASSERT_FALSE(load_cuda_library().available);
+  EXPECT_EQ(load_cuda_library().gpus, 0);
+  EXPECT_FALSE(load_cuda_library().reason.empty());
   EXPECT_TRUE(resolve_device("auto", 1, 2).is_cpu());
   EXPECT_TRUE(resolve_device("cpu", 0, 1).is_cpu());
-  EXPECT_TRUE(cards().empty());
+  EXPECT_TRUE(gpus().empty());
   EXPECT_EQ(cuda_versions().runtime, 0);
 }
 
@@ -36,8 +36,8 @@ std::string refusal(const char* asked, int local_rank, int local_ranks) {
 
 TEST(ResolveDevice, RefusesWhatCannotBeHadWithCountAndReason) {
   const std::string cuda = refusal("cuda", 0, 1);
-  EXPECT_NE(cuda.find("0 cards"), std::string::npos) << cuda;
-  EXPECT_NE(cuda.find(load_cuda_half().reason), std::string::npos) << cuda;
+  EXPECT_NE(cuda.find("0 GPUs"), std::string::npos) << cuda;
+  EXPECT_NE(cuda.find(load_cuda_library().reason), std::string::npos) << cuda;
   EXPECT_NE(cuda.find("--device cpu"), std::string::npos) << cuda;
   EXPECT_NE(refusal("gpu", 0, 1).find("auto, cpu or cuda"), std::string::npos);
   EXPECT_NE(refusal("cpu", 2, 2).find("LOCAL_RANK"), std::string::npos);
@@ -49,7 +49,7 @@ TEST(DeviceTable, IsRefusedWithTheReason) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-    EXPECT_NE(std::string(error.what()).find(load_cuda_half().reason), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find(load_cuda_library().reason), std::string::npos);
   }
 }
 

@@ -29,7 +29,7 @@ namespace pentatron::tensor {
   }
 }
 
-// The calling thread's stream on the tensor's card, which must be the thread's current card.
+// The calling thread's stream on the tensor's GPU, which must be the thread's current GPU.
 [[nodiscard]] inline cudaStream_t stream_of(const Tensor& t) {
   return c10::cuda::getCurrentCUDAStream(t.device().index()).stream();
 }

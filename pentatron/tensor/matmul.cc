@@ -142,7 +142,7 @@ bool own_sgemm_bias(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn
   return true;
 }
 
-// On cards. Low-precision operands add into fp32 in one product.
+// On GPUs. Low-precision operands add into fp32 in one product.
 void device_product(const Tensor& out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate) {
   const DType in = a_mk.scalar_type(), to = out_mn.scalar_type();
   Tensor out = out_mn;

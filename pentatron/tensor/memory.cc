@@ -58,7 +58,7 @@ class BlockCache final {
     const std::size_t bytes = usable_bytes / kClassBytes * kClassBytes;
     if (bytes == 0 || bytes > kLargestBlock) return false;
     const std::scoped_lock lock(mutex_);
-    if (held_bytes_ + bytes > kMostBytes) return false;
+    if (held_bytes_ + bytes > kMaxBytes) return false;
     blocks_[bytes].push_back(block);
     held_bytes_ += bytes;
     return true;
@@ -66,9 +66,9 @@ class BlockCache final {
 
  private:
 #if defined(__SANITIZE_ADDRESS__)
-  static constexpr std::size_t kMostBytes = 0;  // a use after the end is to be seen
+  static constexpr std::size_t kMaxBytes = 0;  // a use after the end is to be seen
 #else
-  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 #endif
   static constexpr std::size_t kLargestBlock = std::size_t{4} << 20;
 
@@ -110,8 +110,8 @@ class CountingAllocator final : public c10::Allocator {
     return data;
   }
   // Large blocks on large pages, where the kernel leaves that to the program: fewer faults on first
-  // use and fewer misses of the address cache (3 % of a step of GPT-2 124M). A wish; a kernel
-  // without them says no.
+  // use and fewer misses of the address cache (3 % of a step of GPT-2 124M). A hint; a kernel
+  // without large pages ignores it.
   static void ask_for_huge_pages(void* block, std::size_t bytes) {
     if (bytes < kHugePagesFrom) return;
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

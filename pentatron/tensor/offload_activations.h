@@ -11,9 +11,9 @@
 
 namespace pentatron::tensor {
 
-// Activations wait in host memory: copied there when they are saved, beside the forward that goes
-// on, and back when backward asks, or a unit ahead of it with fetch_ahead(). Host memory is pinned
-// for activations of a GPU. On the CPU the copies are plain and save nothing; tests use it.
+// Activations wait in host memory: copied there when they are saved, while forward goes on,
+// and back when backward asks, or a unit ahead of it with fetch_ahead(). Host memory is pinned for
+// activations of a GPU. On the CPU the copies are plain and save nothing; tests use it.
 class OffloadActivations final : public SavePolicy {
  public:
   // Activations under `min_bytes` are kept: a copy costs more than their memory.
@@ -21,7 +21,7 @@ class OffloadActivations final : public SavePolicy {
   ~OffloadActivations() override;
   [[nodiscard]] std::shared_ptr<SavedSlot> slot_for(const Tensor& activation,
                                                     const SaveSite& site) override;
-  // Starts to bring back what a unit saved; it arrives beside the backward that runs. Called when
+  // Starts to bring back what a unit saved; the copy overlaps with backward. Called when
   // that micro-batch's backward of the unit after it begins.
   void fetch_ahead(int unit, int micro_batch);
   // In host memory now, of slots that somebody still holds.

@@ -172,12 +172,12 @@ void set_up_rank_thread(int threads) {
 }
 
 void set_up_process(bool deterministic) {
-  // Read when the library makes its first handle on a card.
+  // Read when the library makes its first handle on a GPU.
   if (deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(deterministic, false);
   // The library otherwise fills every fresh tensor with NaN in deterministic mode.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
-  // On cards: fp32 means fp32, and sums of bf16 products are kept in fp32 to their end.
+  // On GPUs: fp32 means fp32, and sums of bf16 products are kept in fp32 to their end.
   at::globalContext().setAllowTF32CuBLAS(false);
   at::globalContext().setAllowTF32CuDNN(false);
   c10::initLogging();

@@ -31,7 +31,7 @@ namespace pentatron::tensor {
 // a_mk @ b_kn with fp32 accumulation (no TF32); bf16 on a CPU without AVX512-BF16/AMX is converted
 // to fp32 and rounded once. Shapes that do not fit: kInternal, here and in the two below.
 [[nodiscard]] Tensor matmul(const Tensor& a_mk, const Tensor& b_kn);
-// The same plus bias_n; on cards added before the product is rounded.
+// The same plus bias_n; on GPUs added before the product is rounded.
 [[nodiscard]] Tensor matmul_bias(const Tensor& a_mk, const Tensor& b_kn, const Tensor& bias_n);
 // out_mn (+)= a_mk @ b_kn in out's dtype, without a temporary of out's size when dtypes agree or
 // the library can accumulate.
@@ -72,7 +72,7 @@ class EnableGrad final : public GradScope {
 // on. Fewer than one thread: kConfig.
 void set_up_rank_thread(int threads);
 // Called once in main, before other threads exist: deterministic algorithms (without NaN fill), the
-// cards' full precision for fp32 and bf16 products, default settings that every process shares.
+// GPUs' full precision for fp32 and bf16 products, default settings that every process shares.
 void set_up_process(bool deterministic);
 
 }  // namespace pentatron::tensor

@@ -130,7 +130,7 @@ constexpr RandomTable kCpuTable = {.dropout_keep_mask = cpu_keep_mask,
                                    .stochastic_round_bf16 = cpu_stochastic_round,
                                    .philox_words = cpu_philox_words};
 
-// Written once, when the CUDA half is loaded.
+// Written once, when the CUDA library is loaded.
 std::atomic<const RandomTable*>& cuda_table() {
   static std::atomic<const RandomTable*> table{nullptr};
   return table;
@@ -143,7 +143,7 @@ const RandomTable& random_table(Device device) {
   const RandomTable* table =
       device.is_cuda() ? cuda_table().load(std::memory_order_acquire) : nullptr;
   PENTATRON_CHECK(table != nullptr, kUnsupported,
-                  "keyed random numbers on {} were asked for, but the CUDA half "
+                  "keyed random numbers on {} were asked for, but the CUDA library "
                   "(libpentatron_cuda.so) is not loaded",
                   device.str());
   return *table;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keyed random numbers on cards, and what the library's products may round there.
+// Keyed random numbers on GPUs, and what the library's products may round there.
 #include <ATen/Context.h>
 
 #include "pentatron/kernels/random.h"

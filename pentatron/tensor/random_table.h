@@ -18,9 +18,9 @@ struct RandomTable {
   Tensor (*philox_words)(const Tensor& counters_n4, const Tensor& keys_n2);
 };
 
-// kUnsupported for CUDA before its half is loaded.
+// kUnsupported for CUDA before the CUDA library is loaded.
 [[nodiscard]] const RandomTable& random_table(Device device);
-// Called once, when the CUDA half is loaded, before rank threads start; `table` lives as long as
+// Called once, when the CUDA library is loaded, before rank threads start; `table` lives as long as
 // the process.
 void register_cuda_random_table(const RandomTable& table);
 

@@ -24,8 +24,8 @@ namespace {
 
 // Intel's processors: more than this many multiplications, or sums longer than this, and MKL is
 // faster.
-constexpr std::int64_t kMostMultiplications = std::int64_t{1} << 24;
-constexpr std::int64_t kMostDepth = 1024;
+constexpr std::int64_t kMaxMultiplications = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxDepth = 1024;
 // A block of a, 396 KiB, stays in the second-level cache and kBlockColumns of c and b in the third.
 constexpr std::int64_t kBlockRows = 264, kBlockDepth = 384, kBlockColumns = 2048;
 // Rows of b so many numbers apart lie in pages of their own.
@@ -171,9 +171,9 @@ bool prefers_own_sgemm(std::int64_t m, std::int64_t n, std::int64_t k) {
   if (kAmd) return vector_set() != VectorSet::kNone;
   if (vector_set() != VectorSet::kAvx512) return false;
   // Divisions, so that no size overflows.
-  return k <= kMostDepth && m <= kMostMultiplications &&
-         n <= kMostMultiplications / std::max<std::int64_t>(m, 1) &&
-         k <= kMostMultiplications / std::max<std::int64_t>(m * n, 1);
+  return k <= kMaxDepth && m <= kMaxMultiplications &&
+         n <= kMaxMultiplications / std::max<std::int64_t>(m, 1) &&
+         k <= kMaxMultiplications / std::max<std::int64_t>(m * n, 1);
 #else
   return false;
 #endif

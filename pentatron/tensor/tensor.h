@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-// Names of the tensor library that the rest of the house uses. Nothing above includes ATen/ops,
+// Names of the tensor library that the rest of the project uses. Nothing above includes ATen/ops,
 // autograd or c10d headers.
 namespace pentatron {
 

@@ -60,7 +60,7 @@ void WeightGradQueue::drain_where(const Matches& matches) {
     Entry entry = std::move(*next);
     queue_.erase(next);
     entry.work();
-    // The closure holds activations: they go before anybody is told.
+    // The closure holds activations: free them before listeners are called.
     entry.work = nullptr;
     if (entry.key.micro_batch == last_) ran_last_.insert(entry.key.unit);
     if (done(entry.key.unit)) tell_done(entry.key.unit);

@@ -14,7 +14,7 @@
 #include "pentatron/tokenizers/byte_alphabet.h"
 #include "pentatron/tokenizers/pre_tokenizer.h"
 
-// Helpers of this room's tests: texts, and slow implementations straight from the definitions.
+// Helpers of this module's tests: texts, and slow implementations straight from the definitions.
 namespace pentatron::tokenizers::testing {
 
 using PairList = std::vector<std::pair<std::int32_t, std::int32_t>>;

@@ -32,7 +32,8 @@ struct TokenizerOptions {
 // the files.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options);
 
-// The same from config::DataConfig. This room does not see config, so the fields are taken by name.
+// The same from config::DataConfig. This module does not see config, so the fields are taken by
+// name.
 template <typename DataConfig>
 requires requires(const DataConfig& data) {
   { data.tokenizer_type } -> std::convertible_to<std::string>;

@@ -14,7 +14,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// The fields of config::DataConfig that this room reads.
+// The fields of config::DataConfig that this module reads.
 struct DataOptions {
   std::string tokenizer_type{};
   std::string tokenizer_model{};

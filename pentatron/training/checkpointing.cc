@@ -210,8 +210,8 @@ void save_engine(Engine& engine, const TrainState& state_without_scale,
   state.loss_scaler = engine.loss_scaler().state();
   comm::ParallelContext& context = engine.context();
   const config::CheckpointConfig& options = engine.config().checkpoint;
-  const bool speaker = context.rank() == context.grid().world_size() - 1;
-  if (speaker) {
+  const bool is_logging_rank = context.rank() == context.grid().world_size() - 1;
+  if (is_logging_rank) {
     log::print_line(fmt::format("saving checkpoint at iteration {:7d} to {} in safetensors format",
                                 state.iteration, options.save));
   }
@@ -236,7 +236,7 @@ void save_engine(Engine& engine, const TrainState& state_without_scale,
                               .values = slice.values.cpu()});
   }
   const checkpoint::SaveResult result = checkpoint::save_checkpoint(request, context.world());
-  if (speaker) {
+  if (is_logging_rank) {
     log::print_line(
         fmt::format("  successfully saved checkpoint from iteration {:7d} to {} [ t {}/{}, "
                     "gtp_remat 1/1, p {}/{} ]",
@@ -252,7 +252,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   result.state = asked;
   const config::CheckpointConfig& options = engine.config().checkpoint;
   if (options.load.empty()) return result;
-  const bool speaker = engine.context().rank() == engine.context().grid().world_size() - 1;
+  const bool is_logging_rank = engine.context().rank() == engine.context().grid().world_size() - 1;
   // Scratch or not, what is saved from here on belongs to a fine-tuning run.
   result.state.finetune = options.finetune;
   const checkpoint::OpenedCheckpoint opened =
@@ -267,14 +267,14 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
     PENTATRON_CHECK(!options.exit_on_missing_checkpoint, kCheckpoint,
                     "--load {}: no checkpoint there, and --exit-on-missing-checkpoint is set.",
                     options.load);
-    if (speaker) {
+    if (is_logging_rank) {
       log::info("--load and --save name {}, where no checkpoint is yet: starting from scratch",
                 options.load);
     }
     return result;
   }
-  if (!found.note.empty() && speaker) log::warn("{}", found.note);
-  if (speaker) {
+  if (!found.note.empty() && is_logging_rank) log::warn("{}", found.note);
+  if (is_logging_rank) {
     log::print_line(fmt::format(" loading distributed checkpoint from {} at iteration {}",
                                 options.load, found.iteration));
   }
@@ -288,7 +288,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   // Restarted, --finetune with one folder for both finds its own half-tuned weights there.
   const bool own_run = saved.finetune && same_folder(options.load, options.save);
   const bool finetune = options.finetune && !own_run;
-  if (options.finetune && own_run && speaker) {
+  if (options.finetune && own_run && is_logging_rank) {
     log::info(
         "--finetune: {} is of a fine-tuning run in this --save folder, which goes on. To tune its "
         "weights anew, give another --save.",
@@ -316,7 +316,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
     engine.loss_scaler().restore(saved.loss_scaler);
   }
   if (!with_optimizer) result.state.num_updates = 0;
-  if (speaker) {
+  if (is_logging_rank) {
     log::print_line(fmt::format(
         "  successfully loaded checkpoint from {} [ t {}/{}, gtp_remat 1/1, p {}/{} ] at iteration "
         "{}",

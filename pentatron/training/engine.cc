@@ -371,12 +371,12 @@ std::map<std::string, Tensor> Engine::gather_parts(bool gradients) {
     }
   }
   // Parameters as forward sees them, so every rank asks for each.
-  const bool speaks = context_.replicas().rank() == 0;
+  const bool contributes = context_.replicas().rank() == 0;
   for (nn::Parameter* parameter : stages_.parameters()) {
     if (gradients) break;
     const Tensor& data = parameter->data();
     for (const nn::ShardPart& part : parameter->spec().parts) {
-      if (!speaks || part.replica != 0 || part.box.empty()) continue;
+      if (!contributes || part.replica != 0 || part.box.empty()) continue;
       box_of(part).copy_(nn::part_view(data, part).reshape({-1}));
     }
   }

@@ -60,7 +60,7 @@ TEST(ToBatch, ShapesSegmentsAndPositions) {
   EXPECT_EQ(values_of(batch.field("is_next")), (Ids{1, 0}));
 }
 
-// On a card a position that a table does not have would give NaN and no error: none gets there.
+// On a GPU a position that a table does not have would give NaN and no error: none gets there.
 TEST(Positions, OutsideTheModelsAreRefusedBeforeAnythingRuns) {
   for (const char* kind : {"rope", "learned_absolute"}) {
     const config::RunConfig config = tiny_config({}, [&](config::RunConfig& c) {

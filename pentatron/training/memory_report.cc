@@ -9,12 +9,12 @@ namespace pentatron::training {
 
 MemoryStatistics memory_statistics(const Device& device, const tensor::MemoryMeter* meter) {
   if (!device.is_cpu()) {
-    const tensor::DeviceMemory card = tensor::device_memory(device);
-    return {.allocated = card.allocated,
-            .max_allocated = card.peak_allocated,
-            .reserved = card.reserved,
-            .max_reserved = card.peak_reserved,
-            .num_blocks = card.allocations};
+    const tensor::DeviceMemory gpu = tensor::device_memory(device);
+    return {.allocated = gpu.allocated,
+            .max_allocated = gpu.peak_allocated,
+            .reserved = gpu.reserved,
+            .max_reserved = gpu.peak_reserved,
+            .num_blocks = gpu.allocations};
   }
   MemoryStatistics memory{.reserved = tensor::resident_bytes(),
                           .max_reserved = tensor::peak_resident_bytes()};

@@ -82,7 +82,7 @@ void set_aside(const std::filesystem::path& path) {
 MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_iteration)
     : path_(path) {
   if (path_.empty()) return;
-  // A link stays a link: the file it leads to is renamed and written.
+  // Follow a symbolic link: rename and write its target, so that the link itself survives.
   if (std::filesystem::is_symlink(path_)) path_ = std::filesystem::weakly_canonical(path_);
   if (path_.has_parent_path()) create_folders(path_.parent_path());
   if (std::filesystem::exists(path_)) {

@@ -11,13 +11,13 @@
 namespace pentatron::training {
 
 std::int64_t local_ranks(const config::ParallelConfig& parallel) {
-  constexpr std::int64_t kMostRanks = 1 << 20;
+  constexpr std::int64_t kMaxRanks = 1 << 20;
   for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
-    if (const auto count = env_int(name, 1, kMostRanks)) return *count;
+    if (const auto count = env_int(name, 1, kMaxRanks)) return *count;
   }
   // Slurm spreads its tasks evenly unless told otherwise.
   if (env_string("SLURM_PROCID")) {
-    const std::int64_t nodes = env_int("SLURM_NNODES", 1, kMostRanks).value_or(1);
+    const std::int64_t nodes = env_int("SLURM_NNODES", 1, kMaxRanks).value_or(1);
     return (parallel.world_size + nodes - 1) / nodes;
   }
   return parallel.world_size;
@@ -42,9 +42,9 @@ Placement place_run(const config::ParallelConfig& parallel, const std::string& d
   if (backend == "auto") place.backend = place.device.is_cuda() ? "nccl" : "gloo";
   if (place.backend == "nccl" && place.device.is_cpu()) {
     PENTATRON_THROW(kConfig,
-                    "--distributed-backend nccl on the CPU: it moves tensors between cards{}; use "
+                    "--distributed-backend nccl on the CPU: it moves tensors between GPUs{}; use "
                     "--distributed-backend gloo or leave the option out",
-                    device == "cpu" ? "" : ", and " + tensor::load_cuda_half().reason);
+                    device == "cpu" ? "" : ", and " + tensor::load_cuda_library().reason);
   }
   return place;
 }

@@ -26,8 +26,8 @@ std::string refusal(const config::ParallelConfig& parallel, const std::string& d
   return "nothing was refused";
 }
 
-// The default tests are shown no card.
-TEST(Placement, WithoutCardsAutoIsTheCpuAndGloo) {
+// The default tests are shown no GPU.
+TEST(Placement, WithoutGpusAutoIsTheCpuAndGloo) {
   for (const char* device : {"auto", "cpu"}) {
     const Placement place = place_run(world(4, "auto"), device);
     EXPECT_TRUE(place.device.is_cpu());
@@ -47,7 +47,7 @@ TEST(Placement, RefusesWhatDoesNotGoTogether) {
     EXPECT_NE(host.find(backend), std::string::npos) << host;
     EXPECT_NE(host.find("--device cpu"), std::string::npos) << host;
   }
-  EXPECT_NE(refusal(world(2, "auto"), "cuda").find("0 cards"), std::string::npos);
+  EXPECT_NE(refusal(world(2, "auto"), "cuda").find("0 GPUs"), std::string::npos);
 }
 
 TEST(Placement, CountsTheRanksOfThisMachine) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program calls in the CUDA half after opening it (tensor/device.cc): each room registers
-// what it has.
+// What the program calls in the CUDA library after opening it (tensor/device.cc): each module
+// registers what it has.
 #include "pentatron/comm/register_cuda.h"
 #include "pentatron/ops/register_cuda.h"
 #include "pentatron/tensor/device_table.h"

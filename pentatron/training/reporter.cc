@@ -22,7 +22,7 @@ Reporter::Reporter(const config::RunConfig& config, std::int64_t rank, std::int6
     : config_(config),
       rank_(rank),
       world_size_(world_size),
-      speaks_(rank == world_size - 1),
+      is_logging_rank_(rank == world_size - 1),
       meter_(memory),
       timers_(static_cast<int>(config.logging.timing_log_level)) {}
 
@@ -38,7 +38,7 @@ void Reporter::connect(comm::ParallelContext& context, Device device) {
 void Reporter::measure_energy(EnergyCounter counter) { energy_.emplace(std::move(counter)); }
 
 void Reporter::open(const TrainState& state) {
-  if (!speaks_) return;
+  if (!is_logging_rank_) return;
   const config::LoggingConfig& logging = config_.logging;
   metrics_ = std::make_unique<MetricsFile>(config_.training.metrics_file, state.iteration);
   if (!logging.tensorboard_dir.empty()) {
@@ -134,7 +134,7 @@ void Reporter::step(const TrainState& state, const nn::StepScalars& scalars) {
   last_ = scalars;
   last_step_ = state.iteration;
   last_energy_ = line_due(state.iteration) ? energy() : std::nullopt;
-  if (!speaks_) return;
+  if (!is_logging_rank_) return;
   write_metrics(state);
   if (events_due(state.iteration)) write_events(state);
 }
@@ -258,7 +258,7 @@ nn::StepScalars Reporter::line_scalars(const TrainState& state, double seconds,
 void Reporter::write_line(const TrainState& state) {
   last_line_ = last_step_;
   const std::optional<Energy> energy = std::exchange(last_energy_, std::nullopt);
-  if (!speaks_) return;
+  if (!is_logging_rank_) return;
   const config::TrainingConfig& training = config_.training;
   const double seconds =
       window_.seconds() / static_cast<double>(std::max<std::int64_t>(1, window_.all));
@@ -307,7 +307,7 @@ void Reporter::report_step_timers(std::int64_t iteration) {
       static_cast<double>(std::max<std::int64_t>(1, std::exchange(steps_since_timers_, 0)));
   if (context_ == nullptr || !timers_.on(1)) return;
   const std::vector<TimerReading> readings = read_timers(timers_, context_->world(), step_timers());
-  if (!speaks_ || readings.empty()) return;
+  if (!is_logging_rank_ || readings.empty()) return;
   log::print_line(format_timers(readings, config_.logging.timing_log_option, count));
   if (!events_ || !config_.logging.log_timers_to_tensorboard) return;
   for (const TimerReading& reading : readings) {
@@ -318,7 +318,7 @@ void Reporter::report_step_timers(std::int64_t iteration) {
 void Reporter::show_timers(std::initializer_list<std::string_view> names) {
   const std::vector<TimerReading> readings =
       read_timers(timers_, context_->world(), std::span(names.begin(), names.size()));
-  if (speaks_ && !readings.empty()) {
+  if (is_logging_rank_ && !readings.empty()) {
     log::print_line(format_timers(readings, config_.logging.timing_log_option, 1));
   }
 }
@@ -326,7 +326,7 @@ void Reporter::show_timers(std::initializer_list<std::string_view> names) {
 void Reporter::evaluation(const TrainState& state, const std::string& where, const char* kind,
                           const std::string& set_name, double loss, double num_valid_tokens,
                           bool final_one) {
-  if (!speaks_) return;
+  if (!is_logging_rank_) return;
   log::print_line(format_evaluation_block(where, loss, set_name));
   MetricsFile::Values values{{"lm_loss", loss}, {"valid_tokens", num_valid_tokens}};
   if (final_one) values.emplace_back("final", 1.0);
@@ -343,7 +343,7 @@ void Reporter::evaluation(const TrainState& state, const std::string& where, con
 }
 
 void Reporter::sample(const TrainState& state, const Sample& sample, bool final_one) {
-  if (!speaks_) return;
+  if (!is_logging_rank_) return;
   log::print_line(fmt::format(" sample at iteration {} | {} | {}", state.iteration,
                               python_repr_text(sample.prompt), python_repr_text(sample.text)));
   MetricsFile::Values values;

@@ -18,7 +18,7 @@
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/nn/step_scalars.h"
-#include "pentatron/training/card_energy.h"
+#include "pentatron/training/gpu_energy.h"
 #include "pentatron/training/log_format.h"
 #include "pentatron/training/memory_report.h"
 #include "pentatron/training/metrics.h"
@@ -30,8 +30,8 @@ namespace pentatron::training {
 
 // Everything that a run tells about itself: lines on the screen, timers, memory, the metrics file,
 // TensorBoard's events, progress.txt. Every rank owns one and tells it the same things (where
-// timers are read, ranks exchange them); the last rank, the speaker, writes. Holds no model and no
-// data, changes no result.
+// timers are read, ranks exchange them); the last rank, the logging rank, writes. Holds no model
+// and no data, changes no result.
 class Reporter final {
  public:
   // `config` is the run's and outlives the reporter; its vocabulary is resolved before the first
@@ -42,7 +42,7 @@ class Reporter final {
   // From now on ranks can exchange timers, which wait for the device. The context outlives the
   // reporter.
   void connect(comm::ParallelContext& context, Device device);
-  // --log-energy: of this rank's card. Every rank has one, or none.
+  // --log-energy: of this rank's GPU. Every rank has one, or none.
   void measure_energy(EnergyCounter counter);
   // Opens the files of a run whose newest step is `state`'s. The metrics file loses what it holds
   // of later ones; TensorBoard's gets a file beside the older ones, as Megatron's does.
@@ -50,11 +50,11 @@ class Reporter final {
   // Writes what still waits and closes the files; their errors come here.
   void close();
 
-  [[nodiscard]] bool speaks() const { return speaks_; }
+  [[nodiscard]] bool is_logging_rank() const { return is_logging_rank_; }
   [[nodiscard]] Timers& timers() { return timers_; }
   template <typename... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) const {
-    if (speaks_) log::print_line(fmt::format(format, std::forward<Args>(args)...));
+    if (is_logging_rank_) log::print_line(fmt::format(format, std::forward<Args>(args)...));
   }
 
   // The training loop begins: forgets what the time was spent on before.
@@ -101,7 +101,7 @@ class Reporter final {
   };
 
  private:
-  // A card's average over the window and the ranks.
+  // A GPU's average over the window and the ranks.
   struct Energy {
     double joules_per_iteration = 0;
     double watts = 0;
@@ -145,7 +145,7 @@ class Reporter final {
   const config::RunConfig& config_;
   std::int64_t rank_;
   std::int64_t world_size_;
-  bool speaks_;
+  bool is_logging_rank_;
   const tensor::MemoryMeter* meter_;
   Timers timers_;
   comm::ParallelContext* context_ = nullptr;

@@ -52,11 +52,11 @@ void print_start(const config::ParsedOptions& options, const config::RunConfig& 
   }
   log::info("{}", config::layout_line(config));
   if (device.is_cpu()) return;
-  const tensor::CardInfo card = tensor::cards().at(static_cast<std::size_t>(device.index()));
-  log::info("computing on {} ({}, {} GiB)", device.str(), card.name, card.memory_bytes >> 30);
+  const tensor::GpuInfo gpu = tensor::gpus().at(static_cast<std::size_t>(device.index()));
+  log::info("computing on {} ({}, {} GiB)", device.str(), gpu.name, gpu.memory_bytes >> 30);
 }
 
-// Options, and card or host memory, all ranks alike: they would otherwise show as a hang or as a
+// Options, and GPU or host memory, all ranks alike: they would otherwise show as a hang or as a
 // failure of the transport.
 void check_same_start(comm::Backend& backend, const config::RunConfig& config, Device device) {
   if (backend.world_size() == 1) return;

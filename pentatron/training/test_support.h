@@ -15,7 +15,7 @@
 #include "pentatron/training/engine.h"
 #include "pentatron/training/train_state.h"
 
-// The tiny runs of this room's tests. Only tests include it.
+// The tiny runs of this module's tests. Only tests include it.
 namespace pentatron::training::testing_support {
 
 inline constexpr std::int64_t kVocabulary = 61;  // padded to 64

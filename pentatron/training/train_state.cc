@@ -78,7 +78,7 @@ std::string to_json_text(const TrainState& state) {
   json["run"] = state.run;
   json["schedule"] = state.schedule;
   json["tokenizer"] = state.tokenizer;
-  // Only where it is so: the state hashes of all other runs stay what they were.
+  // Written only when true, so that the state hashes of all other runs do not change.
   if (state.finetune) json["finetune"] = true;
   return json.dump();
 }

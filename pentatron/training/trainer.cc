@@ -110,10 +110,10 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
 
 void Trainer::build() {
   PENTATRON_CHECK(!config_.logging.log_max_attention_logit || device_.is_cpu(), kUnsupported,
-                  "--log-max-attention-logit on {}: the fused attention of cards does not tell its "
+                  "--log-max-attention-logit on {}: the fused attention of GPUs does not tell its "
                   "largest logit; drop it, or use --device cpu",
                   device_.str());
-  if (config_.logging.log_energy) reporter_.measure_energy(card_energy_counter(device_));
+  if (config_.logging.log_energy) reporter_.measure_energy(gpu_energy_counter(device_));
   // NullTokenizer's end token comes after the ids that --vocab-size counts.
   const std::int64_t null_vocab_size = config_.data.null_tokenizer_vocab_size;
   tokenizer_ = tokenizers::make_tokenizer(
@@ -224,7 +224,7 @@ void Trainer::check_spikes(const StepResult& result) {
   const config::TrainingConfig& t = config_.training;
   const auto check = [&](bool asked, double value, double& largest, const char* what,
                          const char* option) {
-    if (!asked || !is_spike(value, largest) || !reporter_.speaks()) return;
+    if (!asked || !is_spike(value, largest) || !reporter_.is_logging_rank()) return;
     log::warn("iteration {}: the {} {} is more than {} times the largest so far, {} ({})",
               state_.iteration, what, value, kSpikeFactor, largest, option);
   };
@@ -316,10 +316,10 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
 
 void Trainer::write_samples() {
   if (config_.logging.sample_prompt.empty()) return;
-  // The model's ranks write together, and one tells.
+  // All ranks of the model generate together; the logging rank writes the text.
   const Reporter::Pause pause(reporter_);
   for (const Sample& sample : training::write_samples(*engine_, *tokenizer_)) {
-    if (reporter_.speaks()) reporter_.sample(state_, sample, final_);
+    if (reporter_.is_logging_rank()) reporter_.sample(state_, sample, final_);
   }
   engine_->optimizer().settle();
 }

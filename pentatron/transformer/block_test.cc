@@ -134,9 +134,9 @@ TEST(TransformerBlock, OddRotaryChannelsAreAConfigError) {
 TEST(TransformerBlock, BlocksAndModelsIncludeNoCommunication) {
   const std::filesystem::path base = source_dir();
   int files = 0;
-  for (const char* room : {"transformer", "models"}) {
+  for (const char* module : {"transformer", "models"}) {
     for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(base / "pentatron" / room)) {
+         std::filesystem::recursive_directory_iterator(base / "pentatron" / module)) {
       const std::string extension = entry.path().extension().string();
       if (extension != ".h" && extension != ".cc") continue;
       ++files;

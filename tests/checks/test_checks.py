@@ -51,7 +51,7 @@ class Checks(unittest.TestCase):
         self.put("pentatron/models/m.cc", LICENCE + '#include "pentatron/comm/group.h"\n')
         self.expect("layers", "models may not include comm")
 
-    def test_unlisted_room(self):
+    def test_unlisted_module(self):
         self.put("pentatron/attic/m.cc", LICENCE)
         self.expect("layers", "attic is missing")
 

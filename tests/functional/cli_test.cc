@@ -7,7 +7,7 @@
 
 #include "tests/functional/tiny_run.h"
 
-// The program's face, and preprocess_data end to end.
+// The program's command line, and preprocess_data end to end.
 namespace pentatron::functional {
 namespace {
 
@@ -64,7 +64,7 @@ TEST(Cli, Version) {
   const ProgramResult version = call({"--version"});
   EXPECT_TRUE(version.ok()) << version.describe();
   EXPECT_TRUE(version.out.starts_with("pentatron ")) << version.out;
-  for (const char* part : {"\nlibtorch 2.", "\ncompiler ", "\nCUDA half "}) {
+  for (const char* part : {"\nlibtorch 2.", "\ncompiler ", "\nCUDA library "}) {
     EXPECT_EQ(count(version.out, part), 1U) << part << "\n" << version.out;
   }
 }

@@ -47,7 +47,7 @@ TEST(Launch, FourRanksTensorAndPipelineParallel) {
 TEST(Launch, TwoRanksDataParallel) {
   const TinyRun plain = launch(2, model());
   expect_same_losses(plain, train(model()), kFp32);
-  // One rank speaks: one log line a step.
+  // One rank logs: one log line a step.
   EXPECT_EQ(plain.iteration_lines().size(), 4U) << plain.program.out;
   const Options exact = model().with("--fp64").with("--use-distributed-optimizer");
   expect_same_losses(launch(2, exact), train(model().with("--fp64")), kFp64);

@@ -317,7 +317,7 @@ TEST(Options, NumZerosAreCountedOnceInEveryLayout) {
 }
 
 TEST(Options, LogEnergy) {
-  // Cards have counters, this machine's CPU does not: said at once, not left out in silence.
+  // GPUs have counters, this machine's CPU does not: said at once, not left out in silence.
   const TinyRun run = try_train(base().with("--log-energy").with("--device", "cpu"));
   expect_refusal(run.program, 8, {"--log-energy", "computes on the CPU", "drop"});
   EXPECT_TRUE(run.iteration_lines().empty());

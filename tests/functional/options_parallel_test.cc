@@ -165,7 +165,7 @@ TEST(Options, DistributedBackend) {
   expect_refusal(gloo.program, 2, {"--world-size 2", "pentatron launch"});
   const TinyRun fake = try_train(on_threads(base(), 2).with("--distributed-backend", "fake"));
   expect_refusal(fake.program, 8, {"--distributed-backend fake"});
-  // The default tests are shown no card.
+  // The default tests are shown no GPU.
   const TinyRun nccl = try_train(base().with("--distributed-backend", "nccl"));
   expect_refusal(nccl.program, 2, {"--distributed-backend nccl", "--distributed-backend gloo"});
 }
@@ -173,7 +173,7 @@ TEST(Options, DistributedBackend) {
 TEST(Options, Device) {
   EXPECT_EQ(try_train(base().with("--device", "cpu")).program.exit_code, 0);
   const TinyRun cuda = try_train(base().with("--device", "cuda"));
-  expect_refusal(cuda.program, 2, {"--device cuda", "0 cards", "--device cpu"});
+  expect_refusal(cuda.program, 2, {"--device cuda", "0 GPUs", "--device cpu"});
   const TinyRun host = try_train(on_threads(base(), 2).with("--device", "cuda"));
   expect_refusal(host.program, 2, {"--distributed-backend threads", "nccl"});
 }

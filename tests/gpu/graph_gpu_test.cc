@@ -50,9 +50,9 @@ class CountingStage final : public nn::Stage {
   Tensor total_;
 };
 
-class OnCard {
+class OnGpu {
  public:
-  OnCard(const config::RunConfig& config, Device device, const StageFactory& make_stage = {})
+  OnGpu(const config::RunConfig& config, Device device, const StageFactory& make_stage = {})
       : backend_(comm::make_single_backend()),
         context_(*backend_, comm::make_grids(config.parallel)),
         engine_(config, context_, device, make_stage) {}
@@ -100,8 +100,8 @@ void copy_into(const std::vector<Batch>& to, const std::vector<Batch>& from) {
 }
 
 TEST(TrainingGraph, ReplayedStepsEqualLaunchedOnes) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Device card = tensor::resolve_device("cuda", 0, 1);
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = tensor::resolve_device("cuda", 0, 1);
   for (const char* precision : {"fp32", "bf16"}) {
     SCOPED_TRACE(precision);
     const bool documents = std::string(precision) == "bf16";  // the fused attention
@@ -112,16 +112,16 @@ TEST(TrainingGraph, ReplayedStepsEqualLaunchedOnes) {
     });
     std::vector<StepResult> launched;
     {
-      OnCard plain(config, card);
+      OnGpu plain(config, gpu);
       for (int step = 0; step < kSteps; ++step) {
         launched.push_back(
             plain.engine().train_step(plain.batches(step, documents), inputs_of(step)));
       }
     }
-    OnCard recorded(config, card);
+    OnGpu recorded(config, gpu);
     Engine& engine = recorded.engine();
     const std::vector<Batch> memory = recorded.batches(0, documents);
-    tensor::StepGraph graph(card);
+    tensor::StepGraph graph(gpu);
     engine.write_inputs(inputs_of(0));
     graph.warm_up([&] { engine.launch_prepared_step(memory); });  // the first step
     std::vector<StepResult> replayed{engine.read_step()};
@@ -152,21 +152,21 @@ TEST(TrainingGraph, ReplayedStepsEqualLaunchedOnes) {
 
 // Buffers are committed by the recorded step, and not by one that is skipped.
 TEST(TrainingGraph, ReplayedStepsCommitBuffers) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Device card = tensor::resolve_device("cuda", 0, 1);
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = tensor::resolve_device("cuda", 0, 1);
   const config::RunConfig config = support::tiny_config({}, [](config::RunConfig& c) {
     c.model.attention_dropout = 0;
     c.training.check_for_nan_in_loss_and_grad = false;
   });
-  OnCard recorded(config, card,
-                  [&](const parallel_layers::LeafContext& context, const config::StagePlan& stage) {
-                    return std::make_unique<CountingStage>(config, context, stage);
-                  });
+  OnGpu recorded(config, gpu,
+                 [&](const parallel_layers::LeafContext& context, const config::StagePlan& stage) {
+                   return std::make_unique<CountingStage>(config, context, stage);
+                 });
   Engine& engine = recorded.engine();
   const auto& stage = static_cast<const CountingStage&>(engine.stages().at(0));
   const std::vector<Batch> memory = recorded.batches(0, /*documents=*/false);
   const auto per_step = static_cast<double>(memory.size());
-  tensor::StepGraph graph(card);
+  tensor::StepGraph graph(gpu);
   engine.write_inputs(inputs_of(0));
   graph.warm_up([&] { engine.launch_prepared_step(memory); });
   (void)engine.read_step();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program on cards, end to end, against itself on the CPU.
+// The program on GPUs, end to end, against itself on the CPU.
 #include <gtest/gtest.h>
 
 #include "pentatron/tensor/gpu_test_support.h"
@@ -34,7 +34,7 @@ Options copying(const Options& options, const fs::path& from, const fs::path& to
 }
 
 TEST(GpuProgram, TrainsAsOnTheCpu) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   for (const Options& model : {base(), llama_kind()}) {
     const TinyRun cuda = train(on("cuda", model));
     EXPECT_NE(cuda.program.err.find("computing on cuda:0"), std::string::npos);
@@ -42,21 +42,21 @@ TEST(GpuProgram, TrainsAsOnTheCpu) {
   }
 }
 
-TEST(GpuProgram, AutoTakesTheCard) {
-  PENTATRON_NEEDS_CARDS(1);
+TEST(GpuProgram, AutoTakesTheGpu) {
+  PENTATRON_NEEDS_GPUS(1);
   const TinyRun run = try_train(base());
   EXPECT_TRUE(run.program.ok()) << run.program.describe();
   EXPECT_NE(run.program.err.find("computing on cuda:0"), std::string::npos)
       << run.program.describe();
   const ProgramResult version = call({"--version"});
-  EXPECT_NE(version.out.find("card 0: "), std::string::npos) << version.describe();
+  EXPECT_NE(version.out.find("GPU 0: "), std::string::npos) << version.describe();
   EXPECT_NE(version.out.find("NCCL "), std::string::npos) << version.describe();
 }
 
-// A card at work draws tens to some hundreds of watts; the counter moves some ten times a second,
+// A GPU at work draws tens to some hundreds of watts; the counter moves some ten times a second,
 // so the windows are long.
-TEST(GpuProgram, TellsTheEnergyOfTheCard) {
-  PENTATRON_NEEDS_CARDS(1);
+TEST(GpuProgram, TellsTheEnergyOfTheGpu) {
+  PENTATRON_NEEDS_GPUS(1);
   const TinyRun run = train(on("cuda", base())
                                 .with("--log-energy")
                                 .with("--train-iters", 600)
@@ -74,14 +74,14 @@ TEST(GpuProgram, TellsTheEnergyOfTheCard) {
 }
 
 TEST(GpuProgram, RefusesTheLargestAttentionLogit) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   expect_refusal(try_train(on("cuda", base()).with("--log-max-attention-logit")).program, 8,
                  {"--log-max-attention-logit on cuda:0", "--device cpu"});
 }
 
 // State hashes are over gathered bytes: weights and optimizer states are equal bit for bit.
-TEST(GpuProgram, CheckpointsPassBetweenCardAndCpu) {
-  PENTATRON_NEEDS_CARDS(1);
+TEST(GpuProgram, CheckpointsPassBetweenGpuAndCpu) {
+  PENTATRON_NEEDS_GPUS(1);
   for (const auto& [first, second] :
        {std::pair<std::string, std::string>{"cuda", "cpu"}, {"cpu", "cuda"}}) {
     SCOPED_TRACE(first + " to " + second);
@@ -97,7 +97,7 @@ TEST(GpuProgram, CheckpointsPassBetweenCardAndCpu) {
 }
 
 TEST(GpuProgram, ResumesExactly) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   for (const bool bf16 : {false, true}) {
     const Options model = on("cuda", bf16 ? llama_kind().with("--bf16") : llama_kind());
     const fs::path whole = new_folder();
@@ -111,7 +111,7 @@ TEST(GpuProgram, ResumesExactly) {
 }
 
 TEST(GpuProgram, WritesTheTokensOfTheCpu) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   const fs::path folder = new_folder();
   save_run(saving(on("cpu", llama_kind().with("--train-iters", 30)), folder));
   const auto tokens = [&](const std::string& device, bool cache) {
@@ -147,8 +147,8 @@ TinyRun launch(int ranks, const Options& options) {
   return run;
 }
 
-TEST(GpuProgram, TwoCardsTrainAsOne) {
-  PENTATRON_NEEDS_CARDS(2);
+TEST(GpuProgram, TwoGpusTrainAsOne) {
+  PENTATRON_NEEDS_GPUS(2);
   const Options model = on("cuda", llama_kind().with("--num-layers", 2));
   const TinyRun alone = train(model);
   for (const Options& layout :
@@ -162,9 +162,9 @@ TEST(GpuProgram, TwoCardsTrainAsOne) {
   }
 }
 
-TEST(GpuProgram, MoreRanksThanCardsAreRefused) {
-  PENTATRON_NEEDS_CARDS(1);
-  const int count = tensor::load_cuda_half().cards + 1;
+TEST(GpuProgram, MoreRanksThanGpusAreRefused) {
+  PENTATRON_NEEDS_GPUS(1);
+  const int count = tensor::load_cuda_library().gpus + 1;
   ProgramRequest request;
   request.words = {"launch", "--nproc-per-node", std::to_string(count)};
   const Options options = base().with("--global-batch-size", 2 * count);

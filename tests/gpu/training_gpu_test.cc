@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiny models on a card against the CPU, and on several cards against one. Tests of GpuRank are the
+// Tiny models on a GPU against the CPU, and on several GPUs against one. Tests of GpuRank are the
 // ranks: they run in processes that GpuParity starts, and are skipped otherwise.
 #include <ATen/Context.h>
 #include <fmt/format.h>
@@ -23,9 +23,9 @@ namespace {
 
 constexpr const char* kRankVariable = "PENTATRON_GPU_RANK_TEST";
 
-Device card() { return tensor::resolve_device("cuda", 0, 1); }
+Device gpu() { return tensor::resolve_device("cuda", 0, 1); }
 
-// Attention dropout has no kernel on cards.
+// Attention dropout has no kernel on GPUs.
 CaseOptions options_of(ModelKind kind, const std::string& precision, Device device) {
   CaseOptions options;
   options.model = kind;
@@ -48,21 +48,21 @@ struct Bounds {
 
 // Every gradient, and with hidden dropout: another mask would change the loss by percents.
 TEST(GpuParity, OneStepEqualsTheCpus) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   for (const Bounds& bounds : {Bounds{"fp64", 1e-10, 1e-8}, Bounds{"fp32", 1e-4, 1e-3}}) {
     for (const ModelKind kind : {ModelKind::kGpt2, ModelKind::kLlama}) {
       SCOPED_TRACE(fmt::format("{} {}", bounds.precision,
                                kind == ModelKind::kGpt2 ? "GPT-2 kind" : "Llama kind"));
       const Outcome cpu = run_alone(options_of(kind, bounds.precision, Device("cpu")));
-      const Outcome cuda = run_alone(options_of(kind, bounds.precision, card()));
+      const Outcome cuda = run_alone(options_of(kind, bounds.precision, gpu()));
       EXPECT_EQ(difference(cpu, cuda, bounds.first, bounds.trained), "");
     }
   }
 }
 
 TEST(GpuParity, DropoutMasksAreThoseOfTheCpu) {
-  PENTATRON_NEEDS_CARDS(1);
-  CaseOptions without = options_of(ModelKind::kGpt2, "fp64", card());
+  PENTATRON_NEEDS_GPUS(1);
+  CaseOptions without = options_of(ModelKind::kGpt2, "fp64", gpu());
   without.dropout = 0;
   without.steps = 1;
   CaseOptions with = without;
@@ -75,13 +75,13 @@ TEST(GpuParity, DropoutMasksAreThoseOfTheCpu) {
 }
 
 TEST(GpuParity, FiftyStepsFollowTheCpus) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   for (const auto& [precision, bound] : {std::pair{"fp32", 1e-3}, std::pair{"bf16", 2e-2}}) {
     for (const ModelKind kind : {ModelKind::kGpt2, ModelKind::kLlama}) {
       CaseOptions options = options_of(kind, precision, Device("cpu"));
       options.steps = 50;
       const Outcome cpu = run_alone(options);
-      options.device = card();
+      options.device = gpu();
       const Outcome cuda = run_alone(options);
       ASSERT_EQ(cuda.losses.size(), 50U);
       EXPECT_LT(cpu.losses.back(), cpu.losses.front());
@@ -94,13 +94,13 @@ TEST(GpuParity, FiftyStepsFollowTheCpus) {
 }
 
 TEST(Placement, DeterministicMode) {
-  PENTATRON_NEEDS_CARDS(1);
-  const training::Placement place{.device = card(), .backend = "nccl"};
+  PENTATRON_NEEDS_GPUS(1);
+  const training::Placement place{.device = gpu(), .backend = "nccl"};
   training::set_up_place(place, /*deterministic_mode=*/true);
   EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
   EXPECT_EQ(env_string("CUBLAS_WORKSPACE_CONFIG").value_or(""), ":4096:8");
   const auto weights = [] {
-    CaseOptions options = options_of(ModelKind::kGpt2, "fp32", card());
+    CaseOptions options = options_of(ModelKind::kGpt2, "fp32", gpu());
     options.steps = 5;
     return run_alone(options).weights;
   };
@@ -127,7 +127,7 @@ std::vector<Layout> layouts(std::int64_t world) {
           {.pp = 2, .split_weight = true}};
 }
 
-TEST(GpuRank, LayoutsEqualOneCard) {
+TEST(GpuRank, LayoutsEqualOneGpu) {
   if (!env_string(kRankVariable)) GTEST_SKIP() << "a rank; started by the tests of GpuParity";
   const auto local = static_cast<int>(env_int("LOCAL_RANK").value());
   const std::int64_t world = env_int("WORLD_SIZE").value();
@@ -151,16 +151,16 @@ TEST(GpuRank, LayoutsEqualOneCard) {
   backend->shutdown();
 }
 
-TEST(GpuParity, SeveralCardsEqualOne) {
-  PENTATRON_NEEDS_CARDS(2);
+TEST(GpuParity, SeveralGpusEqualOne) {
+  PENTATRON_NEEDS_GPUS(2);
   ::setenv(kRankVariable, "1", 1);
   for (int count : {2, 4}) {
-    if (count > tensor::load_cuda_half().cards) continue;
+    if (count > tensor::load_cuda_library().gpus) continue;
     comm::LaunchOptions launch;
     launch.nproc_per_node = count;
     launch.command = {std::filesystem::read_symlink("/proc/self/exe"),
-                      "--gtest_filter=GpuRank.LayoutsEqualOneCard"};
-    EXPECT_EQ(comm::launch(launch), 0) << count << " cards";
+                      "--gtest_filter=GpuRank.LayoutsEqualOneGpu"};
+    EXPECT_EQ(comm::launch(launch), 0) << count << " GPUs";
   }
   ::unsetenv(kRankVariable);
 }

@@ -11,7 +11,7 @@ namespace pentatron::parity {
 namespace {
 
 constexpr double kTolerance = 1e-11;
-constexpr std::int64_t kMostRanks = 8;
+constexpr std::int64_t kMaxRanks = 8;
 
 std::vector<Layout> all_layouts() {
   std::vector<Layout> layouts;
@@ -22,7 +22,7 @@ std::vector<Layout> all_layouts() {
           for (const bool sharded : {false, true})
             for (const std::int64_t mbs : {1, 2})
               for (const bool split : {false, true}) {
-                if (tp * pp * dp > kMostRanks) continue;
+                if (tp * pp * dp > kMaxRanks) continue;
                 layouts.push_back({tp, sp, pp, dp, sharded, mbs, split});
                 if (pp != 2 || split) continue;
                 layouts.back().chunks = 2;

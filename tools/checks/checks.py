@@ -60,29 +60,29 @@ def read(root, name):
 
 
 def parse_layers(text):
-    """room -> (rooms it may include with what those include, rooms that are denied)"""
+    """module -> (modules it may include with what those include, modules that are denied)"""
     allowed, denied = {}, {}
     for line in text.splitlines():
         line = line.split("#")[0].strip()
         if not line:
             continue
-        room, _, rest = line.partition(":")
+        module, _, rest = line.partition(":")
         words = rest.split()
-        denied[room] = {w[1:] for w in words if w.startswith("!")}
-        allowed[room] = {w for w in words if not w.startswith("!")}
-    def closure(room, seen):
-        for other in allowed.get(room, ()):
+        denied[module] = {w[1:] for w in words if w.startswith("!")}
+        allowed[module] = {w for w in words if not w.startswith("!")}
+    def closure(module, seen):
+        for other in allowed.get(module, ()):
             if other not in allowed:
-                raise SystemExit(f"cmake/layers.txt: {room} names the unknown room {other}")
+                raise SystemExit(f"cmake/layers.txt: {module} names the unknown module {other}")
             if other not in seen:
                 seen.add(other)
                 closure(other, seen)
         return seen
-    return {room: closure(room, set()) - denied[room] for room in allowed}
+    return {module: closure(module, set()) - denied[module] for module in allowed}
 
 
-def may_see_autograd(name, room, test):
-    return test or room == "tensor" or re.match(r"pentatron/ops/(backward\.cc|graph_runner\.(h|cc))$", name)
+def may_see_autograd(name, module, test):
+    return test or module == "tensor" or re.match(r"pentatron/ops/(backward\.cc|graph_runner\.(h|cc))$", name)
 
 
 def check_layers(root, files):
@@ -91,10 +91,10 @@ def check_layers(root, files):
         match = re.match(r"pentatron/([^/]+)/", name)
         if not match or not name.endswith(SOURCE):
             continue
-        room = match.group(1)
+        module = match.group(1)
         test = is_test(name)
-        if room not in reach:
-            yield f"{name}: the room {room} is missing in cmake/layers.txt"
+        if module not in reach:
+            yield f"{name}: the module {module} is missing in cmake/layers.txt"
             continue
         for number, line in enumerate(read(root, name).splitlines(), 1):
             found = INCLUDE.match(line)
@@ -102,18 +102,18 @@ def check_layers(root, files):
                 continue
             target = found.group(1)
             inner = re.match(r"pentatron/([^/]+)/", target)
-            if inner and inner.group(1) != room and inner.group(1) not in reach[room]:
-                # A test may build the rooms it needs to stand on, except across a deny edge of its layer file line.
-                if test and room not in ("transformer", "models"):
+            if inner and inner.group(1) != module and inner.group(1) not in reach[module]:
+                # A test may build the modules it needs to stand on, except across a deny edge of its layer file line.
+                if test and module not in ("transformer", "models"):
                     continue
-                yield f"{name}:{number}: {room} may not include {inner.group(1)} (cmake/layers.txt)"
+                yield f"{name}:{number}: {module} may not include {inner.group(1)} (cmake/layers.txt)"
             if re.match(r"(torch/torch\.h|ATen/ATen\.h)$", target):
                 yield f"{name}:{number}: the umbrella header {target} is banned"
-            if re.match(r"(ATen|torch|c10)/", target) and room == "kernels":
+            if re.match(r"(ATen|torch|c10)/", target) and module == "kernels":
                 yield f"{name}:{number}: kernels know no torch"
-            if re.match(r"ATen/ops/", target) and room != "tensor" and not test:
+            if re.match(r"ATen/ops/", target) and module != "tensor" and not test:
                 yield f"{name}:{number}: only tensor/ includes {target}"
-            if re.match(r"torch/csrc/autograd/", target) and not may_see_autograd(name, room, test):
+            if re.match(r"torch/csrc/autograd/", target) and not may_see_autograd(name, module, test):
                 yield f"{name}:{number}: only ops/backward.cc and ops/graph_runner include autograd headers"
 
 
@@ -206,8 +206,8 @@ def check_dtypes(root, files):
 
 
 def check_promised_tests(root, files):
-    """Each named test stands in its program: room_test in the room's folder, all others under tests/."""
-    rooms = {m.group(1) for m in (re.match(r"pentatron/([^/]+)/", f) for f in files) if m}
+    """Each named test stands in its program: module_test in the module's folder, all others under tests/."""
+    modules = {m.group(1) for m in (re.match(r"pentatron/([^/]+)/", f) for f in files) if m}
     tests = {}
     for name in files:
         if not name.endswith(".cc") or not is_test(name):
@@ -216,7 +216,7 @@ def check_promised_tests(root, files):
         tests.setdefault(folder, set()).update(".".join(t) for t in TEST.findall(read(root, name)))
 
     def is_there(program, test):
-        folders = [f"pentatron/{program}/"] if program in rooms else [f for f in tests if f.startswith("tests/")]
+        folders = [f"pentatron/{program}/"] if program in modules else [f for f in tests if f.startswith("tests/")]
         return any(test in tests.get(folder, ()) for folder in folders)
 
     for name in files:

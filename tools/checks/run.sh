@@ -42,7 +42,7 @@ if [ ${#wanted[@]} -gt 0 ]; then
     mkdir -p build/tidy
     python3 tools/checks/tidy_database.py build/release/compile_commands.json build/tidy/compile_commands.json \
       >build/tidy/files.txt || failed=1
-    # Fuzzers and CUDA halves are compiled apart from this database.
+    # Fuzzers and CUDA sources are compiled apart from this database.
     mapfile -t known < <(printf '%s\n' "${wanted[@]}" | grep -Fxf build/tidy/files.txt)
     left_out=$(printf '%s\n' "${wanted[@]}" | grep -vFxf build/tidy/files.txt)
     [ -z "$left_out" ] || echo "tidy: left out, not in build/release/compile_commands.json:" $left_out

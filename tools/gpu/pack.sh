@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# pack.sh OUT_DIR [BUILD_DIR]: collects what a machine with cards needs of a build made elsewhere: the program, both libraries, the GPU tests
+# pack.sh OUT_DIR [BUILD_DIR]: collects what a machine with GPUs needs of a build made elsewhere: the program, both libraries, the GPU tests
 # and the system libraries that such a machine may lack, all stripped, with run.sh beside them. libtorch and NVIDIA's libraries are not
 # among them: the target brings a pip-installed torch of the same version.
 set -euo pipefail

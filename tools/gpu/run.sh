@@ -3,7 +3,7 @@
 # Runs the GPU tests of a packed build (pack.sh) on this machine, or any command with its environment:
 #   run.sh [--gtest_filter=...]        every GPU test program; a line each at the end; exit code 1 if one failed
 #   run.sh -- bin/pentatron --version  a command
-# Needs a driver, cards, and a Python whose torch has the version that the build was made with (PYTHON: python3).
+# Needs a driver, GPUs, and a Python whose torch has the version that the build was made with (PYTHON: python3).
 set -uo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 cd "$here" || exit 2

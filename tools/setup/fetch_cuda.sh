@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Unpacks a CUDA toolkit that is enough to compile and link the CUDA half (nvcc, headers, the shared runtime) from pinned wheels into
-# .deps/cuda, where no toolkit is installed. Running the half needs NVIDIA's libraries as a pip-installed torch brings them. Does nothing
+# Unpacks a CUDA toolkit that is enough to compile and link the CUDA library (nvcc, headers, the shared runtime) from pinned wheels into
+# .deps/cuda, where no toolkit is installed. Running the CUDA library needs NVIDIA's libraries as a pip-installed torch brings them. Does nothing
 # where nvcc is found; `--force` unpacks all the same. Versions and hashes: tools/setup/wheels_cuda.txt.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/../.." && pwd)"

@@ -10,7 +10,7 @@
 #include "pentatron/transformer/layer_spec.h"
 
 // What each leaf of a GPT splits, in one table, and the parameters of any rank as pure data:
-// nothing is allocated, nothing talks.
+// no memory is allocated and no rank communicates.
 namespace pentatron::models {
 
 // The parameters of one rank in the order in which its stage makes them. The modules are built from

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pentatron/training/card_energy.h"
+#include "pentatron/training/gpu_energy.h"
 
 #include <dlfcn.h>
 
@@ -20,8 +20,8 @@ struct Nvml {
   using Handle = void*;
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
-  int (*card)(const char* pci_bus_id, Handle* card) = nullptr;
-  int (*millijoules)(Handle card, unsigned long long* energy) = nullptr;
+  int (*gpu)(const char* pci_bus_id, Handle* gpu) = nullptr;
+  int (*millijoules)(Handle gpu, unsigned long long* energy) = nullptr;
   const char* (*words)(int code) = nullptr;
 };
 
@@ -38,7 +38,7 @@ class NvmlSession final {
   explicit NvmlSession(const NvmlFunctions& functions) {
     find(functions, "nvmlInit_v2", nvml_.init);
     find(functions, "nvmlShutdown", nvml_.shutdown);
-    find(functions, "nvmlDeviceGetHandleByPciBusId_v2", nvml_.card);
+    find(functions, "nvmlDeviceGetHandleByPciBusId_v2", nvml_.gpu);
     find(functions, "nvmlDeviceGetTotalEnergyConsumption", nvml_.millijoules);
     find(functions, "nvmlErrorString", nvml_.words);
     check(nvml_.init(), "does not start");
@@ -64,7 +64,7 @@ void* open_library(const char* name) {
   return library;
 }
 
-// The driver counts cards as the tensor library does (CUDA_VISIBLE_DEVICES); NVML counts all.
+// The driver counts GPUs as the tensor library does (CUDA_VISIBLE_DEVICES); NVML counts all.
 std::string pci_bus_id(int index) {
   void* driver = open_library("libcuda.so.1");
   const auto init = reinterpret_cast<int (*)(unsigned int)>(::dlsym(driver, "cuInit"));
@@ -72,11 +72,11 @@ std::string pci_bus_id(int index) {
   const auto name =
       reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetPCIBusId"));
   std::array<char, 64> text{};
-  int card = 0;
+  int gpu = 0;
   PENTATRON_CHECK(
       init != nullptr && get != nullptr && name != nullptr && init(0) == 0 &&
-          get(&card, index) == 0 && name(text.data(), static_cast<int>(text.size()), card) == 0,
-      kUnsupported, "the CUDA driver does not tell the PCI address of card {}: {}", index, kRemedy);
+          get(&gpu, index) == 0 && name(text.data(), static_cast<int>(text.size()), gpu) == 0,
+      kUnsupported, "the CUDA driver does not tell the PCI address of GPU {}: {}", index, kRemedy);
   return text.data();
 }
 
@@ -84,25 +84,25 @@ std::string pci_bus_id(int index) {
 
 EnergyCounter nvml_energy_counter(const NvmlFunctions& functions, const std::string& pci_bus_id) {
   const auto session = std::make_shared<const NvmlSession>(functions);
-  Nvml::Handle card = nullptr;
-  session->check(session->functions().card(pci_bus_id.c_str(), &card),
-                 "does not know the card at " + pci_bus_id);
+  Nvml::Handle gpu = nullptr;
+  session->check(session->functions().gpu(pci_bus_id.c_str(), &gpu),
+                 "does not know the GPU at " + pci_bus_id);
   unsigned long long first = 0;
-  session->check(session->functions().millijoules(card, &first),
-                 "counts no energy of the card at " + pci_bus_id);
-  return [session, card] {
+  session->check(session->functions().millijoules(gpu, &first),
+                 "counts no energy of the GPU at " + pci_bus_id);
+  return [session, gpu] {
     constexpr double kJoulesPerMillijoule = 1e-3;
     unsigned long long energy = 0;
-    if (session->functions().millijoules(card, &energy) != 0) {
+    if (session->functions().millijoules(gpu, &energy) != 0) {
       return std::numeric_limits<double>::quiet_NaN();
     }
     return static_cast<double>(energy) * kJoulesPerMillijoule;
   };
 }
 
-EnergyCounter card_energy_counter(Device device) {
+EnergyCounter gpu_energy_counter(Device device) {
   PENTATRON_CHECK(device.is_cuda(), kUnsupported,
-                  "--log-energy reads the energy counters of NVIDIA cards, and this run computes "
+                  "--log-energy reads the energy counters of NVIDIA GPUs, and this run computes "
                   "on the CPU: {}",
                   kRemedy);
   void* library = open_library("libnvidia-ml.so.1");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two faces must give bit for bit, and ops without a graph: keyed random numbers,
-// optimizer steps, sums, pieces of the loss, products.
+// What the CPU and CUDA implementations must give bit for bit, and ops without a graph: keyed
+// random numbers, optimizer steps, sums, pieces of the loss, products.
 #include <cmath>
 
 #include "pentatron/base/error.h"
@@ -21,7 +21,7 @@ using testing::bit_equal;
 using testing::expect_close;
 using testing::normal;
 
-const Device kCpu("cpu"), kCard("cuda:0");
+const Device kCpu("cpu"), kGpu("cuda:0");
 
 Tensor ids(const std::vector<std::int64_t>& values) { return tensor::from_vector(values); }
 
@@ -43,8 +43,8 @@ TEST(KeyedOnGpu, PhiloxGivesThePublishedWords) {
   const std::uint32_t expected[3][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
                                         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
                                         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
-  PENTATRON_NEEDS_CARDS(1);
-  for (const Device device : {kCpu, kCard}) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const Device device : {kCpu, kGpu}) {
     const Tensor words = tensor::random_table(device)
                              .philox_words(tensor::from_vector(counters).view({3, 4}).to(device),
                                            tensor::from_vector(keys).view({3, 2}).to(device))
@@ -60,7 +60,7 @@ TEST(KeyedOnGpu, PhiloxGivesThePublishedWords) {
 }
 
 TEST(KeyedOnGpu, DropoutMasksEqualTheCpus) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   const RngSite site = make_site(1234, "decoder.layers.3.mlp.dropout");
   for (const std::int64_t rows : {1, 7, 70000}) {
     std::vector<std::int64_t> samples, index;
@@ -73,13 +73,13 @@ TEST(KeyedOnGpu, DropoutMasksEqualTheCpus) {
       for (const std::int64_t begin : {0, 3, 8, 4096}) {
         const Tensor s = ids(samples), t = ids(index);
         const Tensor host = tensor::dropout_keep_mask(site, 0.1, s, t, begin, channels);
-        const Tensor card =
-            tensor::dropout_keep_mask(site, 0.1, s.to(kCard), t.to(kCard), begin, channels);
-        EXPECT_TRUE(bit_equal(host, card)) << rows << " rows, " << channels << " from " << begin;
+        const Tensor gpu =
+            tensor::dropout_keep_mask(site, 0.1, s.to(kGpu), t.to(kGpu), begin, channels);
+        EXPECT_TRUE(bit_equal(host, gpu)) << rows << " rows, " << channels << " from " << begin;
         for (const DType dtype : {DType::Float, DType::BFloat16, DType::Double}) {
           const Tensor x = normal({rows, channels}, 5).to(dtype);
           EXPECT_TRUE(bit_equal(dropout(x, 0.1, site, s, t, begin),
-                                dropout(x.to(kCard), 0.1, site, s.to(kCard), t.to(kCard), begin)))
+                                dropout(x.to(kGpu), 0.1, site, s.to(kGpu), t.to(kGpu), begin)))
               << rows << " rows, " << channels << " from " << begin << " in "
               << tensor::dtype_name(dtype);
         }
@@ -89,12 +89,12 @@ TEST(KeyedOnGpu, DropoutMasksEqualTheCpus) {
 }
 
 TEST(KeyedOnGpu, InitialValuesAndStochasticRoundingEqualTheCpus) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   for (const DType dtype : {DType::Double, DType::Float, DType::BFloat16}) {
-    Tensor host = tensor::empty({5, 7}, dtype), card = tensor::empty({5, 7}, dtype, kCard);
+    Tensor host = tensor::empty({5, 7}, dtype), gpu = tensor::empty({5, 7}, dtype, kGpu);
     tensor::fill_normal_keyed(host, 3, "part", 0.02, {50, 9}, {11, 1});
-    tensor::fill_normal_keyed(card, 3, "part", 0.02, {50, 9}, {11, 1});
-    EXPECT_TRUE(bit_equal(host, card));
+    tensor::fill_normal_keyed(gpu, 3, "part", 0.02, {50, 9}, {11, 1});
+    EXPECT_TRUE(bit_equal(host, gpu));
   }
   Tensor values = normal({10007}, 1, DType::Float, 3.0);
   values[5] = std::numeric_limits<float>::infinity();
@@ -104,12 +104,12 @@ TEST(KeyedOnGpu, InitialValuesAndStochasticRoundingEqualTheCpus) {
   values[9] = 0.0F;
   for (const std::int64_t first : {std::int64_t{0}, std::int64_t{5}, (std::int64_t{1} << 34) + 3}) {
     Tensor host = tensor::empty({10007}, DType::BFloat16);
-    Tensor card = tensor::empty({10007}, DType::BFloat16, kCard);
+    Tensor gpu = tensor::empty({10007}, DType::BFloat16, kGpu);
     const std::int64_t step = (std::int64_t{1} << 33) + 12;
     tensor::stochastic_round_bf16_keyed(host, values, 99, step, 4, first);
-    tensor::stochastic_round_bf16_keyed(card, values.to(kCard), 99, step, 4, first);
+    tensor::stochastic_round_bf16_keyed(gpu, values.to(kGpu), 99, step, 4, first);
     // Bits, for NaN equals nothing.
-    EXPECT_TRUE(host.view(DType::Short).equal(card.cpu().view(DType::Short))) << first;
+    EXPECT_TRUE(host.view(DType::Short).equal(gpu.cpu().view(DType::Short))) << first;
   }
 }
 
@@ -127,27 +127,27 @@ AdamScalars adam_scalars(Device device) {
           .skip = scalar(0)};
 }
 
-// Every element is rounded operation by operation on both faces.
+// Every element is rounded operation by operation on both devices.
 TEST(OptimizerOnGpu, StepsEqualTheCpusBits) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   const AdamOptions options{.weight_decay = 0.5};
   for (const std::int64_t count : {1, 3, 1024, 100003}) {
     for (const DType grad_dtype : {DType::Float, DType::BFloat16}) {
       const AdamState start{normal({count}, 1, DType::Float), normal({count}, 2, DType::Float, 0.1),
                             normal({count}, 3, DType::Float, 0.1).square()};
       const Tensor grad = normal({count}, 4).to(grad_dtype);
-      AdamState host = start.to(kCpu), card = start.to(kCard);
+      AdamState host = start.to(kCpu), gpu = start.to(kGpu);
       host = {host.p.clone(), host.m.clone(), host.v.clone()};
       adamw_step(host.p, grad, host.m, host.v, adam_scalars(kCpu), options);
-      adamw_step(card.p, grad.to(kCard), card.m, card.v, adam_scalars(kCard), options);
-      EXPECT_TRUE(bit_equal(host.p, card.p)) << count;
-      EXPECT_TRUE(bit_equal(host.m, card.m)) << count;
-      EXPECT_TRUE(bit_equal(host.v, card.v)) << count;
+      adamw_step(gpu.p, grad.to(kGpu), gpu.m, gpu.v, adam_scalars(kGpu), options);
+      EXPECT_TRUE(bit_equal(host.p, gpu.p)) << count;
+      EXPECT_TRUE(bit_equal(host.m, gpu.m)) << count;
+      EXPECT_TRUE(bit_equal(host.v, gpu.v)) << count;
       for (const double momentum : {0.0, 0.9}) {
-        AdamState a = start.to(kCpu), b = start.to(kCard);
+        AdamState a = start.to(kCpu), b = start.to(kGpu);
         a = {a.p.clone(), a.m.clone(), a.v.clone()};
         sgd_step(a.p, grad, a.m, adam_scalars(kCpu), momentum, 0.5);
-        sgd_step(b.p, grad.to(kCard), b.m, adam_scalars(kCard), momentum, 0.5);
+        sgd_step(b.p, grad.to(kGpu), b.m, adam_scalars(kGpu), momentum, 0.5);
         EXPECT_TRUE(bit_equal(a.p, b.p)) << count << ", momentum " << momentum;
         EXPECT_TRUE(bit_equal(a.m, b.m)) << count << ", momentum " << momentum;
       }
@@ -157,18 +157,18 @@ TEST(OptimizerOnGpu, StepsEqualTheCpusBits) {
 
 // More slices than one launch takes, of many sizes and alignments, each with its decay and rate.
 TEST(OptimizerOnGpu, ManySegmentsInOneCallEqualTheCpusBits) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   constexpr std::size_t kSegments = 1100;
   for (const bool adam : {true, false}) {
-    std::vector<UpdateSegment> on_host, on_card;
+    std::vector<UpdateSegment> on_host, on_gpu;
     for (std::size_t i = 0; i < kSegments; ++i) {
       const auto count = static_cast<std::int64_t>(i % 10 == 9 ? 40000 + i : i * 7 % 301);
       const AdamState start{normal({count}, 1, DType::Float), normal({count}, 2, DType::Float, 0.1),
                             normal({count}, 3, DType::Float, 0.1).square()};
       const Tensor grad = normal({count}, static_cast<int>(i), DType::Float);
-      for (const Device device : {kCpu, kCard}) {
+      for (const Device device : {kCpu, kGpu}) {
         const auto copy = [&](const Tensor& t) { return t.to(device).clone(); };
-        (device == kCpu ? on_host : on_card)
+        (device == kCpu ? on_host : on_gpu)
             .push_back({.param = copy(start.p),
                         .grad = copy(grad),
                         .first = copy(start.m),
@@ -177,7 +177,7 @@ TEST(OptimizerOnGpu, ManySegmentsInOneCallEqualTheCpusBits) {
                         .decoupled_lr = i % 3 == 0});
       }
     }
-    for (auto* segments : {&on_host, &on_card}) {
+    for (auto* segments : {&on_host, &on_gpu}) {
       const Device device = (*segments)[0].param.device();
       AdamScalars now = adam_scalars(device);
       now.decoupled_lr = tensor::scalar(0.02, DType::Double, device);
@@ -188,25 +188,25 @@ TEST(OptimizerOnGpu, ManySegmentsInOneCallEqualTheCpusBits) {
       }
     }
     for (std::size_t i = 0; i < kSegments; ++i) {
-      EXPECT_TRUE(bit_equal(on_host[i].param, on_card[i].param)) << i;
-      EXPECT_TRUE(bit_equal(on_host[i].first, on_card[i].first)) << i;
+      EXPECT_TRUE(bit_equal(on_host[i].param, on_gpu[i].param)) << i;
+      EXPECT_TRUE(bit_equal(on_host[i].first, on_gpu[i].first)) << i;
     }
   }
 }
 
 TEST(OptimizerOnGpu, CutsDoNotChangeABitAndFp64Agrees) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   constexpr std::int64_t kCount = 5001;
   for (const DType dtype : {DType::Float, DType::Double}) {
     const AdamState start{normal({kCount}, 1, dtype), normal({kCount}, 2, dtype, 0.1),
                           normal({kCount}, 3, dtype, 0.1).square()};
-    const Tensor grad = normal({kCount}, 4, dtype).to(kCard);
-    const AdamState whole = start.to(kCard), cut = start.to(kCard);
-    adamw_step(whole.p, grad, whole.m, whole.v, adam_scalars(kCard), {});
+    const Tensor grad = normal({kCount}, 4, dtype).to(kGpu);
+    const AdamState whole = start.to(kGpu), cut = start.to(kGpu);
+    adamw_step(whole.p, grad, whole.m, whole.v, adam_scalars(kGpu), {});
     for (const auto& [begin, size] :
          {std::pair{0, 1}, {1, 63}, {64, 1000}, {1064, 1}, {1065, kCount - 1065}}) {
       const auto slice = [&, at = begin, n = size](const Tensor& t) { return t.narrow(0, at, n); };
-      adamw_step(slice(cut.p), slice(grad), slice(cut.m), slice(cut.v), adam_scalars(kCard), {});
+      adamw_step(slice(cut.p), slice(grad), slice(cut.m), slice(cut.v), adam_scalars(kGpu), {});
     }
     EXPECT_TRUE(bit_equal(whole.p, cut.p));
     EXPECT_TRUE(bit_equal(whole.v, cut.v));
@@ -217,35 +217,35 @@ TEST(OptimizerOnGpu, CutsDoNotChangeABitAndFp64Agrees) {
 }
 
 TEST(OptimizerOnGpu, SkipFlagLeavesEverythingUntouched) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   const AdamState start{normal({77}, 1, DType::Float), normal({77}, 2, DType::Float),
                         normal({77}, 3, DType::Float).square()};
-  const AdamState card = start.to(kCard);
-  const Tensor bad = tensor::full({77}, std::nan(""), DType::Float, kCard);
-  AdamScalars scalars = adam_scalars(kCard);
-  scalars.skip = tensor::scalar(1, DType::Double, kCard);
-  scalars.step = tensor::scalar(0, DType::Double, kCard);
-  adamw_step(card.p, bad, card.m, card.v, scalars, {});
-  sgd_step(card.p, bad, card.m, scalars, 0.9, 0.1);
-  EXPECT_TRUE(bit_equal(start.p, card.p));
-  EXPECT_TRUE(bit_equal(start.m, card.m));
-  EXPECT_TRUE(bit_equal(start.v, card.v));
+  const AdamState gpu = start.to(kGpu);
+  const Tensor bad = tensor::full({77}, std::nan(""), DType::Float, kGpu);
+  AdamScalars scalars = adam_scalars(kGpu);
+  scalars.skip = tensor::scalar(1, DType::Double, kGpu);
+  scalars.step = tensor::scalar(0, DType::Double, kGpu);
+  adamw_step(gpu.p, bad, gpu.m, gpu.v, scalars, {});
+  sgd_step(gpu.p, bad, gpu.m, scalars, 0.9, 0.1);
+  EXPECT_TRUE(bit_equal(start.p, gpu.p));
+  EXPECT_TRUE(bit_equal(start.m, gpu.m));
+  EXPECT_TRUE(bit_equal(start.v, gpu.v));
 }
 
 TEST(SumsOnGpu, SumOfSquaresIsExactAndRepeats) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   for (const std::int64_t count : {0, 1, 4095, 4097, 5000011}) {
     for (const DType dtype : {DType::Double, DType::Float, DType::BFloat16}) {
       const Tensor x = normal({count}, 1, DType::Float).to(dtype);
       const double expected = x.to(DType::Double).square().sum().item<double>();
-      const Tensor card = x.to(kCard);
-      const Tensor sum = sum_of_squares(card);
+      const Tensor gpu = x.to(kGpu);
+      const Tensor sum = sum_of_squares(gpu);
       EXPECT_TRUE(sum.is_cuda() && sum.dim() == 0 && sum.scalar_type() == DType::Double);
       EXPECT_NEAR(sum.item<double>(), expected, 1e-12 * expected);
-      EXPECT_EQ(sum_of_squares(card).item<double>(), sum.item<double>());
+      EXPECT_EQ(sum_of_squares(gpu).item<double>(), sum.item<double>());
       if (count < 2) continue;
       // A slice that no wide load can read.
-      EXPECT_NEAR(sum_of_squares(card.narrow(0, 1, count - 1)).item<double>(),
+      EXPECT_NEAR(sum_of_squares(gpu.narrow(0, 1, count - 1)).item<double>(),
                   expected - std::pow(x[0].item<double>(), 2), 1e-12 * expected);
     }
   }
@@ -253,18 +253,18 @@ TEST(SumsOnGpu, SumOfSquaresIsExactAndRepeats) {
 
 // Sums in the order of t from the slot's own value: the CPU's bits.
 TEST(SumsOnGpu, EmbeddingGradientEqualsTheCpusBits) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   std::vector<std::int64_t> tokens;
   for (std::int64_t t = 0; t < 3000; ++t) tokens.push_back(t % 2 == 0 ? 11 : t * 7 % 97);
   for (const std::int64_t h : {64, 13}) {
     for (const DType slot : {DType::Float, DType::BFloat16}) {
       testing::TestWeight host(normal({90, h}, 1).to(DType::BFloat16), slot);
-      testing::TestWeight card(host.value().to(kCard), slot);
+      testing::TestWeight gpu(host.value().to(kGpu), slot);
       for (int step = 0; step < 2; ++step) {
         const Tensor g = normal({3000, h}, 2 + step).to(DType::BFloat16);
         run_backward(embedding(ids(tokens), host, 5, 88), g);
-        run_backward(embedding(ids(tokens).to(kCard), card, 5, 88), g.to(kCard));
-        EXPECT_TRUE(bit_equal(host.grad(), card.grad())) << h << " channels, step " << step;
+        run_backward(embedding(ids(tokens).to(kGpu), gpu, 5, 88), g.to(kGpu));
+        EXPECT_TRUE(bit_equal(host.grad(), gpu.grad())) << h << " channels, step " << step;
       }
     }
   }
@@ -272,10 +272,10 @@ TEST(SumsOnGpu, EmbeddingGradientEqualsTheCpusBits) {
 
 // A recorded step reads positions that no host has checked.
 TEST(RotaryOnGpu, PositionOutsideTheTableGivesNotANumber) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Tensor x = normal({3, 2, 8}, 1, DType::Float).to(kCard);
-  const RotaryTable table = make_rotary_table(4, 8, 100.0, DType::Float, kCard);
-  const SequenceLayout layout = SequenceLayout({.boundaries = {0, 3}}).to(kCard);
+  PENTATRON_NEEDS_GPUS(1);
+  const Tensor x = normal({3, 2, 8}, 1, DType::Float).to(kGpu);
+  const RotaryTable table = make_rotary_table(4, 8, 100.0, DType::Float, kGpu);
+  const SequenceLayout layout = SequenceLayout({.boundaries = {0, 3}}).to(kGpu);
   layout.positions().copy_(ids({3, 4, -1}));
   const Tensor y = rotary(x, table, layout).cpu();
   EXPECT_TRUE(tensor::all_finite(y[0]));
@@ -284,7 +284,7 @@ TEST(RotaryOnGpu, PositionOutsideTheTableGivesNotANumber) {
 
 // Two slices of a vocabulary with padding that would win every maximum, as in loss_test.
 TEST(LossOnGpu, SlicesEqualThePlainLoss) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   for (const std::int64_t padding : {27, 28, 24}) {
     for (const auto& [dtype, tolerance, grad_tolerance] : {std::tuple{DType::Double, 1e-13, 1e-13},
                                                            {DType::Float, 1e-6, 1e-6},
@@ -300,12 +300,12 @@ TEST(LossOnGpu, SlicesEqualThePlainLoss) {
       picked.mul(weight).sum().neg().backward();
 
       const std::int64_t valid = kVocab - kLeft;
-      const Tensor left = logits.narrow(1, 0, kLeft).contiguous().to(kCard);
+      const Tensor left = logits.narrow(1, 0, kLeft).contiguous().to(kGpu);
       const Tensor right =
           tensor::cat({logits.narrow(1, kLeft, valid), tensor::full({kRows, padding}, 1e4, dtype)},
                       1)
-              .to(kCard);
-      const Tensor label = labels.to(kCard), scale = weight.to(statistics).to(kCard);
+              .to(kGpu);
+      const Tensor label = labels.to(kGpu), scale = weight.to(statistics).to(kGpu);
       const Tensor max =
           row_max(left, kLeft, statistics).maximum(row_max(right, valid, statistics));
       EXPECT_EQ(max.scalar_type(), statistics);
@@ -325,14 +325,14 @@ TEST(LossOnGpu, SlicesEqualThePlainLoss) {
 }
 
 TEST(LossOnGpu, RankWithoutColumnsAndNotANumber) {
-  PENTATRON_NEEDS_CARDS(1);
-  const Tensor logits = tensor::full({3, 40}, 9.0, DType::Float, kCard);
-  const Tensor labels = tensor::zeros({3}, DType::Long, kCard);
+  PENTATRON_NEEDS_GPUS(1);
+  const Tensor logits = tensor::full({3, 40}, 9.0, DType::Float, kGpu);
+  const Tensor labels = tensor::zeros({3}, DType::Long, kGpu);
   const Tensor max = row_max(logits, 0, DType::Float);
   EXPECT_TRUE(tensor::all_finite(max.cpu()));
   EXPECT_LT(max.max().item<double>(), -1e38);
   const SoftmaxPieces none =
-      softmax_pieces(logits, labels, tensor::zeros({3}, DType::Float, kCard), 100, 0);
+      softmax_pieces(logits, labels, tensor::zeros({3}, DType::Float, kGpu), 100, 0);
   EXPECT_EQ(none.sum_exp_t.abs().max().item<double>(), 0.0);
   EXPECT_EQ(none.target_logit_t.abs().max().item<double>(), 0.0);
   logits[1][17] = std::nan("");
@@ -346,17 +346,17 @@ TEST(LossOnGpu, RankWithoutColumnsAndNotANumber) {
 // Low-precision operands into an fp32 slot: sums stay in fp32 (nothing is rounded to 8 bits on the
 // way), and accumulation adds.
 TEST(ProductsOnGpu, AccumulateInFp32) {
-  PENTATRON_NEEDS_CARDS(1);
+  PENTATRON_NEEDS_GPUS(1);
   for (const DType dtype : {DType::BFloat16, DType::Half, DType::Float, DType::Double}) {
     const DType slot = dtype == DType::Double ? DType::Double : DType::Float;
     const Tensor a = normal({100, 70}, 1).to(dtype), b = normal({100, 30}, 2).to(dtype);
     const Tensor expected = a.to(DType::Double).t().matmul(b.to(DType::Double));
-    Tensor out = tensor::full({70, 30}, std::nan(""), slot, kCard);
-    tensor::matmul_into(out, a.to(kCard).t(), b.to(kCard), false);
+    Tensor out = tensor::full({70, 30}, std::nan(""), slot, kGpu);
+    tensor::matmul_into(out, a.to(kGpu).t(), b.to(kGpu), false);
     expect_close(out, expected, slot == DType::Double ? 1e-13 : 1e-6, "overwritten");
-    tensor::matmul_into(out, a.to(kCard).t(), b.to(kCard), true);
+    tensor::matmul_into(out, a.to(kGpu).t(), b.to(kGpu), true);
     expect_close(out, expected.mul(2.0), slot == DType::Double ? 1e-13 : 1e-6, "added");
-    tensor::matmul_into(out, a.to(kCard).narrow(0, 0, 0).t(), b.to(kCard).narrow(0, 0, 0), false);
+    tensor::matmul_into(out, a.to(kGpu).narrow(0, 0, 0).t(), b.to(kGpu).narrow(0, 0, 0), false);
     EXPECT_EQ(out.abs().max().item<double>(), 0.0);
   }
 }

@@ -6,23 +6,23 @@
 
 #include "pentatron/tensor/tensor.h"
 
-// Energy that cards use (--log-energy), as NVIDIA's management library (NVML) counts it.
+// Energy that GPUs use (--log-energy), as NVIDIA's management library (NVML) counts it.
 namespace pentatron::training {
 
-// Joules since some start, never falling; NaN where the card no longer tells.
+// Joules since some start, never falling; NaN where the GPU no longer tells.
 using EnergyCounter = std::function<double()>;
 
 // Address of a function of NVML by its name; null where there is none.
 using NvmlFunctions = std::function<void*(const char* name)>;
 
-// Of the whole card at that PCI address ("0000:1a:00.0"), however many processes share it.
+// Of the whole GPU at that PCI address ("0000:1a:00.0"), however many processes share it.
 // kUnsupported error with the library's words when it has no such counter.
 [[nodiscard]] EnergyCounter nvml_energy_counter(const NvmlFunctions& functions,
                                                 const std::string& pci_bus_id);
 
-// Of the card that the device is, through libnvidia-ml.so.1, which is opened here. kUnsupported
+// Of the GPU that the device is, through libnvidia-ml.so.1, which is opened here. kUnsupported
 // error on the CPU and where there is no such library.
-[[nodiscard]] EnergyCounter card_energy_counter(Device device);
+[[nodiscard]] EnergyCounter gpu_energy_counter(Device device);
 
 // Joules of a window of time, pauses left out.
 class EnergyMeter final {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pentatron/training/card_energy.h"
+#include "pentatron/training/gpu_energy.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 namespace pentatron::training {
 namespace {
 
-// NVML as a card's driver would answer.
+// NVML as a GPU's driver would answer.
 struct FakeNvml {
   static inline int users = 0;
-  static inline int card = 0;  // the address of what stands for a handle
+  static inline int gpu = 0;  // the address of what stands for a handle
   static inline unsigned long long millijoules = 0;
   static inline int code = 0;  // of the counter
 };
@@ -26,13 +26,13 @@ int shut_down() {
   --FakeNvml::users;
   return 0;
 }
-int find_card(const char* pci_bus_id, void** card) {
-  *card = &FakeNvml::card;
+int find_gpu(const char* pci_bus_id, void** gpu) {
+  *gpu = &FakeNvml::gpu;
   return std::string(pci_bus_id) == "0000:1A:00.0" ? 0 : 6;
 }
-int read_energy(void* card, unsigned long long* millijoules) {
+int read_energy(void* gpu, unsigned long long* millijoules) {
   *millijoules = FakeNvml::millijoules;
-  return card == &FakeNvml::card ? FakeNvml::code : 2;
+  return gpu == &FakeNvml::gpu ? FakeNvml::code : 2;
 }
 const char* words(int code) { return code == 6 ? "Not Found" : "Not Supported"; }
 
@@ -53,12 +53,12 @@ class Nvml : public testing::Test {
   std::map<std::string, void*> known_{
       {"nvmlInit_v2", reinterpret_cast<void*>(&init)},
       {"nvmlShutdown", reinterpret_cast<void*>(&shut_down)},
-      {"nvmlDeviceGetHandleByPciBusId_v2", reinterpret_cast<void*>(&find_card)},
+      {"nvmlDeviceGetHandleByPciBusId_v2", reinterpret_cast<void*>(&find_gpu)},
       {"nvmlDeviceGetTotalEnergyConsumption", reinterpret_cast<void*>(&read_energy)},
       {"nvmlErrorString", reinterpret_cast<void*>(&words)}};
 };
 
-TEST_F(Nvml, CountsJoulesOfTheCardAtAnAddress) {
+TEST_F(Nvml, CountsJoulesOfTheGpuAtAnAddress) {
   {
     const EnergyCounter counter = nvml_energy_counter(functions(), "0000:1A:00.0");
     EXPECT_EQ(FakeNvml::users, 1);
@@ -66,16 +66,16 @@ TEST_F(Nvml, CountsJoulesOfTheCardAtAnAddress) {
     FakeNvml::millijoules += 2'500;
     EXPECT_DOUBLE_EQ(counter(), 5002.5);
     FakeNvml::code = 15;
-    EXPECT_TRUE(std::isnan(counter())) << "a card that is gone ends no run";
+    EXPECT_TRUE(std::isnan(counter())) << "a GPU that is gone ends no run";
   }
   EXPECT_EQ(FakeNvml::users, 0);
 }
 
 TEST_F(Nvml, RefusesInItsWords) {
-  expect_error(ErrorKind::kUnsupported, "does not know the card at 0000:00:00.0: Not Found",
+  expect_error(ErrorKind::kUnsupported, "does not know the GPU at 0000:00:00.0: Not Found",
                [&] { (void)nvml_energy_counter(functions(), "0000:00:00.0"); });
   FakeNvml::code = 3;
-  expect_error(ErrorKind::kUnsupported, "counts no energy of the card at 0000:1A:00.0: Not Supp",
+  expect_error(ErrorKind::kUnsupported, "counts no energy of the GPU at 0000:1A:00.0: Not Supp",
                [&] { (void)nvml_energy_counter(functions(), "0000:1A:00.0"); });
   EXPECT_EQ(FakeNvml::users, 0);
   known_.erase("nvmlDeviceGetTotalEnergyConsumption");
@@ -83,9 +83,9 @@ TEST_F(Nvml, RefusesInItsWords) {
                [&] { (void)nvml_energy_counter(functions(), "0000:1A:00.0"); });
 }
 
-TEST(CardEnergy, IsRefusedOnTheCpu) {
+TEST(GpuEnergy, IsRefusedOnTheCpu) {
   expect_error(ErrorKind::kUnsupported, "this run computes on the CPU: drop --log-energy",
-               [] { (void)card_energy_counter(Device("cpu")); });
+               [] { (void)gpu_energy_counter(Device("cpu")); });
 }
 
 TEST(EnergyMeter, LeavesPausesOut) {
