@@ -202,8 +202,9 @@ constexpr OptionSpec kRows[] = {
      .dest = "openai_gelu",
      .kind = kSwitch,
      .default_repr = "False",
-     .option_class = kAlways,
-     .reason = "GELU is the tanh form, which is that of OpenAI"},
+     .option_class = OptionClass::kNoEffect,
+     .reason = "Megatron reads it nowhere either: --no-bias-gelu-fusion and --disable-bias-linear "
+               "choose the form of GELU"},
     {.names = "--disable-bf16-reduced-precision-matmul",
      .dest = "disable_bf16_reduced_precision_matmul",
      .kind = kSwitch,

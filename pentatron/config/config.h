@@ -30,17 +30,31 @@ struct ModelConfig {
   bool untie_embeddings_and_output_weights = false;
   std::string normalization = "LayerNorm";                   // or RMSNorm
   double layernorm_epsilon = 1e-5;                           // --norm-epsilon
+  bool apply_layernorm_1p = false;                           // weights are used as 1 + weight
   std::string position_embedding_type = "learned_absolute";  // or rope, alibi, none
   std::int64_t rotary_base = 10000;
   double rotary_percent = 1.0;  // share of a head's channels, up to 1
-  bool swiglu = false;          // else tanh-GELU
-  bool add_bias_linear = true;  // --disable-bias-linear turns it off
+  bool rotary_interleaved = false;
+  std::int64_t rotary_seq_len_interpolation_factor = 0;  // positions are divided by it; 0: 1
+  bool use_rope_scaling = false;                         // Llama 3.1's
+  double rope_scaling_factor = 8.0;
+  std::string no_rope_freq;  // layers without rotation (layer_pattern.h); empty: none
+  // One of these, or GELU: the tanh form with bias_gelu_fusion and biases, else the erf form
+  bool swiglu = false;
+  bool squared_relu = false;
+  bool quick_geglu = false;
+  bool bias_gelu_fusion = true;
+  double glu_linear_offset = 0.0;
+  std::optional<double> activation_func_clamp_value;  // of quick_geglu
+  bool add_bias_linear = true;                        // --disable-bias-linear turns it off
   bool add_qkv_bias = false;
   bool qk_layernorm = false;  // `normalization` of each query and key head
   bool qk_l2_norm = false;    // each divided by its root mean square
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
-  double init_method_std = 0.02;  // output projections: / sqrt(2 * num_layers)
+  double init_method_std = 0.02;                    // output projections: / sqrt(2 * num_layers)
+  std::optional<double> embedding_init_method_std;  // none: init_method_std
+  bool init_method_xavier_uniform = false;
   std::uint64_t seed = 1234;
   // Data-shaped masks (features.md 9.4)
   bool reset_position_ids = false;

@@ -13,6 +13,19 @@ inline constexpr Condition kGroupedQueries{
 inline constexpr Condition kRope{
     [](const RunConfig& c) { return c.model.position_embedding_type == "rope"; },
     "it belongs to --position-embedding-type rope"};
+inline constexpr Condition kRopeScaling{
+    [](const RunConfig& c) { return kRope.holds(c) && c.model.use_rope_scaling; },
+    "there is no --use-rope-scaling"};
+inline constexpr Condition kGated{
+    [](const RunConfig& c) { return c.model.swiglu || c.model.quick_geglu; },
+    "it belongs to --swiglu and --quick-geglu"};
+inline constexpr Condition kQuickGeglu{[](const RunConfig& c) { return c.model.quick_geglu; },
+                                       "it belongs to --quick-geglu"};
+inline constexpr Condition kBiasedGelu{[](const RunConfig& c) {
+                                         return c.model.add_bias_linear && !c.model.swiglu &&
+                                                !c.model.quick_geglu && !c.model.squared_relu;
+                                       },
+                                       "the feed-forward has no GELU with a bias"};
 inline constexpr Condition kNoBiasYet{[](const RunConfig& c) { return !c.model.add_bias_linear; },
                                       "all linear layers have a bias already"};
 inline constexpr Condition kVocabNotPadded{

@@ -3,6 +3,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/config/validate_training.h"
 
@@ -117,6 +118,14 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
                     "--tensor-model-parallel-size {}",
                     model.ffn_hidden_size, tp));
   }
+  if (static_cast<int>(model.swiglu) + static_cast<int>(model.squared_relu) +
+          static_cast<int>(model.quick_geglu) >
+      1) {
+    problems.add("--swiglu, --squared-relu and --quick-geglu exclude each other: give one");
+  }
+  if (model.qk_layernorm && model.qk_l2_norm) {
+    problems.add("--qk-layernorm and --qk-l2-norm exclude each other: give one");
+  }
   if (model.position_embedding_type == "rope") {
     const auto rotated =
         static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent);
@@ -129,9 +138,18 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   }
 }
 
+void check_layer_patterns(const ModelConfig& model, Problems& problems) {
+  try {
+    static_cast<void>(layer_pattern(model.no_rope_freq, model.num_layers, "--no-rope-freq"));
+  } catch (const Error& error) {
+    problems.add(error.what());
+  }
+}
+
 void resolve_pipeline(const ModelConfig& model, const ParallelConfig& parallel,
                       Problems& problems) {
   if (model.num_layers == 0) return;  // said already
+  check_layer_patterns(model, problems);
   if (!all_below(
           {{"--decoder-first-pipeline-num-layers", parallel.decoder_first_pipeline_num_layers},
            {"--decoder-last-pipeline-num-layers", parallel.decoder_last_pipeline_num_layers},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/kernels/activation.h"
 
+#include <limits>
+
 #include "pentatron/kernels/common.cuh"
 
 namespace pentatron::kernels {
@@ -10,32 +12,60 @@ constexpr int kThreads = 256;
 constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kGeluCubic = 0.044715;
 
-// 0.5 (1 + tanh(u)) = sigmoid(2 u), which has no cancellation for negative u.
-template <bool kFast, typename C>
-__device__ __forceinline__ C gelu_of(C x) {
-  const C twice_u = C(2 * kGeluScale) * (x + C(kGeluCubic) * x * x * x);
-  return x * sigmoid_of<kFast>(twice_u);
-}
-template <bool kFast, typename C>
-__device__ __forceinline__ C gelu_slope(C x) {
-  const C twice_u = C(2 * kGeluScale) * (x + C(kGeluCubic) * x * x * x);
-  const C slope = C(2 * kGeluScale) * (C(1) + C(3 * kGeluCubic) * x * x);
-  const C s = sigmoid_of<kFast>(twice_u);
-  return s + x * s * (C(1) - s) * slope;
-}
+constexpr double kInvSqrt2 = 0.70710678118654752440;
+constexpr double kInvSqrt2Pi = 0.39894228040143267794;
+constexpr double kQuickGelu = 1.702;
 
-// dy null: y = gelu(x); else y = dy gelu'(x). V elements a thread and step; the last ones one by
-// one.
-template <typename T, int V, bool kBackward>
-__global__ void gelu_kernel(const T* __restrict__ x, const T* __restrict__ dy, T* __restrict__ y,
-                            std::int64_t count) {
+// One activation: value and slope at x. kFast: results are rounded to 16 bits.
+// 0.5 (1 + tanh(u)) = sigmoid(2 u), which has no cancellation for negative u.
+struct GeluTanh {
+  template <bool kFast, typename C>
+  static __device__ __forceinline__ C value(C x) {
+    const C twice_u = C(2 * kGeluScale) * (x + C(kGeluCubic) * x * x * x);
+    return x * sigmoid_of<kFast>(twice_u);
+  }
+  template <bool kFast, typename C>
+  static __device__ __forceinline__ C slope(C x) {
+    const C twice_u = C(2 * kGeluScale) * (x + C(kGeluCubic) * x * x * x);
+    const C inner = C(2 * kGeluScale) * (C(1) + C(3 * kGeluCubic) * x * x);
+    const C s = sigmoid_of<kFast>(twice_u);
+    return s + x * s * (C(1) - s) * inner;
+  }
+};
+struct GeluErf {
+  template <bool kFast, typename C>
+  static __device__ __forceinline__ C value(C x) {
+    return C(0.5) * x * (C(1) + erf(x * C(kInvSqrt2)));
+  }
+  template <bool kFast, typename C>
+  static __device__ __forceinline__ C slope(C x) {
+    return C(0.5) * (C(1) + erf(x * C(kInvSqrt2))) +
+           x * C(kInvSqrt2Pi) * exp_of<kFast>(C(-0.5) * x * x);
+  }
+};
+struct SquaredRelu {
+  template <bool kFast, typename C>
+  static __device__ __forceinline__ C value(C x) {
+    const C positive = x > C(0) ? x : C(0);
+    return positive * positive;
+  }
+  template <bool kFast, typename C>
+  static __device__ __forceinline__ C slope(C x) {
+    return x > C(0) ? C(2) * x : C(0);
+  }
+};
+
+// y = f(x), or y = dy f'(x) backward. V elements a thread and step; the last ones one by one.
+template <typename F, typename T, int V, bool kBackward>
+__global__ void activation_kernel(const T* __restrict__ x, const T* __restrict__ dy,
+                                  T* __restrict__ y, std::int64_t count) {
   using C = ComputeOf<T>;
   constexpr bool kFast = sizeof(T) == 2;
   const auto value = [](T in, T grad) {
     if constexpr (kBackward) {
-      return narrow<T>(widen<C>(grad) * gelu_slope<kFast>(widen<C>(in)));
+      return narrow<T>(widen<C>(grad) * F::template slope<kFast>(widen<C>(in)));
     } else {
-      return narrow<T>(gelu_of<kFast>(widen<C>(in)));
+      return narrow<T>(F::template value<kFast>(widen<C>(in)));
     }
   };
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -54,9 +84,9 @@ __global__ void gelu_kernel(const T* __restrict__ x, const T* __restrict__ dy, T
   }
 }
 
-template <bool kBackward>
-cudaError_t gelu(Type type, const void* x, const void* dy, void* y, std::int64_t count,
-                 cudaStream_t stream) {
+template <typename F, bool kBackward>
+cudaError_t activate(Type type, const void* x, const void* dy, void* y, std::int64_t count,
+                     cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   return dispatch(type, [&](auto tag) {
     using T = decltype(tag);
@@ -64,20 +94,74 @@ cudaError_t gelu(Type type, const void* x, const void* dy, void* y, std::int64_t
     auto* out = static_cast<T*>(y);
     constexpr int V = kVector<T>;
     if (aligned16(in, grad, out)) {
-      gelu_kernel<T, V, kBackward>
+      activation_kernel<F, T, V, kBackward>
           <<<grid_for((count + V - 1) / V, kThreads), kThreads, 0, stream>>>(in, grad, out, count);
     } else {
-      gelu_kernel<T, 1, kBackward>
+      activation_kernel<F, T, 1, kBackward>
           <<<grid_for(count, kThreads), kThreads, 0, stream>>>(in, grad, out, count);
     }
     return cudaGetLastError();
   });
 }
 
+template <bool kBackward>
+cudaError_t activate(Activation kind, Type type, const void* x, const void* dy, void* y,
+                     std::int64_t count, cudaStream_t stream) {
+  switch (kind) {
+    case Activation::kGeluTanh:
+      return activate<GeluTanh, kBackward>(type, x, dy, y, count, stream);
+    case Activation::kGeluErf:
+      return activate<GeluErf, kBackward>(type, x, dy, y, count, stream);
+    case Activation::kSquaredRelu:
+      return activate<SquaredRelu, kBackward>(type, x, dy, y, count, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+// What a gate does to a pair, in the computing type; a clamp of 0 is infinite here. Plain SwiGLU
+// has kernels without the general form's comparisons.
+template <typename C, bool kPlain>
+struct GateOf {
+  C sharpness, offset, clamp;
+
+  template <bool kFast>
+  __device__ __forceinline__ C value(C gate, C up) const {
+    if constexpr (kPlain) return gate * sigmoid_of<kFast>(gate) * up;
+    const C g = gate > clamp ? clamp : gate;
+    return g * sigmoid_of<kFast>(sharpness * g) * (cut(up) + offset);
+  }
+  // Derivatives by gate and up, times d.
+  template <bool kFast>
+  __device__ __forceinline__ void slopes(C gate, C up, C d, C& dgate, C& dup) const {
+    if constexpr (kPlain) {
+      const C s = sigmoid_of<kFast>(gate);
+      dgate = d * up * (s * (C(1) + gate * (C(1) - s)));
+      dup = d * (gate * s);
+      return;
+    }
+    const C g = gate > clamp ? clamp : gate;
+    const C s = sigmoid_of<kFast>(sharpness * g);
+    dgate = gate > clamp ? C(0) : d * (cut(up) + offset) * s * (C(1) + sharpness * g * (C(1) - s));
+    dup = up > clamp || up < -clamp ? C(0) : d * (g * s);
+  }
+
+ private:
+  __device__ __forceinline__ C cut(C up) const {
+    return up > clamp ? clamp : (up < -clamp ? -clamp : up);
+  }
+};
+
+template <typename C, bool kPlain>
+GateOf<C, kPlain> gate_of(const Gate& gate) {
+  return {static_cast<C>(gate.kind == GateKind::kQuickGelu ? kQuickGelu : 1.0),
+          static_cast<C>(gate.offset),
+          gate.clamp > 0.0 ? static_cast<C>(gate.clamp) : std::numeric_limits<C>::infinity()};
+}
+
 // One thread V columns of a row; rows along blockIdx.y.
-template <typename T, int V>
-__global__ void swiglu_kernel(const T* __restrict__ x, T* __restrict__ y, std::int64_t rows,
-                              std::int64_t columns) {
+template <typename T, int V, bool kPlain>
+__global__ void gated_kernel(GateOf<ComputeOf<T>, kPlain> gated, const T* __restrict__ x,
+                             T* __restrict__ y, std::int64_t rows, std::int64_t columns) {
   using C = ComputeOf<T>;
   constexpr bool kFast = sizeof(T) == 2;
   const std::int64_t column =
@@ -89,17 +173,16 @@ __global__ void swiglu_kernel(const T* __restrict__ x, T* __restrict__ y, std::i
     Vec<T, V> out;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const C g = widen<C>(gate.v[i]);
-      out.v[i] = narrow<T>(g * sigmoid_of<kFast>(g) * widen<C>(up.v[i]));
+      out.v[i] = narrow<T>(gated.template value<kFast>(widen<C>(gate.v[i]), widen<C>(up.v[i])));
     }
     store<V>(y + row * columns + column, out);
   }
 }
 
-template <typename T, int V>
-__global__ void swiglu_backward_kernel(const T* __restrict__ x, const T* __restrict__ dy,
-                                       T* __restrict__ dx, std::int64_t rows,
-                                       std::int64_t columns) {
+template <typename T, int V, bool kPlain>
+__global__ void gated_backward_kernel(GateOf<ComputeOf<T>, kPlain> gated, const T* __restrict__ x,
+                                      const T* __restrict__ dy, T* __restrict__ dx,
+                                      std::int64_t rows, std::int64_t columns) {
   using C = ComputeOf<T>;
   constexpr bool kFast = sizeof(T) == 2;
   const std::int64_t column =
@@ -112,10 +195,11 @@ __global__ void swiglu_backward_kernel(const T* __restrict__ x, const T* __restr
     Vec<T, V> dgate, dup;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const C g = widen<C>(gate.v[i]), u = widen<C>(up.v[i]), d = widen<C>(grad.v[i]);
-      const C s = sigmoid_of<kFast>(g);
-      dgate.v[i] = narrow<T>(d * u * (s * (C(1) + g * (C(1) - s))));
-      dup.v[i] = narrow<T>(d * (g * s));
+      C by_gate, by_up;
+      gated.template slopes<kFast>(widen<C>(gate.v[i]), widen<C>(up.v[i]), widen<C>(grad.v[i]),
+                                   by_gate, by_up);
+      dgate.v[i] = narrow<T>(by_gate);
+      dup.v[i] = narrow<T>(by_up);
     }
     store<V>(dx + place, dgate);
     store<V>(dx + place + columns, dup);
@@ -128,54 +212,72 @@ dim3 row_grid(std::int64_t rows, std::int64_t columns, int vector) {
           static_cast<unsigned>(std::min<std::int64_t>(rows, 32768))};
 }
 
-}  // namespace
-
-cudaError_t gelu_forward(Type type, const void* x, void* y, std::int64_t count,
-                         cudaStream_t stream) {
-  return gelu<false>(type, x, nullptr, y, count, stream);
-}
-
-cudaError_t gelu_backward(Type type, const void* x, const void* dy, void* dx, std::int64_t count,
-                          cudaStream_t stream) {
-  return gelu<true>(type, x, dy, dx, count, stream);
-}
-
-cudaError_t swiglu_forward(Type type, const void* x, void* y, std::int64_t rows,
-                           std::int64_t columns, cudaStream_t stream) {
-  if (rows == 0 || columns == 0) return cudaSuccess;
+template <bool kPlain>
+cudaError_t launch_gated(const Gate& gate, Type type, const void* x, void* y, std::int64_t rows,
+                         std::int64_t columns, cudaStream_t stream) {
   return dispatch(type, [&](auto tag) {
     using T = decltype(tag);
+    const auto gated = gate_of<ComputeOf<T>, kPlain>(gate);
     const auto* in = static_cast<const T*>(x);
     auto* out = static_cast<T*>(y);
     constexpr int V = kVector<T>;
     if (columns % V == 0 && aligned16(in, out)) {
-      swiglu_kernel<T, V>
-          <<<row_grid(rows, columns, V), kThreads, 0, stream>>>(in, out, rows, columns);
+      gated_kernel<T, V, kPlain>
+          <<<row_grid(rows, columns, V), kThreads, 0, stream>>>(gated, in, out, rows, columns);
     } else {
-      swiglu_kernel<T, 1>
-          <<<row_grid(rows, columns, 1), kThreads, 0, stream>>>(in, out, rows, columns);
+      gated_kernel<T, 1, kPlain>
+          <<<row_grid(rows, columns, 1), kThreads, 0, stream>>>(gated, in, out, rows, columns);
     }
     return cudaGetLastError();
   });
 }
 
-cudaError_t swiglu_backward(Type type, const void* x, const void* dy, void* dx, std::int64_t rows,
-                            std::int64_t columns, cudaStream_t stream) {
-  if (rows == 0 || columns == 0) return cudaSuccess;
+template <bool kPlain>
+cudaError_t launch_gated_backward(const Gate& gate, Type type, const void* x, const void* dy,
+                                  void* dx, std::int64_t rows, std::int64_t columns,
+                                  cudaStream_t stream) {
   return dispatch(type, [&](auto tag) {
     using T = decltype(tag);
+    const auto gated = gate_of<ComputeOf<T>, kPlain>(gate);
     const auto *in = static_cast<const T*>(x), *grad = static_cast<const T*>(dy);
     auto* out = static_cast<T*>(dx);
     constexpr int V = kVector<T>;
     if (columns % V == 0 && aligned16(in, grad, out)) {
-      swiglu_backward_kernel<T, V>
-          <<<row_grid(rows, columns, V), kThreads, 0, stream>>>(in, grad, out, rows, columns);
+      gated_backward_kernel<T, V, kPlain><<<row_grid(rows, columns, V), kThreads, 0, stream>>>(
+          gated, in, grad, out, rows, columns);
     } else {
-      swiglu_backward_kernel<T, 1>
-          <<<row_grid(rows, columns, 1), kThreads, 0, stream>>>(in, grad, out, rows, columns);
+      gated_backward_kernel<T, 1, kPlain><<<row_grid(rows, columns, 1), kThreads, 0, stream>>>(
+          gated, in, grad, out, rows, columns);
     }
     return cudaGetLastError();
   });
+}
+
+}  // namespace
+
+cudaError_t activation_forward(Activation kind, Type type, const void* x, void* y,
+                               std::int64_t count, cudaStream_t stream) {
+  return activate<false>(kind, type, x, nullptr, y, count, stream);
+}
+
+cudaError_t activation_backward(Activation kind, Type type, const void* x, const void* dy, void* dx,
+                                std::int64_t count, cudaStream_t stream) {
+  return activate<true>(kind, type, x, dy, dx, count, stream);
+}
+
+cudaError_t gated_forward(const Gate& gate, Type type, const void* x, void* y, std::int64_t rows,
+                          std::int64_t columns, cudaStream_t stream) {
+  if (rows == 0 || columns == 0) return cudaSuccess;
+  return is_plain_swiglu(gate) ? launch_gated<true>(gate, type, x, y, rows, columns, stream)
+                               : launch_gated<false>(gate, type, x, y, rows, columns, stream);
+}
+
+cudaError_t gated_backward(const Gate& gate, Type type, const void* x, const void* dy, void* dx,
+                           std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  if (rows == 0 || columns == 0) return cudaSuccess;
+  return is_plain_swiglu(gate)
+             ? launch_gated_backward<true>(gate, type, x, dy, dx, rows, columns, stream)
+             : launch_gated_backward<false>(gate, type, x, dy, dx, rows, columns, stream);
 }
 
 }  // namespace pentatron::kernels

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pentatron/kernels/activation_kind.h"
 #include "pentatron/kernels/types.h"
 
 // Elementwise activations over contiguous memory of `type` on the GPU; formulas stand in
 // ops/activation.h.
 namespace pentatron::kernels {
 
-[[nodiscard]] cudaError_t gelu_forward(Type type, const void* x, void* y, std::int64_t count,
-                                       cudaStream_t stream);
-[[nodiscard]] cudaError_t gelu_backward(Type type, const void* x, const void* dy, void* dx,
-                                        std::int64_t count, cudaStream_t stream);
+[[nodiscard]] cudaError_t activation_forward(Activation kind, Type type, const void* x, void* y,
+                                             std::int64_t count, cudaStream_t stream);
+[[nodiscard]] cudaError_t activation_backward(Activation kind, Type type, const void* x,
+                                              const void* dy, void* dx, std::int64_t count,
+                                              cudaStream_t stream);
 // x [rows, 2 * columns] = [gate | up], y and dy [rows, columns].
-[[nodiscard]] cudaError_t swiglu_forward(Type type, const void* x, void* y, std::int64_t rows,
-                                         std::int64_t columns, cudaStream_t stream);
-[[nodiscard]] cudaError_t swiglu_backward(Type type, const void* x, const void* dy, void* dx,
-                                          std::int64_t rows, std::int64_t columns,
-                                          cudaStream_t stream);
+[[nodiscard]] cudaError_t gated_forward(const Gate& gate, Type type, const void* x, void* y,
+                                        std::int64_t rows, std::int64_t columns,
+                                        cudaStream_t stream);
+[[nodiscard]] cudaError_t gated_backward(const Gate& gate, Type type, const void* x, const void* dy,
+                                         void* dx, std::int64_t rows, std::int64_t columns,
+                                         cudaStream_t stream);
 
 }  // namespace pentatron::kernels

@@ -6,8 +6,9 @@
 namespace pentatron::kernels {
 namespace {
 
-// A block does one token at a time; a thread V pairs of channels of one head.
-template <typename T, int V>
+// A block does one token at a time; a thread V pairs of channels of one head: channels i and half +
+// i, or neighbours (kInterleaved, where V is 1).
+template <typename T, int V, bool kInterleaved>
 __global__ void rotate_kernel(RotaryArguments a, const T* __restrict__ x,
                               const ComputeOf<T>* __restrict__ cos,
                               const ComputeOf<T>* __restrict__ sin,
@@ -24,9 +25,10 @@ __global__ void rotate_kernel(RotaryArguments a, const T* __restrict__ x,
     for (int j = static_cast<int>(threadIdx.x); j < heads * steps;
          j += static_cast<int>(blockDim.x)) {
       const int head = j / steps, i = j % steps * V;
-      const T* in = x + t * a.token_stride + head * a.head_stride + i;
-      T* out = y + (t * a.heads + head) * a.head_dim + i;
-      const Vec<T, V> first = load<V>(in), second = load<V>(in + half);
+      const int first_channel = kInterleaved ? 2 * i : i, apart = kInterleaved ? 1 : half;
+      const T* in = x + t * a.token_stride + head * a.head_stride + first_channel;
+      T* out = y + (t * a.heads + head) * a.head_dim + first_channel;
+      const Vec<T, V> first = load<V>(in), second = load<V>(in + apart);
       const Vec<C, V> c = load<V>(cos + angle + i), s = load<V>(sin + angle + i);
       Vec<T, V> low, high;
 #pragma unroll
@@ -37,7 +39,7 @@ __global__ void rotate_kernel(RotaryArguments a, const T* __restrict__ x,
         high.v[k] = narrow<T>(q * c.v[k] + p * sine);
       }
       store<V>(out, low);
-      store<V>(out + half, high);
+      store<V>(out + apart, high);
     }
     for (int j = static_cast<int>(threadIdx.x); j < heads * rest;
          j += static_cast<int>(blockDim.x)) {
@@ -61,16 +63,19 @@ cudaError_t rotate(Type type, const RotaryArguments& a, const void* x, const voi
     auto* out = static_cast<T*>(y);
     constexpr int V = kVector<T>;
     // Rows of the tables hold `half` elements, so they start at multiples of 16 bytes too.
-    const bool whole = a.half % V == 0 && a.head_dim % V == 0 && a.head_stride % V == 0 &&
-                       a.token_stride % V == 0 && aligned16(in, c, s, out);
+    const bool whole = !a.interleaved && a.half % V == 0 && a.head_dim % V == 0 &&
+                       a.head_stride % V == 0 && a.token_stride % V == 0 &&
+                       aligned16(in, c, s, out);
     const std::int64_t pairs = a.heads * std::max<std::int64_t>(a.half / (whole ? V : 1), 1);
     const int threads = threads_for_row(pairs, 256);
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(a.tokens, 1 << 20));
     const auto turn = static_cast<C>(direction);
     if (whole) {
-      rotate_kernel<T, V><<<blocks, threads, 0, stream>>>(a, in, c, s, positions, turn, out);
+      rotate_kernel<T, V, false><<<blocks, threads, 0, stream>>>(a, in, c, s, positions, turn, out);
+    } else if (a.interleaved) {
+      rotate_kernel<T, 1, true><<<blocks, threads, 0, stream>>>(a, in, c, s, positions, turn, out);
     } else {
-      rotate_kernel<T, 1><<<blocks, threads, 0, stream>>>(a, in, c, s, positions, turn, out);
+      rotate_kernel<T, 1, false><<<blocks, threads, 0, stream>>>(a, in, c, s, positions, turn, out);
     }
     return cudaGetLastError();
   });

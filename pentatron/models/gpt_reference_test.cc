@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "pentatron/base/safetensors.h"
+#include "pentatron/base/test_support.h"
 #include "pentatron/models/model_test_support.h"
 #include "pentatron/models/plain_gpt_test_support.h"
 #include "pentatron/parallel_layers/source_dir_test_support.h"
@@ -224,6 +225,30 @@ TEST(Alibi, IsInTheModel) {
     config.position_embedding_type = "alibi";
     expect_plain_writing(config);
   }
+}
+
+TEST(Forms, AreInTheModel) {
+  const auto check = [](config::ModelConfig config, auto change) {
+    change(config);
+    expect_plain_writing(config);
+  };
+  check(gpt2_kind(), [](auto& c) { c.bias_gelu_fusion = false; });
+  check(gpt2_kind(), [](auto& c) { c.add_bias_linear = false; });
+  check(gpt2_kind(), [](auto& c) { c.squared_relu = true; });
+  check(gpt2_kind(), [](auto& c) { c.apply_layernorm_1p = true; });
+  check(gpt2_kind(), [](auto& c) {
+    c.quick_geglu = true;
+    c.glu_linear_offset = 1.0;
+    c.activation_func_clamp_value = 0.4;
+  });
+  check(llama_kind(), [](auto& c) { c.glu_linear_offset = 0.5; });
+  check(llama_kind(), [](auto& c) { c.rotary_interleaved = true; });
+  check(llama_kind(), [](auto& c) { c.rotary_seq_len_interpolation_factor = 3; });
+  check(llama_kind(), [](auto& c) { c.no_rope_freq = "2"; });
+  check(llama_kind(), [](auto& c) {
+    c.apply_layernorm_1p = true;
+    c.qk_layernorm = true;
+  });
 }
 
 // Against a second writing that rounds at the same places, in fp64. What stays of the forward is

@@ -37,8 +37,8 @@ class PlainGpt {
     }
     for (std::int64_t n = 0; n < c_.num_layers; ++n) {
       const std::string layer = "decoder.layers." + std::to_string(n) + ".";
-      x = rounded(
-          x.add(attention(norm(x, layer + "input_layernorm"), layer + "self_attention.", batch)));
+      x = rounded(x.add(
+          attention(norm(x, layer + "input_layernorm"), layer + "self_attention.", batch, n)));
       x = rounded(x.add(mlp(norm(x, layer + "pre_mlp_layernorm"), layer + "mlp.")));
     }
     x = norm(x, "decoder.final_layernorm");
@@ -74,17 +74,30 @@ class PlainGpt {
     const bool layer_norm = c_.normalization == "LayerNorm";
     const Tensor centred = layer_norm ? x.sub(x.mean({-1}, true)) : x;
     const Tensor spread = centred.pow(2).mean({-1}, true).add(c_.layernorm_epsilon).sqrt();
-    const Tensor y = centred.div(spread).mul(w(name + ".weight"));
+    const Tensor weight =
+        c_.apply_layernorm_1p ? w(name + ".weight").add(1.0) : w(name + ".weight");
+    const Tensor y = centred.div(spread).mul(weight);
     return rounded(layer_norm ? y.add(w(name + ".bias")) : y);
   }
 
   Tensor mlp(const Tensor& x, const std::string& name) const {
-    if (c_.swiglu) {
-      const Tensor gate = linear(x, name + "linear_fc1.gate");
-      const Tensor up = linear(x, name + "linear_fc1.up");
-      return linear(rounded(gate.mul(gate.sigmoid()).mul(up)), name + "linear_fc2");
+    if (c_.swiglu || c_.quick_geglu) {
+      Tensor gate = linear(x, name + "linear_fc1.gate");
+      Tensor up = linear(x, name + "linear_fc1.up");
+      if (c_.activation_func_clamp_value) {
+        gate = gate.clamp_max(*c_.activation_func_clamp_value);
+        up = up.clamp(-*c_.activation_func_clamp_value, *c_.activation_func_clamp_value);
+      }
+      const double slope = c_.quick_geglu ? 1.702 : 1.0;
+      const Tensor gated = gate.mul(gate.mul(slope).sigmoid()).mul(up.add(c_.glu_linear_offset));
+      return linear(rounded(gated), name + "linear_fc2");
     }
     const Tensor h = linear(x, name + "linear_fc1");
+    if (c_.squared_relu) return linear(rounded(h.relu().pow(2)), name + "linear_fc2");
+    if (!c_.add_bias_linear || !c_.bias_gelu_fusion) {
+      const Tensor erf = h.mul(std::sqrt(0.5)).erf();
+      return linear(rounded(h.mul(erf.add(1.0)).mul(0.5)), name + "linear_fc2");
+    }
     const double root = std::sqrt(2.0 / 3.14159265358979323846);
     const Tensor inner = h.add(h.pow(3).mul(0.044715)).mul(root).tanh();
     return linear(rounded(h.mul(inner.add(1.0)).mul(0.5)), name + "linear_fc2");
@@ -95,10 +108,19 @@ class PlainGpt {
     const std::int64_t half = x.size(1) / 2;
     const Tensor exponents =
         tensor::arange(half, DType::Double).mul(2.0 / static_cast<double>(x.size(1)));
-    const Tensor frequencies = exponents.mul(-std::log(static_cast<double>(c_.rotary_base))).exp();
+    Tensor frequencies = exponents.mul(-std::log(static_cast<double>(c_.rotary_base))).exp();
+    if (c_.rotary_seq_len_interpolation_factor > 0) {
+      frequencies = frequencies.div(static_cast<double>(c_.rotary_seq_len_interpolation_factor));
+    }
     const Tensor angles = positions.to(DType::Double).unsqueeze(1).mul(frequencies.unsqueeze(0));
     const Tensor cos = angles.cos().to(x.scalar_type());
     const Tensor sin = angles.sin().to(x.scalar_type());
+    if (c_.rotary_interleaved) {
+      const Tensor pairs = x.view({x.size(0), half, 2});
+      const Tensor p = pairs.select(2, 0), q = pairs.select(2, 1);
+      return rounded(tensor::stack({p.mul(cos).sub(q.mul(sin)), q.mul(cos).add(p.mul(sin))}, 2)
+                         .reshape(x.sizes()));
+    }
     const Tensor a = x.narrow(1, 0, half);
     const Tensor b = x.narrow(1, half, half);
     return rounded(tensor::cat({a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))}, 1));
@@ -121,7 +143,12 @@ class PlainGpt {
         .to(w_.begin()->second.scalar_type());
   }
 
-  Tensor attention(const Tensor& x, const std::string& name, const Batch& batch) const {
+  Tensor attention(const Tensor& x, const std::string& name, const Batch& batch,
+                   std::int64_t layer) const {
+    // Of --no-rope-freq the numbers only.
+    const bool rotates =
+        c_.position_embedding_type == "rope" &&
+        (c_.no_rope_freq.empty() || (layer + 1) % std::stoll(c_.no_rope_freq) != 0);
     const std::int64_t d = c_.kv_channels;
     const std::int64_t share = c_.num_attention_heads / c_.num_query_groups;
     const Tensor q = linear(x, name + "linear_qkv.q");
@@ -143,7 +170,7 @@ class PlainGpt {
           qj = head_norm(qj, name + "q_layernorm");
           kj = head_norm(kj, name + "k_layernorm");
         }
-        if (c_.position_embedding_type == "rope") {
+        if (rotates) {
           // A shift of queries and keys alike would change nothing.
           qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at);
           kj = rotate(kj, at);

@@ -2,6 +2,7 @@
 #include "pentatron/nn/parameter.h"
 
 #include <fmt/ranges.h>
+#include <cmath>
 
 #include <utility>
 
@@ -106,6 +107,10 @@ void Parameter::initialise(std::uint64_t seed) {
       case InitKind::kNormal:
         tensor::fill_normal_keyed(real_rows, seed, part.name, part.init.std, part.logical_shape,
                                   part.box.offset);
+        break;
+      case InitKind::kUniform:
+        tensor::fill_uniform_keyed(real_rows, seed, part.name, part.init.std * std::sqrt(3.0),
+                                   part.logical_shape, part.box.offset);
         break;
       case InitKind::kOnes:
         real_rows.fill_(1.0);

@@ -21,10 +21,10 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-enum class InitKind { kNormal, kZeros, kOnes };
+enum class InitKind { kNormal, kUniform, kZeros, kOnes };
 struct InitSpec {
   InitKind kind = InitKind::kNormal;
-  double std = 0.02;
+  double std = 0.02;  // of both distributions; the uniform one lies in +-sqrt(3) std
 };
 
 // What a part is to the optimizer.

@@ -13,46 +13,50 @@
 namespace pentatron::ops {
 namespace {
 
-constexpr std::string_view kGelu = "Gelu", kSwiglu = "Swiglu";
+constexpr std::string_view kActivation = "Activation", kGated = "Gated";
 
-class GeluBackward final : public Backward {
+class ActivationBackward final : public Backward {
  public:
-  GeluBackward(const Tensor& x, const Scope& scope) : x_(scope.save(x, kGelu)) {}
+  ActivationBackward(Activation kind, const Tensor& x, const Scope& scope)
+      : kind_(kind), x_(scope.save(x, kActivation)) {}
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     if (!output_grads[0].defined()) return {Tensor()};
     const Tensor dy = output_grads[0].contiguous(), x = x_.get().contiguous();
-    return {op_table(x.device()).gelu_backward(x, dy)};
+    return {op_table(x.device()).activation_backward(kind_, x, dy)};
   }
   void release() override { x_.release(); }
-  std::string_view name() const override { return kGelu; }
+  std::string_view name() const override { return kActivation; }
 
  private:
+  Activation kind_;
   Saved x_;
 };
 
-class SwigluBackward final : public Backward {
+class GatedBackward final : public Backward {
  public:
-  SwigluBackward(const Tensor& x_t2f, const Scope& scope) : x_(scope.save(x_t2f, kSwiglu)) {}
+  GatedBackward(const Gate& gate, const Tensor& x_t2f, const Scope& scope)
+      : gate_(gate), x_(scope.save(x_t2f, kGated)) {}
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     if (!output_grads[0].defined()) return {Tensor()};
     const Tensor dy = output_grads[0].contiguous(), x = x_.get().contiguous();
-    return {op_table(x.device()).swiglu_backward(x, dy)};
+    return {op_table(x.device()).gated_backward(gate_, x, dy)};
   }
   void release() override { x_.release(); }
-  std::string_view name() const override { return kSwiglu; }
+  std::string_view name() const override { return kGated; }
 
  private:
+  Gate gate_;
   Saved x_;
 };
 
-Tensor gelu_forward(const Tensor& x) {
+Tensor activation_forward(Activation kind, const Tensor& x) {
   const tensor::NoGrad no_grad;
-  return op_table(x.device()).gelu_forward(x.contiguous());
+  return op_table(x.device()).activation_forward(kind, x.contiguous());
 }
 
-Tensor swiglu_forward(const Tensor& x_t2f) {
+Tensor gated_forward(const Gate& gate, const Tensor& x_t2f) {
   const tensor::NoGrad no_grad;
-  return op_table(x_t2f.device()).swiglu_forward(x_t2f.contiguous());
+  return op_table(x_t2f.device()).gated_forward(gate, x_t2f.contiguous());
 }
 
 // Dropout and its gradient are the same function of the same key.
@@ -84,22 +88,24 @@ class DropoutBackward final : public Backward {
 
 }  // namespace
 
-Tensor gelu_tanh(const Tensor& x, const Scope& scope) {
-  Tensor y = gelu_forward(x);
+Tensor activation(Activation kind, const Tensor& x, const Scope& scope) {
+  Tensor y = activation_forward(kind, x);
   if (!needs_backward({x})) return y;
-  auto backward = std::make_unique<GeluBackward>(x, scope);
-  scope.offer_rebuild(y, kGelu, x, gelu_forward);
+  auto backward = std::make_unique<ActivationBackward>(kind, x, scope);
+  scope.offer_rebuild(y, kActivation, x,
+                      [kind](const Tensor& in) { return activation_forward(kind, in); });
   return attach(std::move(y), {x}, std::move(backward));
 }
 
-Tensor swiglu(const Tensor& x_t2f, const Scope& scope) {
+Tensor gated(const Gate& gate, const Tensor& x_t2f, const Scope& scope) {
   PENTATRON_CHECK(x_t2f.dim() >= 1 && x_t2f.size(-1) % 2 == 0, kInternal,
-                  "swiglu wants [gate | up] along an even last dimension, got {}",
+                  "a gated activation wants [gate | up] along an even last dimension, got {}",
                   tensor::describe(x_t2f));
-  Tensor y_tf = swiglu_forward(x_t2f);
+  Tensor y_tf = gated_forward(gate, x_t2f);
   if (!needs_backward({x_t2f})) return y_tf;
-  auto backward = std::make_unique<SwigluBackward>(x_t2f, scope);
-  scope.offer_rebuild(y_tf, kSwiglu, x_t2f, swiglu_forward);
+  auto backward = std::make_unique<GatedBackward>(gate, x_t2f, scope);
+  scope.offer_rebuild(y_tf, kGated, x_t2f,
+                      [gate](const Tensor& in) { return gated_forward(gate, in); });
   return attach(std::move(y_tf), {x_t2f}, std::move(backward));
 }
 

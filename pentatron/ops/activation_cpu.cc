@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "pentatron/ops/cpu_ops.h"
 #include "pentatron/ops/dispatch.h"
@@ -23,36 +25,136 @@ void over_flat(std::int64_t numel, F make) {
   });
 }
 
+using kernels::Activation;
+using kernels::Gate;
+using kernels::GateKind;
+
+constexpr double kInvSqrt2 = 0.70710678118654752440;
+constexpr double kInvSqrt2Pi = 0.39894228040143267794;
+constexpr double kQuickGelu = 1.702;
+
+template <typename C>
+C gelu_erf(C x) {
+  return C(0.5) * x * (C(1) + std::erf(x * C(kInvSqrt2)));
+}
+template <typename C>
+C gelu_erf_slope(C x) {
+  return C(0.5) * (C(1) + std::erf(x * C(kInvSqrt2))) +
+         x * C(kInvSqrt2Pi) * std::exp(C(-0.5) * x * x);
+}
+
+template <typename C>
+void activate(Activation kind, const C* x, C* y, std::int64_t n) {
+  switch (kind) {
+    case Activation::kGeluTanh:
+      rows::gelu(x, y, n);
+      return;
+    case Activation::kGeluErf:
+      for (std::int64_t i = 0; i < n; ++i) y[i] = gelu_erf(x[i]);
+      return;
+    case Activation::kSquaredRelu:
+      for (std::int64_t i = 0; i < n; ++i) {
+        const C positive = std::max(x[i], C(0));
+        y[i] = positive * positive;
+      }
+      return;
+  }
+}
+
+template <typename C>
+void activate_backward(Activation kind, const C* x, const C* dy, C* dx, std::int64_t n) {
+  switch (kind) {
+    case Activation::kGeluTanh:
+      rows::gelu_backward(x, dy, dx, n);
+      return;
+    case Activation::kGeluErf:
+      for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * gelu_erf_slope(x[i]);
+      return;
+    case Activation::kSquaredRelu:
+      for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * C(2) * std::max(x[i], C(0));
+      return;
+  }
+}
+
+// Any gate but plain SwiGLU, which has row kernels of its own.
+template <typename C>
+class GateRow final {
+ public:
+  explicit GateRow(const Gate& gate)
+      : slope_(gate.kind == GateKind::kQuickGelu ? C(kQuickGelu) : C(1)),
+        offset_(static_cast<C>(gate.offset)),
+        clamp_(gate.clamp > 0.0 ? static_cast<C>(gate.clamp) : std::numeric_limits<C>::infinity()) {
+  }
+
+  void forward(const C* gate, const C* up, C* y, std::int64_t n) const {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const C g = std::min(gate[i], clamp_);
+      y[i] = g * sigmoid(g) * (std::clamp(up[i], -clamp_, clamp_) + offset_);
+    }
+  }
+
+  void backward(const C* gate, const C* up, const C* dy, C* dgate, C* dup, std::int64_t n) const {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const C g = std::min(gate[i], clamp_), u = std::clamp(up[i], -clamp_, clamp_);
+      const C s = sigmoid(g), d = dy[i];
+      const bool gate_cut = gate[i] > clamp_, up_cut = up[i] < -clamp_ || up[i] > clamp_;
+      dgate[i] = gate_cut ? C(0) : d * (u + offset_) * s * (C(1) + slope_ * g * (C(1) - s));
+      dup[i] = up_cut ? C(0) : d * g * s;
+    }
+  }
+
+ private:
+  C sigmoid(C g) const { return C(1) / (C(1) + std::exp(-slope_ * g)); }
+
+  C slope_;
+  C offset_;
+  C clamp_;
+};
+
 template <typename T, typename C>
-void swiglu_rows(const Tensor& x_t2f, const Tensor& y_tf) {
+void gated_rows(const Gate& gate, const Tensor& x_t2f, const Tensor& y_tf) {
   const std::int64_t f = y_tf.size(-1), num_rows = f == 0 ? 0 : y_tf.numel() / f;
   const T* x = x_t2f.const_data_ptr<T>();
   T* y = y_tf.data_ptr<T>();
+  const GateRow<C> general(gate);
   tensor::parallel_for(0, num_rows, row_grain(f), [&](std::int64_t from, std::int64_t to) {
     RowReader<T, C> read_gate, read_up;
     RowWriter<T, C> write;
     for (std::int64_t r = from; r < to; ++r) {
-      const T* row = x + r * 2 * f;
-      rows::swiglu(read_gate(row, f), read_up(row + f, f), write.begin(y + r * f, f), f);
+      const C *gate_row = read_gate(x + r * 2 * f, f), *up_row = read_up(x + r * 2 * f + f, f);
+      C* out = write.begin(y + r * f, f);
+      if (is_plain_swiglu(gate)) {
+        rows::swiglu(gate_row, up_row, out, f);
+      } else {
+        general.forward(gate_row, up_row, out, f);
+      }
       write.end(y + r * f, f);
     }
   });
 }
 
 template <typename T, typename C>
-void swiglu_backward_rows(const Tensor& x_t2f, const Tensor& dy_tf, const Tensor& dx_t2f) {
+void gated_backward_rows(const Gate& gate, const Tensor& x_t2f, const Tensor& dy_tf,
+                         const Tensor& dx_t2f) {
   const std::int64_t f = dy_tf.size(-1), num_rows = f == 0 ? 0 : dy_tf.numel() / f;
   const T* x = x_t2f.const_data_ptr<T>();
   const T* dy = dy_tf.const_data_ptr<T>();
   T* dx = dx_t2f.data_ptr<T>();
+  const GateRow<C> general(gate);
   tensor::parallel_for(0, num_rows, row_grain(f), [&](std::int64_t from, std::int64_t to) {
     RowReader<T, C> read_gate, read_up, read_dy;
     RowWriter<T, C> write_gate, write_up;
     for (std::int64_t r = from; r < to; ++r) {
       const T* row = x + r * 2 * f;
       T* grad = dx + r * 2 * f;
-      rows::swiglu_backward(read_gate(row, f), read_up(row + f, f), read_dy(dy + r * f, f),
-                            write_gate.begin(grad, f), write_up.begin(grad + f, f), f);
+      const C *gate_row = read_gate(row, f), *up_row = read_up(row + f, f);
+      const C* dy_row = read_dy(dy + r * f, f);
+      C *dgate = write_gate.begin(grad, f), *dup = write_up.begin(grad + f, f);
+      if (is_plain_swiglu(gate)) {
+        rows::swiglu_backward(gate_row, up_row, dy_row, dgate, dup, f);
+      } else {
+        general.backward(gate_row, up_row, dy_row, dgate, dup, f);
+      }
       write_gate.end(grad, f);
       write_up.end(grad + f, f);
     }
@@ -61,7 +163,7 @@ void swiglu_backward_rows(const Tensor& x_t2f, const Tensor& dy_tf, const Tensor
 
 }  // namespace
 
-Tensor cpu::gelu_forward(const Tensor& x) {
+Tensor cpu::activation_forward(Activation kind, const Tensor& x) {
   Tensor y = tensor::empty(x.sizes(), x.scalar_type());
   dispatch_float(x.scalar_type(), [&](auto storage, auto compute) {
     using T = decltype(storage);
@@ -71,7 +173,7 @@ Tensor cpu::gelu_forward(const Tensor& x) {
     over_flat(x.numel(), [=] {
       return [=, read = RowReader<T, C>(), write = RowWriter<T, C>()](std::int64_t at,
                                                                       std::int64_t n) mutable {
-        rows::gelu(read(in + at, n), write.begin(out + at, n), n);
+        activate(kind, read(in + at, n), write.begin(out + at, n), n);
         write.end(out + at, n);
       };
     });
@@ -79,7 +181,7 @@ Tensor cpu::gelu_forward(const Tensor& x) {
   return y;
 }
 
-Tensor cpu::gelu_backward(const Tensor& x, const Tensor& dy) {
+Tensor cpu::activation_backward(Activation kind, const Tensor& x, const Tensor& dy) {
   Tensor dx = tensor::empty(x.sizes(), x.scalar_type());
   dispatch_float(x.scalar_type(), [&](auto storage, auto compute) {
     using T = decltype(storage);
@@ -90,7 +192,8 @@ Tensor cpu::gelu_backward(const Tensor& x, const Tensor& dy) {
     over_flat(x.numel(), [=] {
       return [=, read_x = RowReader<T, C>(), read_dy = RowReader<T, C>(),
               write = RowWriter<T, C>()](std::int64_t at, std::int64_t n) mutable {
-        rows::gelu_backward(read_x(in + at, n), read_dy(grad + at, n), write.begin(out + at, n), n);
+        activate_backward(kind, read_x(in + at, n), read_dy(grad + at, n), write.begin(out + at, n),
+                          n);
         write.end(out + at, n);
       };
     });
@@ -98,20 +201,20 @@ Tensor cpu::gelu_backward(const Tensor& x, const Tensor& dy) {
   return dx;
 }
 
-Tensor cpu::swiglu_forward(const Tensor& x_t2f) {
+Tensor cpu::gated_forward(const Gate& gate, const Tensor& x_t2f) {
   Shape shape = tensor::shape_of(x_t2f);
   shape.back() /= 2;
   Tensor y_tf = tensor::empty(shape, x_t2f.scalar_type());
   dispatch_float(x_t2f.scalar_type(), [&](auto storage, auto compute) {
-    swiglu_rows<decltype(storage), decltype(compute)>(x_t2f, y_tf);
+    gated_rows<decltype(storage), decltype(compute)>(gate, x_t2f, y_tf);
   });
   return y_tf;
 }
 
-Tensor cpu::swiglu_backward(const Tensor& x_t2f, const Tensor& dy_tf) {
+Tensor cpu::gated_backward(const Gate& gate, const Tensor& x_t2f, const Tensor& dy_tf) {
   Tensor dx_t2f = tensor::empty(x_t2f.sizes(), x_t2f.scalar_type());
   dispatch_float(x_t2f.scalar_type(), [&](auto storage, auto compute) {
-    swiglu_backward_rows<decltype(storage), decltype(compute)>(x_t2f, dy_tf, dx_t2f);
+    gated_backward_rows<decltype(storage), decltype(compute)>(gate, x_t2f, dy_tf, dx_t2f);
   });
   return dx_t2f;
 }

@@ -18,39 +18,39 @@ using tensor::read;
 using tensor::stream_of;
 using tensor::write;
 
-Tensor cuda::gelu_forward(const Tensor& x) {
+Tensor cuda::activation_forward(kernels::Activation kind, const Tensor& x) {
   Tensor y = tensor::empty(x.sizes(), x.scalar_type(), x.device());
-  check_launch(kernels::gelu_forward(kernel_type(x.scalar_type()), read(x), write(y), x.numel(),
-                                     stream_of(x)),
-               "gelu_forward");
+  check_launch(kernels::activation_forward(kind, kernel_type(x.scalar_type()), read(x), write(y),
+                                           x.numel(), stream_of(x)),
+               "activation_forward");
   return y;
 }
 
-Tensor cuda::gelu_backward(const Tensor& x, const Tensor& dy) {
+Tensor cuda::activation_backward(kernels::Activation kind, const Tensor& x, const Tensor& dy) {
   Tensor dx = tensor::empty(x.sizes(), x.scalar_type(), x.device());
-  check_launch(kernels::gelu_backward(kernel_type(x.scalar_type()), read(x), read(dy), write(dx),
-                                      x.numel(), stream_of(x)),
-               "gelu_backward");
+  check_launch(kernels::activation_backward(kind, kernel_type(x.scalar_type()), read(x), read(dy),
+                                            write(dx), x.numel(), stream_of(x)),
+               "activation_backward");
   return dx;
 }
 
-Tensor cuda::swiglu_forward(const Tensor& x_t2f) {
+Tensor cuda::gated_forward(const kernels::Gate& gate, const Tensor& x_t2f) {
   Shape shape = tensor::shape_of(x_t2f);
   shape.back() /= 2;
   Tensor y_tf = tensor::empty(shape, x_t2f.scalar_type(), x_t2f.device());
   const std::int64_t f = shape.back(), num_rows = f == 0 ? 0 : y_tf.numel() / f;
-  check_launch(kernels::swiglu_forward(kernel_type(x_t2f.scalar_type()), read(x_t2f), write(y_tf),
-                                       num_rows, f, stream_of(x_t2f)),
-               "swiglu_forward");
+  check_launch(kernels::gated_forward(gate, kernel_type(x_t2f.scalar_type()), read(x_t2f),
+                                      write(y_tf), num_rows, f, stream_of(x_t2f)),
+               "gated_forward");
   return y_tf;
 }
 
-Tensor cuda::swiglu_backward(const Tensor& x_t2f, const Tensor& dy_tf) {
+Tensor cuda::gated_backward(const kernels::Gate& gate, const Tensor& x_t2f, const Tensor& dy_tf) {
   Tensor dx_t2f = tensor::empty(x_t2f.sizes(), x_t2f.scalar_type(), x_t2f.device());
   const std::int64_t f = dy_tf.size(-1), num_rows = f == 0 ? 0 : dy_tf.numel() / f;
-  check_launch(kernels::swiglu_backward(kernel_type(x_t2f.scalar_type()), read(x_t2f), read(dy_tf),
-                                        write(dx_t2f), num_rows, f, stream_of(x_t2f)),
-               "swiglu_backward");
+  check_launch(kernels::gated_backward(gate, kernel_type(x_t2f.scalar_type()), read(x_t2f),
+                                       read(dy_tf), write(dx_t2f), num_rows, f, stream_of(x_t2f)),
+               "gated_backward");
   return dx_t2f;
 }
 
@@ -75,7 +75,7 @@ Tensor cuda::dropout(const Tensor& x_th, const DropoutKey& key, const Tensor& sa
 }
 
 Tensor cuda::rotate(const Tensor& x_tnd, const Tensor& cos_pr, const Tensor& sin_pr,
-                    const Tensor& positions_t, double direction) {
+                    const Tensor& positions_t, double direction, bool interleaved) {
   PENTATRON_CHECK(cos_pr.size(0) > 0 || x_tnd.size(0) == 0, kData,
                   "the rotary table has no positions (--max-position-embeddings, --seq-length)");
   const DType computed = compute_dtype(x_tnd.scalar_type());
@@ -89,7 +89,8 @@ Tensor cuda::rotate(const Tensor& x_tnd, const Tensor& cos_pr, const Tensor& sin
                        .half = cos.size(1),
                        .max_position = cos.size(0),
                        .token_stride = x_tnd.stride(0),
-                       .head_stride = x_tnd.stride(1)},
+                       .head_stride = x_tnd.stride(1),
+                       .interleaved = interleaved},
                       read(x_tnd), read(cos), read(sin), positions_t.const_data_ptr<std::int64_t>(),
                       direction, write(y_tnd), stream_of(x_tnd)),
       "rotate");

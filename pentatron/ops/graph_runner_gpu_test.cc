@@ -100,7 +100,7 @@ TEST_F(GraphRunnerOnGpu, RunsInsideItselfInARecordedStep) {
 TEST_F(GraphRunnerOnGpu, RebuiltAndOffloadedActivationsGiveTheSameBits) {
   Stack kept, rebuilt, offloaded;
   run_backward(kept.forward(), kept.dy);
-  tensor::RebuildActivations rebuild({"RmsNorm", "Gelu"});
+  tensor::RebuildActivations rebuild({"RmsNorm", "Activation"});
   run_backward(rebuilt.forward({.saves = &rebuild}), rebuilt.dy);
   EXPECT_EQ(rebuild.num_rebuilt(), 2);
   expect_equal(rebuilt, kept);

@@ -7,14 +7,17 @@
 
 namespace pentatron::ops {
 
+// A zero-centred weight is used as 1 + weight.
+//
 // y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension, statistics in
 // policy.statistics dtype. x of any shape, y like it; fp64 statistics of narrower tensors on a
 // GPU: kUnsupported; shapes that do not fit: kInternal.
 [[nodiscard]] Tensor layer_norm(const Tensor& x_th, WeightRef& weight_h, WeightRef& bias_h,
-                                double eps, DType statistics, const Scope& scope = {});
+                                double eps, DType statistics, const Scope& scope = {},
+                                bool zero_centred = false);
 // y = x / sqrt(mean(x^2) + eps) * weight.
 [[nodiscard]] Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps, DType statistics,
-                              const Scope& scope = {});
+                              const Scope& scope = {}, bool zero_centred = false);
 
 // y = x / sqrt(mean(x^2) + eps), without a weight.
 [[nodiscard]] Tensor l2_norm(const Tensor& x_th, double eps, DType statistics,

@@ -6,19 +6,32 @@
 
 namespace pentatron::ops {
 
+struct RotaryForm {
+  // Pairs are neighbours (x[2i], x[2i + 1]) instead of (x[i], x[i + rotary_dim / 2]).
+  bool interleaved = false;
+  double interpolation = 1.0;  // positions are divided by it
+  // Llama 3.1's long context, 0: none. Of a frequency with wavelength w = 2 pi / f: f / factor
+  // where w > 8192, f where w < 2048, between them (1 - s) f / factor + s f with s = (8192 / w - 1)
+  // / 3.
+  double llama3_factor = 0.0;
+};
+
 // Angles cos/sin, [max_position, rotary_dim / 2], computed in fp64 and stored in `dtype`: angle(p,
-// i) = p * base^(-2i / rotary_dim). An odd rotary_dim or a base of 0 and below: kConfig.
+// i) = p * base^(-2i / rotary_dim), changed as `form` says. An odd rotary_dim, a base or factors of
+// 0 and below: kConfig.
 struct RotaryTable {
   Tensor cos;
   Tensor sin;
+  bool interleaved = false;
 };
 [[nodiscard]] RotaryTable make_rotary_table(std::int64_t max_position, std::int64_t rotary_dim,
-                                            double base, DType dtype, Device device = kCpu);
+                                            double base, DType dtype, Device device = kCpu,
+                                            const RotaryForm& form = {});
 
-// Rotates the first rotary_dim channels of each head, halves convention (x[i], x[i +
-// rotary_dim/2]), as Megatron's non-interleaved form and Hugging Face Llama. x [rows, heads,
-// head_dim] of the layout's rows and positions. A position outside the table: kData; shapes that do
-// not fit: kInternal.
+// Rotates the first rotary_dim channels of each head: the halves against each other, as Hugging
+// Face's Llama, or neighbours where the table is interleaved. x [rows, heads, head_dim] of the
+// layout's rows and positions. A position outside the table: kData; shapes that do not fit:
+// kInternal.
 [[nodiscard]] Tensor rotary(const Tensor& x_tnd, const RotaryTable& table,
                             const SequenceLayout& layout);
 

@@ -55,7 +55,7 @@ void expect_equal(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 TEST(Scope, RebuildingChangesNoBitAndHoldsLess) {
   std::int64_t kept = 0, rebuilt = 0;
   const std::vector<Tensor> expected = Stack().gradients({}, &kept);
-  tensor::RebuildActivations policy({"LayerNorm", "RmsNorm", "Gelu", "Swiglu"});
+  tensor::RebuildActivations policy({"LayerNorm", "RmsNorm", "Activation", "Gated"});
   expect_equal(Stack().gradients({.saves = &policy}, &rebuilt), expected);
   // Norm outputs (1 + 1), swiglu outputs (2 + 1), gelu's (2) go; linear outputs stay.
   EXPECT_EQ(policy.num_rebuilt(), 5);
@@ -82,7 +82,7 @@ TEST(Scope, OffloadingChangesNoBit) {
 
 TEST(Scope, PostponedWorkSharesTheSlot) {
   const std::vector<Tensor> expected = Stack().gradients({});
-  tensor::RebuildActivations policy({"LayerNorm", "RmsNorm", "Gelu", "Swiglu"});
+  tensor::RebuildActivations policy({"LayerNorm", "RmsNorm", "Activation", "Gated"});
   WeightGradQueue queue;
   queue.set_postpone(true);
   Stack stack;

@@ -299,9 +299,44 @@ inline OpCase swiglu_case(const std::string& name, std::int64_t rows, std::int64
           }};
 }
 
+inline OpCase activation_case(const std::string& name, Activation kind, const Shape& shape,
+                              std::function<Tensor(const Tensor&)> plain) {
+  return {name,
+          {shape},
+          {},
+          [kind](const Tensors& x, auto&) { return activation(kind, x[0].mul(2.0)); },
+          [plain](const Tensors& x, const Tensors&) { return plain(x[0].mul(2.0)); }};
+}
+inline OpCase gelu_erf_case(const std::string& name, const Shape& shape) {
+  return activation_case(name, Activation::kGeluErf, shape, [](const Tensor& x) {
+    return x.mul(x.mul(std::sqrt(0.5)).erf().add(1.0)).mul(0.5);
+  });
+}
+inline OpCase squared_relu_case(const std::string& name, const Shape& shape) {
+  return activation_case(name, Activation::kSquaredRelu, shape,
+                         [](const Tensor& x) { return x.clamp_min(0.0).pow(2); });
+}
+
+inline OpCase gated_case(const std::string& name, const Gate& gate, std::int64_t rows,
+                         std::int64_t f) {
+  return {name,
+          {{rows, 2 * f}},
+          {},
+          [gate](const Tensors& x, auto&) { return gated(gate, x[0].mul(2.0)); },
+          [gate, f](const Tensors& x, const Tensors&) {
+            Tensor g = x[0].mul(2.0).narrow(1, 0, f), up = x[0].mul(2.0).narrow(1, f, f);
+            if (gate.clamp > 0.0) {
+              g = g.clamp_max(gate.clamp);
+              up = up.clamp(-gate.clamp, gate.clamp);
+            }
+            const double slope = gate.kind == GateKind::kQuickGelu ? 1.702 : 1.0;
+            return g.mul(g.mul(slope).sigmoid()).mul(up.add(gate.offset));
+          }};
+}
+
 // Heads [first, first + count) of x are turned: a part of a fused tensor.
 inline OpCase rotary_case(const std::string& name, const Shape& x_tnd, std::int64_t rotary_dim,
-                          std::int64_t first, std::int64_t count) {
+                          std::int64_t first, std::int64_t count, bool interleaved = false) {
   const std::vector<std::int64_t> all{0, 5, 1, 2, 16, 3, 3};
   const std::vector<std::int64_t> positions(all.begin(), all.begin() + x_tnd[0]);
   const SequenceLayout layout({.boundaries = {0, x_tnd[0]}, .positions = positions});
@@ -311,11 +346,24 @@ inline OpCase rotary_case(const std::string& name, const Shape& x_tnd, std::int6
           [=](const Tensors& x, auto&) {
             const Device device = device_of(x);
             return rotary(x[0].narrow(1, first, count),
-                          make_rotary_table(17, rotary_dim, 100.0, x[0].scalar_type(), device),
+                          make_rotary_table(17, rotary_dim, 100.0, x[0].scalar_type(), device,
+                                            {.interleaved = interleaved}),
                           layout.to(device));
           },
           [=](const Tensors& x, const Tensors&) {
-            return plain_rotary(x[0].narrow(1, first, count), positions, rotary_dim, 100.0);
+            const Tensor part = x[0].narrow(1, first, count);
+            if (!interleaved) return plain_rotary(part, positions, rotary_dim, 100.0);
+            // Neighbours brought to the halves, and back.
+            std::vector<std::int64_t> order, back(static_cast<std::size_t>(part.size(2)));
+            for (std::int64_t i = 0; i < rotary_dim; i += 2) order.push_back(i);
+            for (std::int64_t i = 1; i < rotary_dim; i += 2) order.push_back(i);
+            for (std::int64_t i = rotary_dim; i < part.size(2); ++i) order.push_back(i);
+            for (std::size_t i = 0; i < order.size(); ++i) {
+              back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+            }
+            return plain_rotary(part.index_select(2, tensor::from_vector(order)), positions,
+                                rotary_dim, 100.0)
+                .index_select(2, tensor::from_vector(back));
           }};
 }
 
@@ -353,6 +401,13 @@ inline std::vector<OpCase> plain_cases() {
       swiglu_case("swiglu", 9, 21),
       rotary_case("rotary", {7, 3, 10}, 6, 0, 3),
       rotary_case("rotary_of_a_part", {7, 5, 6}, 6, 1, 2),
+      rotary_case("rotary_interleaved", {7, 5, 10}, 6, 1, 3, true),
+      gelu_erf_case("gelu_erf", {13, 177}),
+      squared_relu_case("squared_relu", {13, 177}),
+      gated_case("quick_geglu", {.kind = GateKind::kQuickGelu}, 9, 21),
+      gated_case("quick_geglu_offset_clamp",
+                 {.kind = GateKind::kQuickGelu, .offset = 1.0, .clamp = 0.7}, 9, 21),
+      gated_case("swiglu_offset", {.offset = 0.5}, 9, 21),
       dropout_case("dropout", 6, 21, 13),
       attention_case("attention", {{0, 37}, 3, 3, 5, true, 0.0}),
       attention_case("attention_segments_gqa", {{0, 5, 6, 6, 41}, 6, 2, 8, true, 0.0}),
@@ -412,6 +467,10 @@ inline std::vector<OpCase> shape_cases() {
       gelu_case("gelu_no_rows", 0, 8),
       swiglu_case("swiglu_whole", 65, 96),
       swiglu_case("swiglu_no_rows", 0, 8),
+      gelu_erf_case("gelu_erf_whole", {64, 128}),
+      squared_relu_case("squared_relu_tail", {5, 1003}),
+      gated_case("quick_geglu_whole", {.kind = GateKind::kQuickGelu, .clamp = 0.9}, 65, 96),
+      gated_case("quick_geglu_no_rows", {.kind = GateKind::kQuickGelu}, 0, 8),
       rotary_case("rotary_whole", {7, 3, 64}, 64, 0, 3),
       rotary_case("rotary_partial", {7, 4, 48}, 32, 1, 3),
       rotary_case("rotary_no_rows", {0, 3, 8}, 8, 0, 3),

@@ -9,8 +9,8 @@
 namespace pentatron::parallel_layers {
 
 HeadNorm::HeadNorm(const LeafContext& context, const nn::ParameterPlan& plan,
-                   const std::string& name, double epsilon)
-    : epsilon_(epsilon) {
+                   const std::string& name, const NormForm& form)
+    : epsilon_(form.epsilon), zero_centred_(form.zero_centred) {
   if (auto weight = make_parameter_if_planned(context, plan, name + ".weight")) {
     weight_ = &add_parameter(std::move(weight));
   }
@@ -22,12 +22,14 @@ HeadNorm::HeadNorm(const LeafContext& context, const nn::ParameterPlan& plan,
 Tensor HeadNorm::forward(const Tensor& x_tnd, nn::StepContext& step) {
   const DType statistics = step.policy.statistics;
   if (weight_ == nullptr) return ops::l2_norm(x_tnd, epsilon_, statistics, step.scope);
-  if (bias_ == nullptr) return ops::rms_norm(x_tnd, *weight_, epsilon_, statistics, step.scope);
-  return ops::layer_norm(x_tnd, *weight_, *bias_, epsilon_, statistics, step.scope);
+  if (bias_ == nullptr) {
+    return ops::rms_norm(x_tnd, *weight_, epsilon_, statistics, step.scope, zero_centred_);
+  }
+  return ops::layer_norm(x_tnd, *weight_, *bias_, epsilon_, statistics, step.scope, zero_centred_);
 }
 
-LeafRule head_norm_rule(std::string name, std::int64_t head_dim, std::string_view kind) {
-  LeafRule rule = norm_rule(std::move(name), head_dim, kind);
+LeafRule head_norm_rule(std::string name, std::int64_t head_dim, const NormForm& form) {
+  LeafRule rule = norm_rule(std::move(name), head_dim, form);
   rule.of_cut_rows = true;
   return rule;
 }

@@ -17,17 +17,17 @@ class HeadNorm final : public nn::Module {
   // With the planned weights: LayerNorm where there is a bias, else RMSNorm; without any (`name` is
   // not planned): x / rms(x).
   HeadNorm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
-           double epsilon);
+           const NormForm& form);
   [[nodiscard]] Tensor forward(const Tensor& x_tnd, nn::StepContext& step);
 
  private:
   double epsilon_;
+  bool zero_centred_;
   nn::Parameter* weight_ = nullptr;
   nn::Parameter* bias_ = nullptr;
 };
 
-// `kind` is --normalization.
 [[nodiscard]] LeafRule head_norm_rule(std::string name, std::int64_t head_dim,
-                                      std::string_view kind);
+                                      const NormForm& form);
 
 }  // namespace pentatron::parallel_layers

@@ -1,15 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/parallel_layers/leaf_rule.h"
 
+#include <cmath>
 #include <utility>
 
 namespace pentatron::parallel_layers {
 
-LeafRule norm_rule(std::string name, std::int64_t width, std::string_view kind) {
+namespace {
+
+nn::InitSpec init_of(const LeafRule& rule) {
+  if (rule.kind == LeafKind::kNorm) {
+    return {rule.starts_at_zero ? nn::InitKind::kZeros : nn::InitKind::kOnes, 0.0};
+  }
+  if (!rule.xavier) return {nn::InitKind::kNormal, rule.std};
+  std::int64_t rows = 0;
+  for (const LeafPart& part : rule.parts) rows += part.rows;
+  const double bound = std::sqrt(6.0 / static_cast<double>(rows + rule.columns));
+  return {nn::InitKind::kUniform, bound / std::sqrt(3.0)};
+}
+
+}  // namespace
+
+LeafRule norm_rule(std::string name, std::int64_t width, const NormForm& form) {
   return {.name = std::move(name),
           .kind = LeafKind::kNorm,
           .parts = {{.rows = width}},
-          .bias = kind == "LayerNorm"};
+          .bias = form.kind == "LayerNorm",
+          .starts_at_zero = form.zero_centred};
 }
 
 void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& prefix, int unit,
@@ -27,8 +44,7 @@ void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& 
                        .columns = is_norm ? 0 : rule.columns,
                        .cut = part.cut,
                        .cut_columns = part.cut_columns,
-                       .init = is_norm ? nn::InitSpec{nn::InitKind::kOnes, 0.0}
-                                       : nn::InitSpec{nn::InitKind::kNormal, rule.std},
+                       .init = init_of(rule),
                        .padded_rows = rule.padded_rows,
                        .of_cut_rows = rule.of_cut_rows});
     biases.push_back({.name = part_name(part, ".bias"),

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "pentatron/nn/parameter_plan.h"
+#include "pentatron/parallel_layers/norm_form.h"
 #include "pentatron/parallel_layers/tensor_layout.h"
 
 // What a leaf's weight and bias are before they are laid out on ranks. Each module states the rules
@@ -32,14 +32,17 @@ struct LeafRule {
   bool bias = false;
   double std = 0.0;              // of a matrix's initial values
   std::int64_t padded_rows = 0;  // PartRule::padded_rows
+  // A matrix starts uniform in +-sqrt(6 / (rows + columns)) instead (X. Glorot, Y. Bengio, 2010),
+  // over the rows of all its parts.
+  bool xavier = false;
+  bool starts_at_zero = false;  // a norm: zero instead of one
   nn::ShardRole role = nn::ShardRole::kMatrix;
   // A norm of what is cut over the tensor-parallel ranks (a rank's own heads): its gradient is
   // partial on each.
   bool of_cut_rows = false;
 };
 
-// `kind` is --normalization: LayerNorm has a bias, RMSNorm has none.
-[[nodiscard]] LeafRule norm_rule(std::string name, std::int64_t width, std::string_view kind);
+[[nodiscard]] LeafRule norm_rule(std::string name, std::int64_t width, const NormForm& form);
 
 // Adds "<prefix><name>.weight" and, where the rule has one, ".bias". A bias follows the output:
 // split with the rows, whole where only the input is split. `unit` is PlannedParameter::layer.

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "pentatron/nn/module.h"
 #include "pentatron/nn/parameter_plan.h"
 #include "pentatron/parallel_layers/leaf_context.h"
+#include "pentatron/parallel_layers/norm_form.h"
 
 namespace pentatron::parallel_layers {
 
@@ -14,15 +14,15 @@ namespace pentatron::parallel_layers {
 // are whole on every rank.
 class Norm final : public nn::Module {
  public:
-  // `kind`: "LayerNorm" (weight and bias) or "RMSNorm" (weight); another name is a config error
-  // (--normalization).
+  // Another kind than NormForm names is a config error.
   Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
-       std::string_view kind, double epsilon);
+       const NormForm& form);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
   LeafContext context_;
   double epsilon_;
+  bool zero_centred_;
   nn::Parameter* weight_;
   nn::Parameter* bias_;  // null: RMSNorm
 };

@@ -57,21 +57,23 @@ Tensor PositionEmbedding::forward(nn::StepContext& step) {
 }
 
 Norm::Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
-           std::string_view kind, double epsilon)
+           const NormForm& form)
     : context_(context),
-      epsilon_(epsilon),
+      epsilon_(form.epsilon),
+      zero_centred_(form.zero_centred),
       weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
       bias_(nullptr) {
-  PENTATRON_CHECK(kind == "LayerNorm" || kind == "RMSNorm", kConfig,
-                  "--normalization must be LayerNorm or RMSNorm, not '{}'", kind);
-  if (kind == "LayerNorm") bias_ = &add_parameter(make_parameter(context, plan, name + ".bias"));
+  PENTATRON_CHECK(form.kind == "LayerNorm" || form.kind == "RMSNorm", kConfig,
+                  "--normalization must be LayerNorm or RMSNorm, not '{}'", form.kind);
+  if (form.kind == "LayerNorm")
+    bias_ = &add_parameter(make_parameter(context, plan, name + ".bias"));
 }
 
 Tensor Norm::forward(const Tensor& x_th, nn::StepContext& step) {
-  return bias_ == nullptr
-             ? ops::rms_norm(x_th, *weight_, epsilon_, step.policy.statistics, step.scope)
-             : ops::layer_norm(x_th, *weight_, *bias_, epsilon_, step.policy.statistics,
-                               step.scope);
+  return bias_ == nullptr ? ops::rms_norm(x_th, *weight_, epsilon_, step.policy.statistics,
+                                          step.scope, zero_centred_)
+                          : ops::layer_norm(x_th, *weight_, *bias_, epsilon_,
+                                            step.policy.statistics, step.scope, zero_centred_);
 }
 
 ResidualDropout::ResidualDropout(const LeafContext& context, double probability, std::string site)

@@ -47,7 +47,8 @@ class TinyLayer final : public nn::Module {
       return out;
     };
     const std::vector<PartRule> whole{{"w", kHidden}};
-    norm1_ = &add_child(std::make_unique<Norm>(context, plan("n1", whole), "n1", "RMSNorm", 1e-5));
+    norm1_ = &add_child(
+        std::make_unique<Norm>(context, plan("n1", whole), "n1", NormForm{.kind = "RMSNorm"}));
     qkv_ = &add_child(
         std::make_unique<ColumnLinear>(context,
                                        plan("qkv", {{"q", kHidden, kHidden, over_tp(4)},
@@ -59,7 +60,8 @@ class TinyLayer final : public nn::Module {
         CoreAttention::Options{.head_dim = 8, .dropout = 0.0, .site = "core", .cache_layer = 0}));
     proj_ = &add_child(std::make_unique<RowLinear>(
         context, plan("proj", {{"w", kHidden, kHidden, over_tp(4), true}}), "proj"));
-    norm2_ = &add_child(std::make_unique<Norm>(context, plan("n2", whole), "n2", "RMSNorm", 1e-5));
+    norm2_ = &add_child(
+        std::make_unique<Norm>(context, plan("n2", whole), "n2", NormForm{.kind = "RMSNorm"}));
     fc1_ = &add_child(std::make_unique<ColumnLinear>(
         context, plan("fc1", {{"w", 4 * kHidden, kHidden, over_tp(4)}}), "fc1"));
     fc2_ = &add_child(std::make_unique<RowLinear>(
@@ -183,7 +185,7 @@ TEST(SplitLinear, RebuiltRowsAreGatheredLikeKeptOnes) {
   Gathered kept, rebuilt;
   for (const bool rebuild : {false, true}) {
     run_layout({2, true}, fp64(), [&](const LeafContext& context) {
-      tensor::RebuildActivations policy({"RmsNorm", "Gelu"});
+      tensor::RebuildActivations policy({"RmsNorm", "Activation"});
       TinyLayer layer(context);
       const Batch meta = batch();
       const PrecisionPolicy precision = fp64();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/philox.h"
@@ -39,9 +40,18 @@ void keep_row(PhiloxKey key, std::uint32_t threshold, std::int64_t sample, std::
   }
 }
 
+// Uniform in [-1, 1).
+double philox_centred(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
+  const PhiloxWords words = philox_words(seed, stream, index);
+  return 2.0 * philox_unit_double(words.v[0], words.v[1]) - 1.0;
+}
+
+// Value of one element, from (seed, stream, global index).
+using KeyedValue = double (*)(std::uint64_t, std::uint64_t, std::uint64_t);
+
 template <typename T>
-void fill_normal(T* out, std::uint64_t seed, std::uint64_t stream, double std, const Shape& sizes,
-                 const Shape& logical, const Shape& offsets) {
+void fill(T* out, KeyedValue value, std::uint64_t seed, std::uint64_t stream, double factor,
+          const Shape& sizes, const Shape& logical, const Shape& offsets) {
   const std::size_t rank = sizes.size();
   const std::int64_t row = rank == 0 ? 1 : sizes[rank - 1];
   const std::int64_t rows = row == 0 ? 0 : num_elements(sizes) / row;
@@ -59,7 +69,7 @@ void fill_normal(T* out, std::uint64_t seed, std::uint64_t stream, double std, c
                    }
                    for (std::int64_t i = 0; i < row; ++i) {
                      const auto index = static_cast<std::uint64_t>(base + i);
-                     out[r * row + i] = static_cast<T>(std * philox_normal(seed, stream, index));
+                     out[r * row + i] = static_cast<T>(factor * value(seed, stream, index));
                    }
                  }
                });
@@ -178,8 +188,10 @@ Tensor dropout_keep_mask(RngSite site, double p, const Tensor& sample_ids_t,
       .dropout_keep_mask(site, threshold, sample_ids_t, token_index_t, channel_begin, num_channels);
 }
 
-void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double std,
-                       const Shape& logical_shape, const Shape& offsets) {
+namespace {
+
+void fill_keyed(Tensor out, KeyedValue value, std::uint64_t seed, std::string_view part_name,
+                double factor, const Shape& logical_shape, const Shape& offsets) {
   const Shape sizes = shape_of(out);
   PENTATRON_CHECK(
       sizes.size() == logical_shape.size() && sizes.size() == offsets.size() && out.is_contiguous(),
@@ -197,25 +209,37 @@ void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_nam
   if (!out.device().is_cpu()) {
     // The host's values, bit for bit: a device's mathematical library differs in last bits.
     Tensor host = empty(sizes, out.scalar_type());
-    fill_normal_keyed(host, seed, part_name, std, logical_shape, offsets);
+    fill_keyed(host, value, seed, part_name, factor, logical_shape, offsets);
     out.copy_(host);
     return;
   }
   const std::uint64_t stream = fnv1a64(part_name);
   switch (out.scalar_type()) {
     case DType::Double:
-      fill_normal(out.data_ptr<double>(), seed, stream, std, sizes, logical_shape, offsets);
+      fill(out.data_ptr<double>(), value, seed, stream, factor, sizes, logical_shape, offsets);
       break;
     case DType::Float:
-      fill_normal(out.data_ptr<float>(), seed, stream, std, sizes, logical_shape, offsets);
+      fill(out.data_ptr<float>(), value, seed, stream, factor, sizes, logical_shape, offsets);
       break;
     default: {
       // Rounded once, from fp64.
       Tensor wide = empty(sizes, DType::Double);
-      fill_normal(wide.data_ptr<double>(), seed, stream, std, sizes, logical_shape, offsets);
+      fill(wide.data_ptr<double>(), value, seed, stream, factor, sizes, logical_shape, offsets);
       out.copy_(wide);
     }
   }
+}
+
+}  // namespace
+
+void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double std,
+                       const Shape& logical_shape, const Shape& offsets) {
+  fill_keyed(std::move(out), philox_normal, seed, part_name, std, logical_shape, offsets);
+}
+
+void fill_uniform_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double bound,
+                        const Shape& logical_shape, const Shape& offsets) {
+  fill_keyed(std::move(out), philox_centred, seed, part_name, bound, logical_shape, offsets);
 }
 
 void stochastic_round_bf16_keyed(Tensor out_bf16, const Tensor& in_fp32, std::uint64_t seed,

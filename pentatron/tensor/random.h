@@ -38,6 +38,10 @@ namespace tensor {
 void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double std,
                        const Shape& logical_shape, const Shape& offsets);
 
+// The same with uniform values in [-bound, bound).
+void fill_uniform_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double bound,
+                        const Shape& logical_shape, const Shape& offsets);
+
 // out := in, rounded to one of the two bf16 neighbours with a chance that makes the mean the value
 // (to 16 bits); what a bf16 holds stays, NaN and infinities stay. Element i is keyed by (seed,
 // step, bucket, first_element + i), so any cut of a bucket gives equal bits: its 16-bit draw is the

@@ -35,17 +35,19 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
                                   .columns = c.hidden_size,
                                   .bias = c.add_bias_linear || c.add_qkv_bias,
                                   .std = c.init_method_std,
+                                  .xavier = c.init_method_xavier_uniform,
                                   .role = nn::ShardRole::kQkv}};
   if (c.qk_layernorm) {
     for (const char* name : {"q_layernorm", "k_layernorm"}) {
-      rules.push_back(parallel_layers::head_norm_rule(name, c.kv_channels, c.normalization));
+      rules.push_back(parallel_layers::head_norm_rule(name, c.kv_channels, norm_form(c)));
     }
   }
   rules.push_back({.name = "linear_proj",
                    .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true}},
                    .columns = q,
                    .bias = c.add_bias_linear,
-                   .std = output_init_std(c)});
+                   .std = output_init_std(c),
+                   .xavier = c.init_method_xavier_uniform});
   return rules;
 }
 
@@ -67,8 +69,7 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {
   if (!config.qk_layernorm && !config.qk_l2_norm) return;
   const auto add_norm = [&](const char* leaf) {
-    return &add_child(
-        std::make_unique<HeadNorm>(context, plan, name + leaf, config.layernorm_epsilon));
+    return &add_child(std::make_unique<HeadNorm>(context, plan, name + leaf, norm_form(config)));
   };
   q_norm_ = add_norm(".q_layernorm");
   k_norm_ = add_norm(".k_layernorm");
@@ -108,7 +109,11 @@ RotaryTablePtr make_rotary(const config::ModelConfig& config, const PrecisionPol
       config.kv_channels, config.rotary_percent);
   const std::int64_t positions = std::max(config.max_position_embeddings, config.seq_length);
   return std::make_shared<const ops::RotaryTable>(ops::make_rotary_table(
-      positions, rotary_dim, static_cast<double>(config.rotary_base), policy.statistics, device));
+      positions, rotary_dim, static_cast<double>(config.rotary_base), policy.statistics, device,
+      {.interleaved = config.rotary_interleaved,
+       .interpolation = static_cast<double>(
+           std::max<std::int64_t>(1, config.rotary_seq_len_interpolation_factor)),
+       .llama3_factor = config.use_rope_scaling ? config.rope_scaling_factor : 0.0}));
 }
 
 }  // namespace pentatron::transformer

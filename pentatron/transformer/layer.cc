@@ -21,7 +21,7 @@ std::vector<LeafRule> layer_rules(const config::ModelConfig& config, const Layer
     }
   };
   const auto norm = [&config](const char* name) {
-    return parallel_layers::norm_rule(name, config.hidden_size, config.normalization);
+    return parallel_layers::norm_rule(name, config.hidden_size, norm_form(config));
   };
   add("", {norm("input_layernorm")});
   add("self_attention.", attention_rules(config));
@@ -35,17 +35,15 @@ TransformerLayer::TransformerLayer(const parallel_layers::LeafContext& context,
                                    const config::ModelConfig& config, const LayerSpec& spec,
                                    RotaryTablePtr rotary, std::int64_t cache_layer)
     : recompute_mlp_(RecomputePlan::recomputes(config, RecomputedModule::kMlp)),
-      input_norm_(
-          add_child(std::make_unique<Norm>(context, plan, name + ".input_layernorm",
-                                           config.normalization, config.layernorm_epsilon))),
+      input_norm_(add_child(
+          std::make_unique<Norm>(context, plan, name + ".input_layernorm", norm_form(config)))),
       attention_(add_child(std::make_unique<SelfAttention>(
           context, plan, name + ".self_attention", config,
           spec.mixer.rotary ? std::move(rotary) : nullptr, cache_layer))),
       attention_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
                                                                      name + ".hidden_dropout.1"))),
-      pre_mlp_norm_(
-          add_child(std::make_unique<Norm>(context, plan, name + ".pre_mlp_layernorm",
-                                           config.normalization, config.layernorm_epsilon))),
+      pre_mlp_norm_(add_child(
+          std::make_unique<Norm>(context, plan, name + ".pre_mlp_layernorm", norm_form(config)))),
       mlp_(add_child(std::make_unique<Mlp>(context, plan, name + ".mlp", spec.ffn))),
       mlp_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
                                                                name + ".hidden_dropout.2"))) {}

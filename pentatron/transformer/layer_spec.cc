@@ -3,18 +3,51 @@
 
 #include <cmath>
 
+#include "pentatron/config/layer_pattern.h"
+
 namespace pentatron::transformer {
 
 double output_init_std(const config::ModelConfig& config) {
   return config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
 }
 
-std::vector<LayerSpec> layer_specs(const config::ModelConfig& config) {
-  const LayerSpec every{
-      .mixer = {.rotary = config.position_embedding_type == "rope"},
-      .ffn = {.ffn_hidden_size = config.ffn_hidden_size,
-              .activation = config.swiglu ? Activation::kSwiglu : Activation::kGeluTanh}};
-  return std::vector<LayerSpec>(static_cast<std::size_t>(config.num_layers), every);
+parallel_layers::NormForm norm_form(const config::ModelConfig& config) {
+  return {.kind = config.normalization,
+          .epsilon = config.layernorm_epsilon,
+          .zero_centred = config.apply_layernorm_1p};
+}
+
+namespace {
+
+using config::ModelConfig;
+
+ops::Activation activation_of(const ModelConfig& c) {
+  if (c.squared_relu) return ops::Activation::kSquaredRelu;
+  // Megatron's fused kernel adds a bias and has the tanh form.
+  const bool fused = c.bias_gelu_fusion && c.add_bias_linear;
+  return fused ? ops::Activation::kGeluTanh : ops::Activation::kGeluErf;
+}
+
+std::optional<ops::Gate> gate_of(const ModelConfig& c) {
+  if (!c.swiglu && !c.quick_geglu) return std::nullopt;
+  return ops::Gate{.kind = c.swiglu ? ops::GateKind::kSilu : ops::GateKind::kQuickGelu,
+                   .offset = c.glu_linear_offset,
+                   .clamp = c.quick_geglu ? c.activation_func_clamp_value.value_or(0.0) : 0.0};
+}
+
+}  // namespace
+
+std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
+  const std::vector<bool> unrotated =
+      config::layer_pattern(c.no_rope_freq, c.num_layers, "--no-rope-freq");
+  std::vector<LayerSpec> specs;
+  for (const bool skips : unrotated) {
+    specs.push_back({.mixer = {.rotary = c.position_embedding_type == "rope" && !skips},
+                     .ffn = {.ffn_hidden_size = c.ffn_hidden_size,
+                             .activation = activation_of(c),
+                             .gate = gate_of(c)}});
+  }
+  return specs;
 }
 
 }  // namespace pentatron::transformer

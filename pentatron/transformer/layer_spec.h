@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "pentatron/config/config.h"
+#include "pentatron/ops/activation.h"
+#include "pentatron/parallel_layers/norm_form.h"
 
 // What each layer of a model is: pure data from which its weights are planned and its modules made.
 // Layers of one model may differ.
@@ -15,18 +18,20 @@ struct AttentionSpec {
   bool rotary = false;  // queries and keys are rotated
 };
 
-enum class Activation { kGeluTanh, kSwiglu };
-
-// What follows, token by token. SwiGLU has a gate beside each channel.
+// What follows, token by token: an activation, or one gated by as many channels beside it.
 struct MlpSpec {
   std::int64_t ffn_hidden_size = 0;
-  Activation activation = Activation::kGeluTanh;
+  ops::Activation activation = ops::Activation::kGeluTanh;
+  std::optional<ops::Gate> gate = {};  // instead of `activation`
 };
 
 struct LayerSpec {
   AttentionSpec mixer;
   MlpSpec ffn;
 };
+
+// The normalisation of a model.
+[[nodiscard]] parallel_layers::NormForm norm_form(const config::ModelConfig& config);
 
 // Standard deviation of the initial values of projections back into the residual stream:
 // --init-method-std / sqrt(2 layers).

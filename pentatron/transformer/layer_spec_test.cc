@@ -13,13 +13,38 @@ TEST(LayerSpec, OptionsMakeAllLayersAlike) {
   ASSERT_EQ(specs.size(), 3U);
   for (const LayerSpec& spec : specs) {
     EXPECT_EQ(spec.ffn.ffn_hidden_size, 48);
-    EXPECT_EQ(spec.ffn.activation, Activation::kSwiglu);
+    ASSERT_TRUE(spec.ffn.gate.has_value());
+    EXPECT_EQ(spec.ffn.gate->kind, ops::GateKind::kSilu);
     EXPECT_FALSE(spec.mixer.rotary);
   }
   config.swiglu = false;
   config.position_embedding_type = "rope";
-  EXPECT_EQ(layer_specs(config)[0].ffn.activation, Activation::kGeluTanh);
+  EXPECT_EQ(layer_specs(config)[0].ffn.activation, ops::Activation::kGeluTanh);
+  EXPECT_FALSE(layer_specs(config)[0].ffn.gate.has_value());
   EXPECT_TRUE(layer_specs(config)[0].mixer.rotary);
+}
+
+// N3: Megatron's fused bias-GELU, which is the tanh form, needs a bias.
+TEST(LayerSpec, N3_GeluIsTheErfFormWithoutBiases) {
+  config::ModelConfig config{.num_layers = 1};
+  config.add_bias_linear = false;
+  EXPECT_EQ(layer_specs(config)[0].ffn.activation, ops::Activation::kGeluErf);
+  config.add_bias_linear = true;
+  config.bias_gelu_fusion = false;
+  EXPECT_EQ(layer_specs(config)[0].ffn.activation, ops::Activation::kGeluErf);
+  config.squared_relu = true;
+  EXPECT_EQ(layer_specs(config)[0].ffn.activation, ops::Activation::kSquaredRelu);
+}
+
+TEST(LayerSpec, SomeLayersAreNotRotated) {
+  config::ModelConfig config{.num_layers = 4};
+  config.position_embedding_type = "rope";
+  config.no_rope_freq = "2";
+  const std::vector<LayerSpec> specs = layer_specs(config);
+  EXPECT_TRUE(specs[0].mixer.rotary);
+  EXPECT_FALSE(specs[1].mixer.rotary);
+  EXPECT_TRUE(specs[2].mixer.rotary);
+  EXPECT_FALSE(specs[3].mixer.rotary);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace pentatron::transformer {
 [[nodiscard]] std::vector<parallel_layers::LeafRule> mlp_rules(const config::ModelConfig& config,
                                                                const MlpSpec& spec);
 
-// fc2(gelu(fc1 x)), or fc2(silu(gate x) * up x), as the spec says: [local rows, hidden] -> the same
+// fc2(f(fc1 x)), or fc2(f(gate x) * up x), as the spec says: [local rows, hidden] -> the same
 // shape, in the compute dtype.
 class Mlp final : public nn::Module {
  public:
@@ -24,7 +24,8 @@ class Mlp final : public nn::Module {
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
-  Activation activation_;
+  ops::Activation activation_;
+  std::optional<ops::Gate> gate_;
   parallel_layers::ColumnLinear& fc1_;
   parallel_layers::RowLinear& fc2_;
 };

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "tests/functional/tiny_run.h"
 
@@ -117,6 +118,67 @@ TEST(Options, QkNorm) {
       shapes_of(l2_norm).contains("param/decoder.layers.0.self_attention.q_layernorm.weight"));
   expect_refusal(try_train(layer_norm.with("--qk-l2-norm")).program, 2,
                  {"--qk-layernorm", "--qk-l2-norm", "exclude each other"});
+}
+
+namespace {
+// Each changes the first loss, in its own way.
+void expect_all_different(const std::vector<Options>& runs) {
+  std::set<double> losses;
+  for (const Options& run : runs) losses.insert(train(run).first_loss());
+  EXPECT_EQ(losses.size(), runs.size());
+}
+}  // namespace
+
+TEST(Options, RotaryForms) {
+  const Options rope =
+      base().with("--position-embedding-type", "rope").with("--rotary-base", 500000);
+  // Head dimensions of these small models have wavelengths up to 4e6 tokens: all that scaling
+  // wants.
+  expect_all_different({rope, rope.with("--rotary-interleaved"),
+                        rope.with("--rotary-seq-len-interpolation-factor", 2),
+                        rope.with("--use-rope-scaling"),
+                        rope.with("--use-rope-scaling").with("--rope-scaling-factor", "2.0")});
+}
+
+TEST(Options, NoRopeFreq) {
+  const Options rope = base().with("--position-embedding-type", "rope");
+  expect_all_different({rope, rope.with("--no-rope-freq", 1), rope.with("--no-rope-freq", 2)});
+  EXPECT_EQ(train(rope.with("--no-rope-freq", "[0,1]")).first_loss(),
+            train(rope.with("--no-rope-freq", 2)).first_loss());
+  EXPECT_EQ(train(rope.with("--no-rope-freq", 1)).first_loss(),
+            train(base().with("--position-embedding-type", "none")).first_loss());
+  expect_refusal(try_train(rope.with("--no-rope-freq", "[0,1,0]")).program, 2,
+                 {"--no-rope-freq", "--num-layers"});
+}
+
+TEST(Options, Activations) {
+  const Options gated = base().with("--quick-geglu");
+  const Options swiglu = base().with("--swiglu").with("--ffn-hidden-size", 64);
+  expect_all_different({base(), base().with("--squared-relu"), base().with("--no-bias-gelu-fusion"),
+                        gated, gated.with("--glu-linear-offset", "1.0"),
+                        gated.with("--activation-func-clamp-value", "0.001"), swiglu,
+                        swiglu.with("--glu-linear-offset", "1.0")});
+  expect_refusal(try_train(gated.with("--squared-relu")).program, 2, {"--squared-relu", "exclude"});
+}
+
+TEST(Options, LayerNorm1p) {
+  // Weights that start at 0 and are used as 1 + weight begin as ones do, but are no ones.
+  const Options plain = base().with("--log-params-norm");
+  const TinyRun centred = train(plain.with("--apply-layernorm-1p"));
+  EXPECT_EQ(centred.first_loss(), train(plain).first_loss());
+  const auto params_norm = [](const TinyRun& run) {
+    const std::string& line = run.iteration_lines().at(0);
+    const std::string key = "params norm: ";
+    return std::stod(line.substr(line.find(key) + key.size()));
+  };
+  EXPECT_GT(params_norm(train(plain)), params_norm(centred) + 0.1);
+}
+
+TEST(Options, InitMethods) {
+  expect_all_different(
+      {base(), base().with("--embedding-init-method-std", "0.1"),
+       base().with("--init-method-xavier-uniform"),
+       base().with("--init-method-xavier-uniform").with("--embedding-init-method-std", "0.1")});
 }
 
 TEST(Options, RotaryBase) {

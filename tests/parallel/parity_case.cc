@@ -128,10 +128,9 @@ training::StageFactory factory_of(const CaseOptions& options, const config::RunC
   if (!options.mixed_layers) return {};
   std::vector<transformer::LayerSpec> specs = transformer::layer_specs(config.model);
   for (std::size_t layer = 1; layer < specs.size(); layer += 2) {
-    const bool gated = specs[layer].ffn.activation == transformer::Activation::kSwiglu;
-    specs[layer].ffn = {.ffn_hidden_size = 40,
-                        .activation = gated ? transformer::Activation::kGeluTanh
-                                            : transformer::Activation::kSwiglu};
+    transformer::MlpSpec other{.ffn_hidden_size = 40};
+    if (!specs[layer].ffn.gate) other.gate = ops::Gate{};
+    specs[layer].ffn = other;
   }
   return
       [&config, specs](const parallel_layers::LeafContext& leaves, const config::StagePlan& plan) {

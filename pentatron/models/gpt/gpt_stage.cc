@@ -41,7 +41,7 @@ GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
                  const config::ModelConfig& config, const std::string& weight_name,
                  nn::Parameter* tied_weight)
     : norm_(add_child(std::make_unique<Norm>(context, plan, "decoder.final_layernorm",
-                                             config.normalization, config.layernorm_epsilon))) {
+                                             transformer::norm_form(config)))) {
   // A weight that the embedding owns is complete after the embedding's gradient: its head work
   // belongs to that unit.
   output_ = tied_weight == nullptr

@@ -17,6 +17,12 @@ using parallel_layers::Cut;
 using parallel_layers::LeafRule;
 using parallel_layers::TensorLayout;
 
+// Embeddings start as the other weights do unless they have a deviation of their own.
+void set_embedding_init(const ModelConfig& c, LeafRule& rule) {
+  rule.std = c.embedding_init_method_std.value_or(c.init_method_std);
+  rule.xavier = c.init_method_xavier_uniform && !c.embedding_init_method_std;
+}
+
 LeafRule vocabulary_rule(const ModelConfig& c, const char* name, nn::ShardRole role) {
   const Cut vocabulary{.axis = "tp", .units = c.padded_vocab_size, .option = "--padded-vocab-size"};
   return {.name = name,
@@ -24,16 +30,20 @@ LeafRule vocabulary_rule(const ModelConfig& c, const char* name, nn::ShardRole r
           .columns = c.hidden_size,
           .std = c.init_method_std,
           .padded_rows = c.padded_vocab_size,
+          .xavier = c.init_method_xavier_uniform,
           .role = role};
 }
 LeafRule word_rule(const ModelConfig& c) {
-  return vocabulary_rule(c, "embedding.word_embeddings", nn::ShardRole::kWordEmbedding);
+  LeafRule rule = vocabulary_rule(c, "embedding.word_embeddings", nn::ShardRole::kWordEmbedding);
+  set_embedding_init(c, rule);
+  return rule;
 }
 LeafRule position_rule(const ModelConfig& c) {
-  return {.name = "embedding.position_embeddings",
-          .parts = {{.rows = c.max_position_embeddings}},
-          .columns = c.hidden_size,
-          .std = c.init_method_std};
+  LeafRule rule{.name = "embedding.position_embeddings",
+                .parts = {{.rows = c.max_position_embeddings}},
+                .columns = c.hidden_size};
+  set_embedding_init(c, rule);
+  return rule;
 }
 
 // The embedding's weight once more, on the last stage, as the output layer's: one name, and only
@@ -115,7 +125,7 @@ nn::ParameterPlan plan_stage(const ModelConfig& config, const TensorLayout& layo
   if (stage.loss) {
     add_leaf(plan,
              parallel_layers::norm_rule("decoder.final_layernorm", config.hidden_size,
-                                        config.normalization),
+                                        transformer::norm_form(config)),
              "", head, layout);
     if (!tied) {
       add_leaf(plan, vocabulary_rule(config, "output_layer", nn::ShardRole::kOutput), "", head,

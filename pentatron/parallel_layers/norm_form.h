@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace pentatron::parallel_layers {
+
+// Which normalisation a model has.
+struct NormForm {
+  std::string_view kind = "LayerNorm";  // weight and bias; or RMSNorm: weight (--normalization)
+  double epsilon = 1e-5;
+  bool zero_centred = false;  // the weight is used as 1 + weight and starts at 0
+};
+
+}  // namespace pentatron::parallel_layers
