@@ -101,7 +101,11 @@ struct ParallelConfig {
 };
 
 struct DataConfig {
-  std::vector<std::string> data_path;
+  std::vector<std::string> data_path;    // of one corpus, or a blend (datasets/blend.h)
+  std::string data_args_path;            // file that holds data_path's words
+  std::string per_split_data_args_path;  // JSON file of those of the next three
+  double mid_level_dataset_surplus =
+      0.005;  // built of each member of a weighted blend, beyond its share
   // Whole corpora for the three parts, instead of data_path and split
   std::vector<std::string> train_data_path;
   std::vector<std::string> valid_data_path;

@@ -26,6 +26,8 @@ void check_data_sources(const RunConfig& config, const Origins& origins, Problem
   if (!config.data.mock_data) return;
   constexpr std::pair<std::string_view, std::string_view> kSources[] = {
       {"--data-path", "data_path"},
+      {"--data-args-path", "data_args_path"},
+      {"--per-split-data-args-path", "per_split_data_args_path"},
       {"--train-data-path", "train_data_path"},
       {"--valid-data-path", "valid_data_path"},
       {"--test-data-path", "test_data_path"}};

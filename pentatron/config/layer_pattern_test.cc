@@ -32,15 +32,14 @@ TEST(LayerPattern, RefusesWhatIsNoPatternOfTheLayers) {
   for (const char* text :
        {"0", "-1", "x", "[2]*4", "[0,1", "[0]*4)", "([0]*4", "[0]*3", "[0]*5", "[0]*", "[,1]*4",
         "[0]*99999999999999999999", "[0]**4", "[0][1][0][1]", "4x", "[0]*-4"}) {
-    test_support::expect_error(ErrorKind::kConfig, "--no-rope-freq", [&] { (void)shown(text, 4); });
+    expect_error(ErrorKind::kConfig, "--no-rope-freq", [&] { (void)shown(text, 4); });
   }
-  test_support::expect_error(ErrorKind::kConfig, "--num-layers 4 does not divide by",
-                             [] { (void)shown("3", 4); });
+  expect_error(ErrorKind::kConfig, "--num-layers 4 does not divide by",
+               [] { (void)shown("3", 4); });
   // Neither deep brackets nor large factors cost more than the model has layers.
   const std::string deep(100'000, '(');
-  test_support::expect_error(ErrorKind::kConfig, "expected", [&] { (void)shown(deep + "[0]", 4); });
-  test_support::expect_error(ErrorKind::kConfig, "expected",
-                             [] { (void)shown("[0]*1000000000*1000000000", 4); });
+  expect_error(ErrorKind::kConfig, "expected", [&] { (void)shown(deep + "[0]", 4); });
+  expect_error(ErrorKind::kConfig, "expected", [] { (void)shown("[0]*1000000000*1000000000", 4); });
 }
 
 }  // namespace

@@ -69,8 +69,9 @@ inline constexpr Condition kReadsFiles{[](const RunConfig& c) { return !c.data.m
                                        "--mock-data reads no files"};
 inline constexpr Condition kOneCorpus{
     [](const RunConfig& c) {
-      return c.data.mock_data || (c.data.train_data_path.empty() &&
-                                  c.data.valid_data_path.empty() && c.data.test_data_path.empty());
+      return c.data.mock_data ||
+             (c.data.train_data_path.empty() && c.data.valid_data_path.empty() &&
+              c.data.test_data_path.empty() && c.data.per_split_data_args_path.empty());
     },
     "--train-data-path, --valid-data-path and --test-data-path name whole corpora"};
 // Without --tokenizer-type that is the default.

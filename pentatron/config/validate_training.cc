@@ -280,14 +280,34 @@ bool has_parts_by_path(const DataConfig& data) {
 // --train-data-path, --valid-data-path and --test-data-path stand for --data-path and --split.
 void check_parts_by_path(const RunConfig& config, Problems& problems) {
   const DataConfig& data = config.data;
-  if (!data.data_path.empty()) {
+  if (!data.data_path.empty() || !data.data_args_path.empty()) {
     problems.add(
         "--data-path excludes --train-data-path, --valid-data-path and --test-data-path: give "
         "either",
         "data_path");
   }
+  if (!data.per_split_data_args_path.empty()) {
+    problems.add(
+        "--per-split-data-args-path names the corpora of all parts: drop --train-data-path, "
+        "--valid-data-path and --test-data-path",
+        "per_split_data_args_path");
+  }
   if (data.train_data_path.empty() && !config.training.skip_train) {
     problems.add("--valid-data-path and --test-data-path need --train-data-path (or --skip-train)");
+  }
+}
+
+// --data-path, or one of the two files.
+void check_one_source(const DataConfig& data, Problems& problems) {
+  const int sources = static_cast<int>(!data.data_path.empty()) +
+                      static_cast<int>(!data.data_args_path.empty()) +
+                      static_cast<int>(!data.per_split_data_args_path.empty());
+  if (sources > 1) {
+    problems.add(
+        "--data-path, --data-args-path and --per-split-data-args-path exclude each other: give "
+        "one");
+  } else if (sources == 0 && !problems.about("data_path")) {
+    problems.add("--data-path is missing (or --mock-data)");
   }
 }
 
@@ -295,10 +315,10 @@ void check_validation_sets(const RunConfig& config, Problems& problems) {
   const DataConfig& data = config.data;
   const std::size_t sets = data.valid_data_path.size();
   const bool several = config.training.multiple_validation_sets;
-  if (several && sets == 0) {
+  if (several && sets == 0 && data.per_split_data_args_path.empty()) {
     problems.add("--multiple-validation-sets needs --valid-data-path with a corpus for each set");
   }
-  if (!data.validation_set_names.empty() &&
+  if (!data.validation_set_names.empty() && data.per_split_data_args_path.empty() &&
       (!several || data.validation_set_names.size() != sets)) {
     problems.add(fmt::format(
         "--validation-set-names has {} names for {} corpora of --valid-data-path; it needs "
@@ -313,8 +333,8 @@ void resolve_data(RunConfig& config, const Origins& origins, Problems& problems)
     if (!origins.contains("split") && data.split == DataConfig{}.split) data.split = "1,1,1";
   } else if (has_parts_by_path(data)) {
     check_parts_by_path(config, problems);
-  } else if (data.data_path.empty() && !problems.about("data_path")) {
-    problems.add("--data-path is missing (or --mock-data)");
+  } else {
+    check_one_source(data, problems);
   }
   check_validation_sets(config, problems);
 }

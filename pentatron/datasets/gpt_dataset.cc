@@ -14,8 +14,16 @@
 namespace pentatron::datasets {
 namespace {
 
-GptIndexRequest make_request(const GptDatasetOptions& options, DataSplit split,
-                             std::optional<std::int64_t> num_samples) {
+std::string hash_bytes(std::span<const std::byte> bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return hash.hex_digest();
+}
+
+}  // namespace
+
+GptIndexRequest gpt_index_request(const GptDatasetOptions& options, DataSplit split,
+                                  std::optional<std::int64_t> num_samples) {
   GptIndexRequest request;
   request.dataset_path = options.data_path;
   request.split_matrix = parse_split(options.split);
@@ -26,26 +34,23 @@ GptIndexRequest make_request(const GptDatasetOptions& options, DataSplit split,
   request.tokenizer = options.tokenizer;
   request.cache_path = options.data_cache_path;
   request.use_cache = !options.mock_data;
+  request.quiet = options.quiet;
   return request;
 }
 
-std::shared_ptr<const Corpus> open_corpus(const GptDatasetOptions& options) {
+std::shared_ptr<const Corpus> open_gpt_corpus(const GptDatasetOptions& options) {
+  std::shared_ptr<const Corpus> corpus;
   if (options.mock_data) {
     const std::int64_t vocab_size =
         options.tokenizer_vocab_size > 0 ? options.tokenizer_vocab_size : options.vocab_size;
-    return std::make_shared<const MockCorpus>(vocab_size, options.eod);
+    corpus = std::make_shared<const MockCorpus>(vocab_size, options.eod);
+  } else {
+    corpus = std::make_shared<const IndexedDataset>(options.data_path,
+                                                    IndexedDatasetOptions{options.mmap_bin_files});
   }
-  return std::make_shared<const IndexedDataset>(options.data_path,
-                                                IndexedDatasetOptions{options.mmap_bin_files});
+  PENTATRON_CHECK(corpus->num_sequences() > 0, kData, "{} holds no documents", corpus->name());
+  return corpus;
 }
-
-std::string hash_bytes(std::span<const std::byte> bytes) {
-  Sha256 hash;
-  hash.update(bytes);
-  return hash.hex_digest();
-}
-
-}  // namespace
 
 GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
                        DataSplit split, std::optional<std::int64_t> num_samples)
@@ -56,7 +61,7 @@ GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOpt
       vocab_size_(options.vocab_size),
       eod_(options.eod),
       masks_(options.masks),
-      index_(load_or_build_gpt_index(*corpus_, make_request(options, split, num_samples))) {
+      index_(load_or_build_gpt_index(*corpus_, gpt_index_request(options, split, num_samples))) {
   PENTATRON_CHECK(vocab_size_ > 0, kInternal, "vocabulary of {} tokens", vocab_size_);
 }
 
@@ -108,21 +113,6 @@ std::string GptDataset::identity() const {
                                {"document_index", hash_bytes(index_.document_index.bytes())},
                                {"shuffle_index", hash_bytes(index_.shuffle_index.bytes())}};
   return json.dump();
-}
-
-GptDatasets build_gpt_datasets(const GptDatasetOptions& options, const SampleCounts& counts) {
-  GptDatasets sets;
-  sets.corpus = open_corpus(options);
-  PENTATRON_CHECK(sets.corpus->num_sequences() > 0, kData, "{} holds no documents",
-                  sets.corpus->name());
-  const auto build = [&](DataSplit split, std::int64_t count) -> std::unique_ptr<GptDataset> {
-    if (count == 0) return nullptr;
-    return std::make_unique<GptDataset>(sets.corpus, options, split, count);
-  };
-  sets.train = build(DataSplit::kTrain, counts.train);
-  sets.valid = build(DataSplit::kValid, counts.valid);
-  sets.test = build(DataSplit::kTest, counts.test);
-  return sets;
 }
 
 }  // namespace pentatron::datasets

@@ -28,7 +28,15 @@ struct GptDatasetOptions {
   std::int64_t eod = 0;
   tokenizers::TokenizerDescription tokenizer;  // names the cache files
   GptMaskOptions masks;
+  bool quiet = false;  // no lines about its indices
 };
+
+// The request behind a dataset of these options: its description names the cache files.
+[[nodiscard]] GptIndexRequest gpt_index_request(const GptDatasetOptions& options, DataSplit split,
+                                                std::optional<std::int64_t> num_samples);
+
+// The corpus of these options. Errors: those of IndexedDataset; kData when it holds no documents.
+[[nodiscard]] std::shared_ptr<const Corpus> open_gpt_corpus(const GptDatasetOptions& options);
 
 // Samples of a fixed length cut from the shuffled sequences of one part of a corpus. Sample i is
 // the i-th in training order, a function of the options alone.
@@ -65,19 +73,5 @@ class GptDataset final : public SampleSource {
   GptMaskOptions masks_;
   GptIndex index_;
 };
-
-// A corpus and its three parts; a part is null where no samples of it are asked for.
-struct GptDatasets {
-  std::shared_ptr<const Corpus> corpus;
-  std::unique_ptr<GptDataset> train;
-  std::unique_ptr<GptDataset> valid;
-  std::unique_ptr<GptDataset> test;
-};
-
-// Opens the corpus once and builds a dataset for each part with a count above 0. A part that
-// `--split` leaves empty is an error (kData) only if samples of it are asked for. Other errors:
-// kData for a corpus without sequences, those of IndexedDataset and of GptDataset.
-[[nodiscard]] GptDatasets build_gpt_datasets(const GptDatasetOptions& options,
-                                             const SampleCounts& counts);
 
 }  // namespace pentatron::datasets

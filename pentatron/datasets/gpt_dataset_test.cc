@@ -15,6 +15,7 @@
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/datasets/data_loader.h"
 #include "pentatron/datasets/global_batch_plan.h"
+#include "pentatron/datasets/gpt_parts_test_support.h"
 #include "pentatron/datasets/test_corpus.h"
 #include "pentatron/tokenizers/null_tokenizer.h"
 
@@ -156,7 +157,7 @@ TEST_F(GptDatasetFiles, OnlyPartsThatAreAskedForAreBuilt) {
   with.split = "8,1,1";
   testing::write_corpus(
       with.data_path, testing::distinct_documents(std::vector<int>{9, 9, 9, 9, 9, 9, 9, 9, 9, 9}));
-  GptDatasets sets = build_gpt_datasets(with, {.train = 10, .valid = 3, .test = 0});
+  GptParts sets = build_gpt_parts(with, {.train = 10, .valid = 3, .test = 0});
   ASSERT_TRUE(sets.train && sets.valid);
   EXPECT_FALSE(sets.test);
   EXPECT_GE(sets.train->num_samples(), 10);
@@ -171,8 +172,8 @@ TEST_F(GptDatasetFiles, OnlyPartsThatAreAskedForAreBuilt) {
   }
   // No validation data is needed when none is asked for.
   with.split = "100";
-  EXPECT_TRUE(build_gpt_datasets(with, {.train = 5, .valid = 0, .test = 0}).train);
-  EXPECT_THROW((void)build_gpt_datasets(with, {.train = 5, .valid = 1, .test = 0}), Error);
+  EXPECT_TRUE(build_gpt_parts(with, {.train = 5, .valid = 0, .test = 0}).train);
+  EXPECT_THROW((void)build_gpt_parts(with, {.train = 5, .valid = 1, .test = 0}), Error);
 }
 
 TEST_F(GptDatasetFiles, ShortAndEmptyCorporaAreNamed) {
@@ -184,7 +185,7 @@ TEST_F(GptDatasetFiles, ShortAndEmptyCorporaAreNamed) {
   empty.data_path += "empty";
   IndexedDatasetWriter(empty.data_path, TokenDtype::kUint16).finish();
   try {
-    (void)build_gpt_datasets(empty, {.train = 1, .valid = 0, .test = 0});
+    (void)build_gpt_parts(empty, {.train = 1, .valid = 0, .test = 0});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kData);

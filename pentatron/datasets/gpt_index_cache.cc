@@ -14,8 +14,8 @@
 #include "pentatron/base/file.h"
 #include "pentatron/base/format.h"
 #include "pentatron/base/log.h"
-#include "pentatron/base/npy.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/datasets/index_file.h"
 
 namespace pentatron::datasets {
 namespace fs = std::filesystem;
@@ -73,31 +73,6 @@ bool all_exist(const CacheFiles& files) {
          fs::is_regular_file(files.shuffle_index, code);
 }
 
-template <typename T>
-IntegerArray view(IntegerArray::Kind kind, std::shared_ptr<const MappedNpy> file) {
-  const auto values = file->values<T>();
-  const auto* data = reinterpret_cast<const std::byte*>(values.data());
-  return IntegerArray(kind, data, static_cast<std::int64_t>(values.size()), std::move(file));
-}
-
-IntegerArray load_array(const fs::path& path, std::size_t num_dims) {
-  auto file = std::make_shared<const MappedNpy>(path);
-  const NpyHeader& header = file->header();
-  PENTATRON_CHECK(header.shape.size() == num_dims && (num_dims == 1 || header.shape[1] == 2), kData,
-                  "{}: expected {} dimensions, found {}", path.string(), num_dims,
-                  header.shape.size());
-  switch (header.type) {
-    case NpyType::kI4:
-      return view<std::int32_t>(IntegerArray::Kind::kInt32, std::move(file));
-    case NpyType::kI8:
-      return view<std::int64_t>(IntegerArray::Kind::kInt64, std::move(file));
-    case NpyType::kU4:
-      return view<std::uint32_t>(IntegerArray::Kind::kUint32, std::move(file));
-    default:
-      PENTATRON_THROW(kData, "{}: dtype {} holds no index", path.string(), npy_descr(header.type));
-  }
-}
-
 // Nothing when the files are damaged or belong to something else; a warning says why.
 std::optional<GptIndex> load(const GptIndexSource& source, const GptIndexRequest& request,
                              MegatronVersion version) {
@@ -113,9 +88,9 @@ std::optional<GptIndex> load(const GptIndexSource& source, const GptIndexRequest
       GptIndex index;
       index.plan =
           plan_gpt_index(tokens_per_epoch(source), request.num_samples, source.sequence_length);
-      index.document_index = load_array(files.document_index, 1);
-      index.sample_index = load_array(files.sample_index, 2);
-      index.shuffle_index = load_array(files.shuffle_index, 1);
+      index.document_index = load_index_array(files.document_index, 1);
+      index.sample_index = load_index_array(files.sample_index, 2);
+      index.shuffle_index = load_index_array(files.shuffle_index, 1);
       const std::optional<std::string> wrong = check_gpt_index(source, index);
       if (!wrong) return index;
       problem = *wrong;
@@ -129,31 +104,13 @@ std::optional<GptIndex> load(const GptIndexSource& source, const GptIndexRequest
   return std::nullopt;
 }
 
-NpyType npy_type(IntegerArray::Kind kind) {
-  switch (kind) {
-    case IntegerArray::Kind::kInt32:
-      return NpyType::kI4;
-    case IntegerArray::Kind::kInt64:
-      return NpyType::kI8;
-    case IntegerArray::Kind::kUint32:
-      return NpyType::kU4;
-  }
-  PENTATRON_THROW(kInternal, "unknown kind of index");
-}
-
-void write_array(const fs::path& path, const IntegerArray& array, bool pairs) {
-  std::vector<std::int64_t> shape = {array.size()};
-  if (pairs) shape = {array.size() / 2, 2};
-  write_npy_bytes(path, npy_type(array.kind()), shape, array.bytes());
-}
-
 void save(const GptIndex& index, const GptIndexRequest& request) {
   const CacheFiles files = cache_files(request, MegatronVersion::kNewer);
   try {
     create_folders(gpt_index_cache_folder(request));
-    write_array(files.document_index, index.document_index, false);
-    write_array(files.sample_index, index.sample_index, true);
-    write_array(files.shuffle_index, index.shuffle_index, false);
+    write_index_array(files.document_index, index.document_index);
+    write_index_array(files.sample_index, index.sample_index, /*pairs=*/true);
+    write_index_array(files.shuffle_index, index.shuffle_index);
     write_file_atomically(files.description,
                           gpt_index_description(request, MegatronVersion::kNewer));
   } catch (const Error& error) {
@@ -212,17 +169,23 @@ GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& re
   if (request.use_cache) {
     for (const MegatronVersion version : kVersions) {
       if (std::optional<GptIndex> index = load(source, request, version)) {
-        log::info("Load the GPTDataset {} indices from {}", to_string(request.split),
-                  gpt_index_cache_folder(request));
+        if (!request.quiet) {
+          log::info("Load the GPTDataset {} indices from {}", to_string(request.split),
+                    gpt_index_cache_folder(request));
+        }
         return std::move(*index);
       }
     }
   }
-  log::info("Build {}the GPTDataset {} indices", request.use_cache ? "and save " : "",
-            to_string(request.split));
+  if (!request.quiet) {
+    log::info("Build {}the GPTDataset {} indices", request.use_cache ? "and save " : "",
+              to_string(request.split));
+  }
   GptIndex index = build_gpt_index(source, request.num_samples);
-  log::info("> total number of samples: {}", index.num_samples());
-  log::info("> total number of epochs: {}", index.plan.num_epochs);
+  if (!request.quiet) {
+    log::info("> total number of samples: {}", index.num_samples());
+    log::info("> total number of epochs: {}", index.plan.num_epochs);
+  }
   if (request.use_cache) save(index, request);
   return index;
 }

@@ -26,6 +26,7 @@ struct GptIndexRequest {
   tokenizers::TokenizerDescription tokenizer;  // its class name is set by the version
   std::string cache_path;  // --data-cache-path; empty: <prefix>/cache/GPTDataset_indices
   bool use_cache = true;   // false: build, and touch no files (the mock corpus)
+  bool quiet = false;      // one of many members of a blend
 };
 
 // The text that names an index: Python's json.dumps(indent=4) of Megatron's description, byte for

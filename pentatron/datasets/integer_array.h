@@ -11,13 +11,16 @@
 
 namespace pentatron::datasets {
 
-// A read-only array of int32, int64 or uint32, in memory of its own or inside a mapped file; copies
-// share it.
+// A read-only array of int16, int32, int64 or uint32, in memory of its own or inside a mapped file;
+// copies share it.
 class IntegerArray final {
  public:
-  enum class Kind { kInt32, kInt64, kUint32 };
+  enum class Kind { kInt16, kInt32, kInt64, kUint32 };
 
   IntegerArray() = default;
+  explicit IntegerArray(std::vector<std::int16_t> values) : kind_(Kind::kInt16) {
+    own(std::move(values));
+  }
   explicit IntegerArray(std::vector<std::int32_t> values) : kind_(Kind::kInt32) {
     own(std::move(values));
   }
@@ -37,6 +40,8 @@ class IntegerArray final {
   // `i` must be in range.
   [[nodiscard]] std::int64_t operator[](std::int64_t i) const {
     switch (kind_) {
+      case Kind::kInt16:
+        return load<std::int16_t>(i);
       case Kind::kInt32:
         return load<std::int32_t>(i);
       case Kind::kInt64:
@@ -47,7 +52,7 @@ class IntegerArray final {
     return 0;
   }
   [[nodiscard]] std::span<const std::byte> bytes() const {
-    const std::size_t width = kind_ == Kind::kInt64 ? 8 : 4;
+    const std::size_t width = kind_ == Kind::kInt64 ? 8 : (kind_ == Kind::kInt16 ? 2 : 4);
     return {data_, static_cast<std::size_t>(size_) * width};
   }
 

@@ -14,6 +14,7 @@
 #include "pentatron/base/sha256.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/datasets/gpt_dataset.h"
+#include "pentatron/datasets/gpt_parts_test_support.h"
 #include "pentatron/datasets/test_corpus.h"
 
 namespace pentatron::datasets {
@@ -103,8 +104,8 @@ void expect_part(const GptDataset& part, std::int64_t num_samples, const std::st
 
 TEST(MockData, PartsAreMegatrons) {
   // 40,000 training samples of 4,096 tokens need a third epoch, which is shuffled apart.
-  const GptDatasets sets =
-      build_gpt_datasets(mock_options(4096), {.train = 40'000, .valid = 5, .test = 7});
+  const GptParts sets =
+      build_gpt_parts(mock_options(4096), {.train = 40'000, .valid = 5, .test = 7});
   ASSERT_TRUE(sets.train && sets.valid && sets.test);
   EXPECT_TRUE(sets.train->index().plan.separate_last_epoch);
   expect_part(*sets.train, 49'944,
@@ -124,8 +125,7 @@ TEST(MockData, PartsAreMegatrons) {
 TEST(MockData, TouchesNoFiles) {
   const TempFolder folder;
   const testing::WorkingFolder inside(folder.path());
-  const GptDatasets sets =
-      build_gpt_datasets(mock_options(4096), {.train = 2, .valid = 0, .test = 2});
+  const GptParts sets = build_gpt_parts(mock_options(4096), {.train = 2, .valid = 0, .test = 2});
   EXPECT_TRUE(sets.train && sets.test);
   EXPECT_FALSE(sets.valid);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
@@ -135,7 +135,7 @@ TEST(MockData, CountsByTheTokenizersVocabulary) {
   GptDatasetOptions with = mock_options(4096);
   with.tokenizer_vocab_size = 50;  // the model's 1,000 rows are more than the tokenizer has
   with.eod = 49;
-  const GptDatasets sets = build_gpt_datasets(with, {.train = 1, .valid = 0, .test = 0});
+  const GptParts sets = build_gpt_parts(with, {.train = 1, .valid = 0, .test = 0});
   const GptText text = sets.train->text(0);
   EXPECT_EQ(*std::max_element(text.tokens.begin(), text.tokens.end()), 49);
   EXPECT_EQ(sets.corpus->identity(), MockCorpus(50, 49).identity());
@@ -145,7 +145,7 @@ TEST(MockData, EmptyPartsAreNamed) {
   GptDatasetOptions with = mock_options(4096);
   with.split = "1,0,1";
   try {
-    (void)build_gpt_datasets(with, {.train = 1, .valid = 1, .test = 0});
+    (void)build_gpt_parts(with, {.train = 1, .valid = 1, .test = 0});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kData);

@@ -18,6 +18,7 @@
 #include "pentatron/datasets/data_loader.h"
 #include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/datasets/gpt_dataset.h"
+#include "pentatron/datasets/gpt_parts_test_support.h"
 #include "pentatron/datasets/gpt_sample.h"
 #include "pentatron/datasets/test_corpus.h"
 
@@ -94,12 +95,12 @@ TEST(IndexedDataset, ReadsWithoutMapping) {
   with.vocab_size = 1000;
   const auto open = [&](const std::vector<std::string>& words) {
     with.mmap_bin_files = data_config(words).mmap_bin_files;
-    return build_gpt_datasets(with, {.train = 20, .valid = 0, .test = 0});
+    return build_gpt_parts(with, {.train = 20, .valid = 0, .test = 0});
   };
-  const GptDatasets read = open({"--no-mmap-bin-files"});
+  const GptParts read = open({"--no-mmap-bin-files"});
   EXPECT_FALSE(is_mapped(bin_path(prefix)));
   EXPECT_TRUE(is_mapped(index_path(prefix)));
-  const GptDatasets mapped = open({});
+  const GptParts mapped = open({});
   EXPECT_TRUE(is_mapped(bin_path(prefix)));
   for (std::int64_t i = 0; i < read.train->num_samples(); ++i) {
     EXPECT_EQ(read.train->text(i).tokens, mapped.train->text(i).tokens);

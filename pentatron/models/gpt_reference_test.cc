@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both model kinds against tensors of an independent implementation (fp32) and against a plain
 // second writing (fp64).
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -84,7 +85,7 @@ Tensors llama_parts(const Tensors& all, const std::string& kind, const config::M
   for (std::int64_t n = 0; n < c.num_layers; ++n) {
     for (const auto& [to, from] : names) {
       out["decoder.layers." + std::to_string(n) + "." + to + ".weight"] =
-          all.at(kind + "model.layers." + std::to_string(n) + "." + from + ".weight");
+          all.at(fmt::format("{}model.layers.{}.{}.weight", kind, n, from));
     }
   }
   return out;

@@ -6,6 +6,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
+#include "pentatron/ops/dispatch.h"
 #include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/saved.h"
@@ -31,8 +32,7 @@ struct NormWeights {
       return tensor::full({x_th.size(-1)}, 1.0, x_th.scalar_type(), x_th.device());
     }
     if (!zero_centred) return weight.contiguous();
-    const DType wide = weight.scalar_type() == DType::Double ? DType::Double : DType::Float;
-    return weight.to(wide).add(1.0);
+    return weight.to(compute_dtype(weight.scalar_type())).add(1.0);
   }
   [[nodiscard]] std::string_view name() const {
     return bias_h != nullptr ? "LayerNorm" : "RmsNorm";

@@ -183,7 +183,7 @@ TEST(Leaves, Norms) {
   for (const char* kind : {"LayerNorm", "RMSNorm"}) {
     expect_same_on_all_layouts([kind](const LeafContext& context, Gathered& out) {
       const bool bias = std::string_view(kind) == "LayerNorm";
-      Norm leaf(context, plan_of(context, {{"n", kHidden}}, bias), "w", kind, 1e-5);
+      Norm leaf(context, plan_of(context, {{"n", kHidden}}, bias), "w", NormForm{.kind = kind});
       prepare(leaf);
       const Batch meta = batch();
       const PrecisionPolicy policy = fp64();

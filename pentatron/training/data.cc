@@ -25,20 +25,33 @@ SequenceLayout layout_of(const datasets::SampleBatch::Sequence& sequence,
   return SequenceLayout(std::move(rows));
 }
 
-// The one corpus that an option names.
-std::string one_prefix(const std::vector<std::string>& paths, std::string_view option) {
-  PENTATRON_CHECK(
-      paths.size() == 1, kUnsupported,
-      "{} names {} words; one corpus prefix is supported, blends of several are planned", option,
-      paths.size());
-  return paths.front();
+// The words that name corpora, from the command line or the files of options.
+struct DataWords {
+  std::vector<std::string> all;  // to be split; else the parts have corpora of their own
+  datasets::SplitWords parts;
+
+  [[nodiscard]] bool by_part() const {
+    return !parts.train.empty() || !parts.valid.empty() || !parts.test.empty();
+  }
+};
+
+DataWords data_words(const config::DataConfig& data) {
+  if (!data.data_args_path.empty()) {
+    return {.all = datasets::read_blend_words(data.data_args_path), .parts = {}};
+  }
+  if (!data.per_split_data_args_path.empty()) {
+    return {.all = {}, .parts = datasets::read_split_words(data.per_split_data_args_path)};
+  }
+  return {.all = data.data_path,
+          .parts = {.train = data.train_data_path,
+                    .valid = data.valid_data_path,
+                    .test = data.test_data_path}};
 }
 
 datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
                                             const tokenizers::Tokenizer& tokenizer,
-                                            const std::string& path, const std::string& split) {
-  return {.data_path = path,
-          .mock_data = config.data.mock_data,
+                                            const std::string& split) {
+  return {.mock_data = config.data.mock_data,
           .split = split,
           .sequence_length = config.model.seq_length,
           .seed = static_cast<std::int64_t>(config.model.seed),
@@ -53,20 +66,16 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
                     .eod_mask_loss = config.model.eod_mask_loss}};
 }
 
-bool split_by_path(const config::DataConfig& data) {
-  return !data.train_data_path.empty() || !data.valid_data_path.empty() ||
-         !data.test_data_path.empty();
-}
-
-datasets::SampleCounts sample_counts(const config::RunConfig& config, const ResumePoint& point) {
+datasets::SampleCounts sample_counts(const config::RunConfig& config, const DataWords& words,
+                                     const ResumePoint& point) {
   const config::TrainingConfig& t = config.training;
   datasets::SampleCounts counts = datasets::samples_asked(t.train_iters, t.eval_interval,
                                                           t.eval_iters, t.eval_global_batch_size);
   counts.train = t.skip_train ? 0 : train_samples_asked(config, point);
   // A part that is not there is simply not evaluated on.
-  if (split_by_path(config.data)) {
-    if (config.data.valid_data_path.empty()) counts.valid = 0;
-    if (config.data.test_data_path.empty()) counts.test = 0;
+  if (words.by_part()) {
+    if (words.parts.valid.empty()) counts.valid = 0;
+    if (words.parts.test.empty()) counts.test = 0;
     return counts;
   }
   const datasets::SplitMatrix split = datasets::parse_split(config.data.split);
@@ -75,56 +84,60 @@ datasets::SampleCounts sample_counts(const config::RunConfig& config, const Resu
   return counts;
 }
 
-// One corpus and what is asked of it. A whole validation set is one epoch, however many are asked.
-datasets::GptDatasets build_set(const datasets::GptDatasetOptions& options,
-                                datasets::SampleCounts counts, bool full_validation) {
-  const bool full = full_validation && counts.valid > 0;
-  if (full) counts.valid = 0;
-  datasets::GptDatasets sets = datasets::build_gpt_datasets(options, counts);
-  if (full) {
-    sets.valid = std::make_unique<datasets::GptDataset>(sets.corpus, options,
-                                                        datasets::DataSplit::kValid, std::nullopt);
-  }
-  return sets;
+// A part that has corpora of its own: one of them needs no weight.
+datasets::Blend part_blend(const std::vector<std::string>& words, std::string_view option) {
+  datasets::Blend blend = datasets::parse_blend(words, option);
+  if (blend.prefixes.size() == 1) blend.weights.clear();
+  return blend;
 }
 
-std::vector<datasets::GptDatasets> build_sets(const config::RunConfig& config,
-                                              const tokenizers::Tokenizer& tokenizer,
-                                              const datasets::SampleCounts& counts) {
-  const config::DataConfig& data = config.data;
-  const bool full = config.training.full_validation;
-  std::vector<datasets::GptDatasets> sets;
-  if (!split_by_path(data)) {
-    const std::string path = data.mock_data ? "" : one_prefix(data.data_path, "--data-path");
-    sets.push_back(build_set(dataset_options(config, tokenizer, path, data.split), counts, full));
+std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
+                                             const tokenizers::Tokenizer& tokenizer,
+                                             const DataWords& words,
+                                             const datasets::SampleCounts& counts) {
+  std::vector<datasets::GptSources> sets;
+  const auto add = [&](datasets::Blend blend, const std::string& split,
+                       const datasets::SampleCounts& asked) {
+    sets.push_back(
+        datasets::build_gpt_sources({.dataset = dataset_options(config, tokenizer, split),
+                                     .blend = std::move(blend),
+                                     .surplus = config.data.mid_level_dataset_surplus,
+                                     .full_validation = config.training.full_validation},
+                                    asked));
+  };
+  if (!words.by_part()) {
+    add(config.data.mock_data ? datasets::Blend{} : datasets::parse_blend(words.all, "--data-path"),
+        config.data.split, counts);
     return sets;
   }
-  const auto add = [&](const std::string& path, const char* split,
-                       const datasets::SampleCounts& asked) {
-    sets.push_back(build_set(dataset_options(config, tokenizer, path, split), asked, full));
-  };
   if (counts.train > 0) {
-    add(one_prefix(data.train_data_path, "--train-data-path"), "1,0,0", {.train = counts.train});
+    add(part_blend(words.parts.train, "--train-data-path"), "1,0,0", {.train = counts.train});
   } else {
     sets.emplace_back();
   }
-  if (!config.training.multiple_validation_sets && counts.valid > 0) {
-    (void)one_prefix(data.valid_data_path,
-                     "--valid-data-path (without --multiple-validation-sets)");
-  }
-  for (const std::string& path : data.valid_data_path) {
-    if (counts.valid > 0) add(path, "0,1,0", {.valid = counts.valid});
+  if (counts.valid > 0) {
+    datasets::Blend valid = part_blend(words.parts.valid, "--valid-data-path");
+    if (!config.training.multiple_validation_sets) {
+      add(std::move(valid), "0,1,0", {.valid = counts.valid});
+    } else {
+      PENTATRON_CHECK(!valid.has_weights(), kConfig,
+                      "--multiple-validation-sets evaluates each corpus of --valid-data-path by "
+                      "itself: give them without weights");
+      for (const std::string& prefix : valid.prefixes) {
+        add({.prefixes = {prefix}}, "0,1,0", {.valid = counts.valid});
+      }
+    }
   }
   if (counts.test > 0) {
-    add(one_prefix(data.test_data_path, "--test-data-path"), "0,0,1", {.test = counts.test});
+    add(part_blend(words.parts.test, "--test-data-path"), "0,0,1", {.test = counts.test});
   }
   return sets;
 }
 
-std::vector<std::string> validation_names(const config::RunConfig& config) {
+std::vector<std::string> validation_names(const config::RunConfig& config, const DataWords& words) {
   std::vector<std::string> names = config.data.validation_set_names;
   if (!config.training.multiple_validation_sets) return {""};
-  for (std::size_t i = names.size(); i < config.data.valid_data_path.size(); ++i) {
+  for (std::size_t i = names.size(); i < words.parts.valid.size(); ++i) {
     names.push_back(std::to_string(i));
   }
   return names;
@@ -137,15 +150,16 @@ std::string data_identity(const datasets::SampleSource* train,
   return sha256_hex(json.dump());
 }
 
-std::vector<DataFile> data_files(const std::vector<datasets::GptDatasets>& sets, bool whole) {
+std::vector<DataFile> data_files(const std::vector<datasets::GptSources>& sets, bool whole) {
   using datasets::ContentHash;
   std::vector<DataFile> files;
-  for (const datasets::GptDatasets& set : sets) {
-    if (!set.corpus) continue;
-    files.push_back({.name = set.corpus->name(),
-                     .identity = set.corpus->identity(),
-                     .sampled = set.corpus->content(ContentHash::kSampled),
-                     .whole = whole ? set.corpus->content(ContentHash::kWhole) : ""});
+  for (const datasets::GptSources& set : sets) {
+    for (const auto& corpus : set.corpora) {
+      files.push_back({.name = corpus->name(),
+                       .identity = corpus->identity(),
+                       .sampled = corpus->content(ContentHash::kSampled),
+                       .whole = whole ? corpus->content(ContentHash::kWhole) : ""});
+    }
   }
   return files;
 }
@@ -176,14 +190,19 @@ Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& poli
 
 TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
                            const ResumePoint& point)
-    : counts_(sample_counts(config, point)),
-      validation_names_(validation_names(config)),
-      eval_iterations_(config.training.eval_iters),
+    : eval_iterations_(config.training.eval_iters),
       eval_batch_size_(config.training.eval_global_batch_size),
-      full_validation_(config.training.full_validation),
-      sets_(build_sets(config, tokenizer, counts_)),
-      identity_(data_identity(sets_.front().train.get(), tokenizer)),
-      files_(data_files(sets_, config.data.data_content_hash == "whole")) {
+      full_validation_(config.training.full_validation) {
+  const DataWords words = data_words(config.data);
+  counts_ = sample_counts(config, words, point);
+  validation_names_ = validation_names(config, words);
+  sets_ = build_sets(config, tokenizer, words, counts_);
+  identity_ = data_identity(train(), tokenizer);
+  files_ = data_files(sets_, config.data.data_content_hash == "whole");
+  PENTATRON_CHECK(train() == nullptr || train()->num_samples() >= counts_.train, kConfig,
+                  "the blend without weights holds {} training samples, each corpus once, but the "
+                  "run needs {}: give weights, or lower --train-iters",
+                  train()->num_samples(), counts_.train);
   for (const EvaluationSet& set : evaluation_sets(datasets::DataSplit::kValid)) {
     PENTATRON_CHECK(set.iterations > 0, kConfig,
                     "--full-validation: the validation set {}has {} samples, less than one batch "
@@ -196,8 +215,8 @@ TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::To
 std::vector<EvaluationSet> TrainingData::evaluation_sets(datasets::DataSplit split) const {
   std::vector<EvaluationSet> found;
   const bool valid = split == datasets::DataSplit::kValid;
-  for (const datasets::GptDatasets& set : sets_) {
-    const datasets::GptDataset* dataset = valid ? set.valid.get() : set.test.get();
+  for (const datasets::GptSources& set : sets_) {
+    const datasets::SampleSource* dataset = valid ? set.valid.get() : set.test.get();
     if (dataset == nullptr) continue;
     const bool whole = valid && full_validation_;
     found.push_back(

@@ -9,7 +9,7 @@
 #include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/config.h"
 #include "pentatron/datasets/data_loader.h"
-#include "pentatron/datasets/gpt_dataset.h"
+#include "pentatron/datasets/gpt_sources.h"
 #include "pentatron/tensor/batch.h"
 #include "pentatron/tensor/precision.h"
 #include "pentatron/tokenizers/tokenizer.h"
@@ -23,7 +23,7 @@ namespace pentatron::training {
 // A corpus to evaluate on.
 struct EvaluationSet {
   std::string name;  // empty: the only one
-  const datasets::GptDataset* dataset = nullptr;
+  const datasets::SampleSource* dataset = nullptr;
   std::int64_t iterations = 0;  // global batches of one evaluation
 };
 
@@ -52,12 +52,12 @@ struct ResumePoint {
 class TrainingData final {
  public:
   // Not collective, but better built by one rank before the others, which then find its index
-  // caches. Several prefixes for one part (a blend): kUnsupported; a whole validation set below one
-  // batch: kConfig; else the errors of datasets::build_gpt_datasets.
+  // caches. A whole validation set below one batch, or a blend without weights that has fewer
+  // training samples than the run needs: kConfig; else the errors of datasets::build_gpt_sources.
   TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
                const ResumePoint& point = {});
 
-  [[nodiscard]] const datasets::GptDataset* train() const { return sets_.front().train.get(); }
+  [[nodiscard]] const datasets::SampleSource* train() const { return sets_.front().train.get(); }
   // None when nothing is asked of that part; several for validation only.
   [[nodiscard]] std::vector<EvaluationSet> evaluation_sets(datasets::DataSplit split) const;
   // Hash of what decides the order and content of training samples: the source's identity and the
@@ -70,11 +70,11 @@ class TrainingData final {
  private:
   datasets::SampleCounts counts_;
   std::vector<std::string> validation_names_;
-  std::int64_t eval_iterations_;
+  std::int64_t eval_iterations_;  // of one evaluation, in batches of eval_batch_size_
   std::int64_t eval_batch_size_;
   bool full_validation_;
   // One where a corpus is split; else one for the training corpus, then validation, then test.
-  std::vector<datasets::GptDatasets> sets_;
+  std::vector<datasets::GptSources> sets_;
   std::string identity_;
   std::vector<DataFile> files_;
 };

@@ -56,6 +56,48 @@ TEST(Options, DataPath) {
   EXPECT_EQ(missing.program.exit_code, 4) << missing.program.describe();
 }
 
+TEST(Options, Blend) {
+  const Options one = base();
+  const TinyRun blend = train(one.with("--data-path", {"0.3", corpus(0), "0.7", corpus(1)}));
+  EXPECT_NE(blend.losses(), train(one).losses());
+  EXPECT_NE(blend.losses(), train(one.with("--data-path", corpus(1))).losses());
+  EXPECT_EQ(train(one.with("--data-path", {"3", corpus(0), "7", corpus(1)})).losses(),
+            blend.losses());
+  EXPECT_NE(train(one.with("--data-path", {"0.7", corpus(0), "0.3", corpus(1)})).losses(),
+            blend.losses());
+  // By their sizes, and several corpora of one part.
+  EXPECT_TRUE(try_train(one.with("--data-path", {corpus(0), corpus(1)})).program.ok());
+  const Options parts = one.without("--split").without("--data-path").with("--eval-iters", 1);
+  const TinyRun by_part = train(parts.with("--train-data-path", {"1", corpus(0), "2", corpus(1)})
+                                    .with("--valid-data-path", {corpus(0), corpus(1)}));
+  EXPECT_EQ(by_part.series("validation", "lm_loss").size(), 1U);
+  expect_refusal(try_train(one.with("--data-path", {"1", corpus(0), "x", corpus(1)})).program, 2,
+                 {"--data-path", "numbers"});
+}
+
+TEST(Options, BlendFiles) {
+  const fs::path folder = new_folder();
+  const Options one = base().without("--data-path");
+  write_file(folder / "list", "0.3 " + corpus(0) + "\n0.7 " + corpus(1) + "\n");
+  const TinyRun listed = train(one.with("--data-args-path", (folder / "list").string()));
+  EXPECT_EQ(listed.losses(),
+            train(base().with("--data-path", {"0.3", corpus(0), "0.7", corpus(1)})).losses());
+  write_file(folder / "parts",
+             R"({"train": ["1", ")" + corpus(0) + R"(", "2", ")" + corpus(1) + R"("]})");
+  const TinyRun parts =
+      train(one.without("--split").with("--per-split-data-args-path", (folder / "parts").string()));
+  EXPECT_EQ(parts.losses(), train(one.without("--split").with("--train-data-path",
+                                                              {"1", corpus(0), "2", corpus(1)}))
+                                .losses());
+  // More samples of each member are more epochs, and another order.
+  EXPECT_NE(train(one.with("--data-args-path", (folder / "list").string())
+                      .with("--mid-level-dataset-surplus", "40"))
+                .losses(),
+            listed.losses());
+  expect_refusal(try_train(base().with("--data-args-path", (folder / "list").string())).program, 2,
+                 {"exclude each other"});
+}
+
 TEST(Options, Split) {
   const Options evaluating = base().with("--eval-iters", 1);
   const TinyRun all = train(evaluating.with("--split", "100"));

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/datasets/blended_dataset.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/format.h"
+#include "pentatron/base/log.h"
+#include "pentatron/base/sha256.h"
+#include "pentatron/datasets/blend.h"
+#include "pentatron/datasets/blend_index.h"
+#include "pentatron/datasets/index_file.h"
+
+namespace pentatron::datasets {
+namespace fs = std::filesystem;
+namespace {
+
+struct Order {
+  IntegerArray members;  // int16
+  IntegerArray samples;  // int64
+};
+
+struct CacheFiles {
+  fs::path description, members, samples;
+};
+
+CacheFiles cache_files(const std::string& folder, const std::string& description, DataSplit split) {
+  const std::string stem =
+      fmt::format("{}-BlendedDataset-{}-", md5_hex(description), to_string(split));
+  const fs::path path(folder);
+  return {path / (stem + "description.txt"), path / (stem + "dataset_index.npy"),
+          path / (stem + "dataset_sample_index.npy")};
+}
+
+// Why the order cannot be one of such members; nothing when it can. Each member's samples come in
+// their order, none left out.
+std::optional<std::string> wrong_with(const Order& order, std::size_t num_members,
+                                      std::int64_t size) {
+  if (order.members.size() != size || order.samples.size() != size) {
+    return fmt::format("it holds {} and {} samples instead of {}", order.members.size(),
+                       order.samples.size(), size);
+  }
+  std::vector<std::int64_t> drawn(num_members, 0);
+  for (std::int64_t i = 0; i < size; ++i) {
+    const std::int64_t member = order.members[i];
+    if (member < 0 || member >= static_cast<std::int64_t>(num_members)) {
+      return fmt::format("sample {} is of member {} of {}", i, member, num_members);
+    }
+    if (order.samples[i] != drawn[static_cast<std::size_t>(member)]++) {
+      return fmt::format("sample {} is out of order", i);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Order> load(const std::string& folder, const std::string& description,
+                          DataSplit split, std::size_t num_members, std::int64_t size) {
+  const CacheFiles files = cache_files(folder, description, split);
+  std::error_code code;
+  for (const fs::path* file : {&files.description, &files.members, &files.samples}) {
+    if (!fs::is_regular_file(*file, code)) return std::nullopt;
+  }
+  std::string problem;
+  try {
+    if (read_text_file(files.description) != description) {
+      problem = "the description is another one";
+    } else {
+      Order order{load_index_array(files.members, 1), load_index_array(files.samples, 1)};
+      const std::optional<std::string> wrong = wrong_with(order, num_members, size);
+      if (!wrong) return order;
+      problem = *wrong;
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo) throw;
+    problem = error.what();
+  }
+  log::warn("the cached blend {} is damaged and will be built again: {}",
+            files.description.string(), problem);
+  return std::nullopt;
+}
+
+void save(const Order& order, const std::string& folder, const std::string& description,
+          DataSplit split) {
+  const CacheFiles files = cache_files(folder, description, split);
+  try {
+    create_folders(folder);
+    write_index_array(files.members, order.members);
+    write_index_array(files.samples, order.samples);
+    write_file_atomically(files.description, description);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;
+    log::warn(
+        "the blend cannot be cached and will be built again next time: {} (--data-cache-path "
+        "chooses another folder)",
+        error.what());
+  }
+}
+
+// All lines but the first moved right.
+std::string indented(const std::string& text, std::size_t columns) {
+  std::string out;
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out.append(columns, ' ');
+  }
+  return out;
+}
+
+std::string hash_of(const IntegerArray& array) {
+  Sha256 hash;
+  hash.update(array.bytes());
+  return hash.hex_digest();
+}
+
+}  // namespace
+
+std::string blend_description(const std::vector<std::string>& members,
+                              const std::vector<double>& weights,
+                              const std::vector<std::int64_t>& sizes,
+                              std::optional<std::int64_t> size, DataSplit split) {
+  const auto list = [](const auto& items, auto text) {
+    std::string all = "[";
+    for (const auto& item : items) {
+      all += fmt::format("{}\n        {}", all.size() > 1 ? "," : "", text(item));
+    }
+    return all + "\n    ]";
+  };
+  const std::string all_members =
+      list(members, [](const std::string& member) { return indented(member, 8); });
+  const std::string all_weights =
+      weights.empty() ? list(sizes, [](std::int64_t n) { return std::to_string(n); })
+                      : list(weights, [](double weight) { return python_json_float(weight); });
+  return fmt::format(
+      "{{\n    \"class\": \"BlendedDataset\",\n    \"datasets\": {},\n    \"split\": \"{}\",\n"
+      "    \"weights\": {},\n    \"size\": {}\n}}",
+      all_members, to_string(split), all_weights, size ? std::to_string(*size) : "null");
+}
+
+BlendedDataset::BlendedDataset(std::vector<BlendMember> members, const Options& options)
+    : members_(std::move(members)) {
+  std::vector<std::int64_t> sizes;
+  for (const BlendMember& member : members_) sizes.push_back(member.source->num_samples());
+  std::vector<double> weights = options.weights;
+  if (options.size) {
+    if (weights.empty()) weights.assign(sizes.begin(), sizes.end());
+    weights = normalized_weights(weights);
+  }
+  PENTATRON_CHECK(options.size || weights.empty(), kInternal, "a weighted blend needs a size");
+  const std::int64_t size =
+      options.size.value_or(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
+
+  const auto description = [&](std::string BlendMember::*which) {
+    std::vector<std::string> texts;
+    for (const BlendMember& member : members_) texts.push_back(member.*which);
+    return blend_description(texts, weights, sizes, options.size, options.split);
+  };
+  std::optional<Order> order;
+  if (!options.cache_path.empty()) {
+    for (const auto which : {&BlendMember::description, &BlendMember::older_description}) {
+      order = load(options.cache_path, description(which), options.split, members_.size(), size);
+      if (order) break;
+    }
+  }
+  if (!order) {
+    BlendIndex index =
+        options.size ? build_blend_index(weights, size) : build_exhaustive_blend_index(sizes);
+    order = Order{IntegerArray(std::move(index.members)), IntegerArray(std::move(index.samples))};
+    if (!options.cache_path.empty()) {
+      save(*order, options.cache_path, description(&BlendMember::description), options.split);
+    }
+  }
+  members_index_ = std::move(order->members);
+  samples_index_ = std::move(order->samples);
+  std::vector<std::int64_t> drawn(members_.size(), 0);
+  for (std::int64_t i = 0; i < size; ++i) ++drawn[static_cast<std::size_t>(members_index_[i])];
+  for (std::size_t m = 0; m < drawn.size(); ++m) {
+    PENTATRON_CHECK(drawn[m] <= sizes[m], kData,
+                    "the blend draws {} samples of member {}, which has {}: raise "
+                    "--mid-level-dataset-surplus",
+                    drawn[m], m, sizes[m]);
+  }
+}
+
+std::int64_t BlendedDataset::length(std::int64_t i) const {
+  return members_.at(static_cast<std::size_t>(member(i))).source->length(member_sample(i));
+}
+
+Sample BlendedDataset::sample(std::int64_t i) const {
+  PENTATRON_CHECK(i >= 0 && i < num_samples(), kInternal, "sample {} of {}", i, num_samples());
+  return members_[static_cast<std::size_t>(member(i))].source->sample(member_sample(i));
+}
+
+std::string BlendedDataset::identity() const {
+  nlohmann::json json = {{"dataset_index", hash_of(members_index_)},
+                         {"members", nlohmann::json::array()}};
+  for (const BlendMember& member : members_) json["members"].push_back(member.source->identity());
+  return json.dump();
+}
+
+}  // namespace pentatron::datasets

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/datasets/gpt_sources.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
+#include "pentatron/datasets/blended_dataset.h"
+
+namespace pentatron::datasets {
+namespace {
+
+using MaybeCount = std::optional<std::int64_t>;  // none: one epoch
+
+// Calls body(i) for i in [0, count), on a few threads; the first error is thrown again.
+template <typename F>
+void for_each_member(std::size_t count, F body) {
+  constexpr std::size_t kMaxThreads = 8;
+  const std::size_t processors = std::max(1U, std::thread::hardware_concurrency());
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) {
+      try {
+        body(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+        next = count;
+      }
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (std::size_t t = 1; t < std::min({count, processors, kMaxThreads}); ++t) {
+    threads.emplace_back(work);
+  }
+  work();
+  threads.clear();
+  if (failure) std::rethrow_exception(failure);
+}
+
+class BlendBuilder final {
+ public:
+  BlendBuilder(const GptSourceOptions& options,
+               const std::vector<std::shared_ptr<const Corpus>>& corpora)
+      : options_(options), corpora_(corpora), weights_(options.blend.weights) {
+    if (!weights_.empty()) weights_ = normalized_weights(weights_);
+  }
+
+  // `size` none: every sample once.
+  std::unique_ptr<SampleSource> build(DataSplit split, MaybeCount size) const {
+    PENTATRON_CHECK(size || weights_.empty(), kConfig,
+                    "--full-validation takes each validation corpus once, so they have no weights: "
+                    "give the prefixes alone");
+    std::vector<MaybeCount> counts(corpora_.size());
+    std::int64_t total = 0;
+    if (!weights_.empty()) {
+      const std::vector<std::int64_t> targets = blend_targets(weights_, *size);
+      for (std::size_t i = 0; i < targets.size(); ++i) {
+        total += targets[i];
+        counts[i] = with_surplus(targets[i], options_.surplus);
+      }
+    }
+    std::vector<BlendMember> members(corpora_.size());
+    for_each_member(members.size(),
+                    [&](std::size_t i) { members[i] = member(i, split, counts[i]); });
+    BlendedDataset::Options blend{.split = split, .cache_path = options_.dataset.data_cache_path};
+    if (!weights_.empty()) {
+      blend.weights = weights_;
+      blend.size = total;
+    } else if (size) {
+      std::int64_t available = 0;
+      for (const BlendMember& one : members) available += one.source->num_samples();
+      blend.size = std::min(*size, available);
+    }
+    auto blended = std::make_unique<BlendedDataset>(std::move(members), blend);
+    log::info("Blend of {} corpora, {}: {} samples", corpora_.size(), to_string(split),
+              blended->num_samples());
+    return blended;
+  }
+
+ private:
+  BlendMember member(std::size_t i, DataSplit split, MaybeCount count) const {
+    GptDatasetOptions one = options_.dataset;
+    one.data_path = options_.blend.prefixes[i];
+    one.quiet = true;
+    const GptIndexRequest request = gpt_index_request(one, split, count);
+    return {.source = std::make_unique<GptDataset>(corpora_[i], one, split, count),
+            .description = gpt_index_description(request, MegatronVersion::kNewer),
+            .older_description = gpt_index_description(request, MegatronVersion::k016)};
+  }
+
+  const GptSourceOptions& options_;
+  const std::vector<std::shared_ptr<const Corpus>>& corpora_;
+  std::vector<double> weights_;
+};
+
+}  // namespace
+
+GptSources build_gpt_sources(const GptSourceOptions& options, const SampleCounts& counts) {
+  GptSources sources;
+  const std::vector<std::string>& prefixes = options.blend.prefixes;
+  const bool one = prefixes.size() <= 1 && !options.blend.has_weights();
+  GptDatasetOptions dataset = options.dataset;
+  sources.corpora.resize(std::max<std::size_t>(prefixes.size(), 1));
+  if (one) {
+    if (!prefixes.empty()) dataset.data_path = prefixes.front();
+    sources.corpora.front() = open_gpt_corpus(dataset);
+  } else {
+    for_each_member(prefixes.size(), [&](std::size_t i) {
+      GptDatasetOptions member = options.dataset;
+      member.data_path = prefixes[i];
+      sources.corpora[i] = open_gpt_corpus(member);
+    });
+  }
+  const BlendBuilder blends(options, sources.corpora);
+  const auto build = [&](DataSplit split, std::int64_t count) -> std::unique_ptr<SampleSource> {
+    if (count == 0) return nullptr;
+    const bool whole = options.full_validation && split == DataSplit::kValid;
+    const MaybeCount asked = whole ? MaybeCount{} : MaybeCount{count};
+    if (!one) return blends.build(split, asked);
+    return std::make_unique<GptDataset>(sources.corpora.front(), dataset, split, asked);
+  };
+  sources.train = build(DataSplit::kTrain, counts.train);
+  sources.valid = build(DataSplit::kValid, counts.valid);
+  sources.test = build(DataSplit::kTest, counts.test);
+  return sources;
+}
+
+}  // namespace pentatron::datasets
