@@ -13,10 +13,10 @@
 // a suite can show that it would notice.
 namespace pentatron::comm::testing_support {
 
-enum class Collective { kAllReduce, kAllGather, kReduceScatter };
+enum class Collective { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kReceive };
 // What a faulty collective does instead of its work: nothing between ranks (each keeps what it had,
-// a gather or scatter moves this rank's own part only), or the real work and then a division by the
-// size of the group.
+// a gather or scatter moves this rank's own part only, what is received is zero), or the real work
+// and then a division by the size of the group.
 enum class Harm { kLeaveOut, kDivide };
 
 struct Fault {
@@ -64,6 +64,10 @@ class FaultyGroup final : public Group {
   }
   [[nodiscard]] WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> out_splits,
                                    std::vector<std::int64_t> in_splits) override {
+    if (hit(Collective::kAllToAll, in)) {
+      out.copy_(in);
+      return done();
+    }
     return real_->all_to_all(std::move(out), std::move(in), std::move(out_splits),
                              std::move(in_splits));
   }
@@ -74,7 +78,8 @@ class FaultyGroup final : public Group {
     return real_->send(std::move(t), peer);
   }
   [[nodiscard]] WorkPtr recv(Tensor t, int peer) override {
-    return real_->recv(std::move(t), peer);
+    if (!hit(Collective::kReceive, t)) return real_->recv(std::move(t), peer);
+    return std::make_unique<Zeroed>(real_->recv(t, peer), t);
   }
   void barrier() override { real_->barrier(); }
 
@@ -82,6 +87,18 @@ class FaultyGroup final : public Group {
   class Done final : public Work {
    public:
     void wait() override {}
+  };
+  class Zeroed final : public Work {
+   public:
+    Zeroed(WorkPtr real, Tensor t) : real_(std::move(real)), t_(std::move(t)) {}
+    void wait() override {
+      real_->wait();
+      t_.zero_();
+    }
+
+   private:
+    WorkPtr real_;
+    Tensor t_;
   };
   static WorkPtr done() { return std::make_unique<Done>(); }
   [[nodiscard]] bool hit(Collective collective, const Tensor& whole) const {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/context_comm.h"
 
 namespace pentatron::comm {
 namespace {
@@ -94,7 +95,8 @@ GridSizes grid_sizes(const config::ParallelConfig& parallel) {
           .context = parallel.context_parallel_size,
           .pipeline = parallel.pipeline_model_parallel_size,
           .expert = parallel.expert_model_parallel_size,
-          .data_instances = parallel.num_distributed_optimizer_instances};
+          .data_instances = parallel.num_distributed_optimizer_instances,
+          .context_inner = config::context_hierarchy(parallel).inner};
 }
 
 Grids::Grids(RankGrid dense_grid, RankGrid expert_grid)

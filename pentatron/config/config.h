@@ -65,6 +65,9 @@ struct ModelConfig {
   std::string recompute_method;           // full: uniform, block
   std::int64_t recompute_num_layers = 0;  // uniform: layers a run; block: layers a stage
   std::vector<std::string> recompute_modules;  // selective; resolved: core_attn
+  // How context-parallel ranks share keys and values (context_comm.h): of every layer, or one a
+  // layer
+  std::vector<std::string> cp_comm_type = {"p2p"};
 };
 
 struct ParallelConfig {
@@ -76,6 +79,8 @@ struct ParallelConfig {
   std::int64_t tensor_model_parallel_size = 1;
   std::int64_t pipeline_model_parallel_size = 1;
   std::int64_t context_parallel_size = 1;
+  // With a2a+p2p: ranks that exchange heads, and rings of such groups; numbers
+  std::vector<std::string> hierarchical_context_parallel_sizes;
   std::int64_t expert_model_parallel_size = 1;
   std::int64_t data_parallel_size = 1;  // resolved: world / (tp * cp * pp)
   // Which stage holds what (pipeline_layout.h); 0 and empty: equal stages, one a rank

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+
 #include "pentatron/config/option_table.h"
 
 // When a value counts beside the other values: what OptionSpec::needs names. All read the values as
@@ -41,6 +43,15 @@ inline constexpr Condition kRecomputesModules{
 inline constexpr Condition kTensorParallel{
     [](const RunConfig& c) { return c.parallel.tensor_model_parallel_size > 1; },
     "it splits rows between tensor-parallel ranks, and there is one"};
+inline constexpr Condition kContextParallel{
+    [](const RunConfig& c) { return c.parallel.context_parallel_size > 1; },
+    "each sample's tokens are on one rank: --context-parallel-size is 1"};
+inline constexpr Condition kContextOfTwoLevels{
+    [](const RunConfig& c) {
+      const std::vector<std::string>& types = c.model.cp_comm_type;
+      return std::find(types.begin(), types.end(), "a2a+p2p") != types.end();
+    },
+    "it belongs to --cp-comm-type a2a+p2p"};
 inline constexpr Condition kPipelineParallel{
     [](const RunConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; },
     "there is one pipeline rank"};

@@ -99,9 +99,9 @@ TEST(Parser, RefusesUnsupportedChoices) {
       "--dataloader-type 'cyclic': this value does not work here (cyclic is planned; external "
       "names a Python iterator); expected one of single");
   EXPECT_EQ(problem_of("--device tpu"), "--device 'tpu': expected one of auto, cpu, cuda");
-  EXPECT_EQ(problem_of("--context-parallel-size 2"),
-            "--context-parallel-size '2': this value does not work here (the context-parallel size "
-            "is 1; larger ones are planned); expected one of 1");
+  EXPECT_EQ(problem_of("--expert-model-parallel-size 2"),
+            "--expert-model-parallel-size '2': this value does not work here (the expert-parallel "
+            "size is 1; larger ones come with mixture of experts); expected one of 1");
   EXPECT_NE(problem_of("--exit-signal-handler --exit-signal SIGKILL").find("SIGTERM"),
             std::string::npos);
 }

@@ -5,6 +5,7 @@
 #include "pentatron/base/format.h"
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/pipeline_layout.h"
+#include "pentatron/config/validate_context.h"
 #include "pentatron/config/validate_training.h"
 
 namespace pentatron::config {
@@ -224,14 +225,9 @@ void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& probl
   }
   // One rank has all rows; scripts of Megatron-LM set it all the same.
   if (tp == 1) parallel.sequence_parallel = false;
-  if (parallel.sequence_parallel && model.seq_length % tp != 0) {
-    problems.add(
-        fmt::format("--sequence-parallel: --seq-length {} does not divide by "
-                    "--tensor-model-parallel-size {}",
-                    model.seq_length, tp));
-  }
   if (model.num_attention_heads > 0) resolve_query_groups(model, tp, problems);
   if (model.hidden_size > 0 && model.num_attention_heads > 0) resolve_widths(model, tp, problems);
+  check_context_parallel(model, parallel, problems);
 }
 
 void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {

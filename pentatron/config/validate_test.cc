@@ -230,6 +230,66 @@ TEST(Resolve, MicroBatchesFillTheVirtualStages) {
             std::string::npos);
 }
 
+TEST(Resolve, ContextParallel) {
+  const auto sizes = [](std::int64_t cp, std::int64_t tp, std::int64_t seq_length) {
+    return [=](RunConfig& c) {
+      c.parallel.context_parallel_size = cp;
+      c.parallel.tensor_model_parallel_size = tp;
+      c.parallel.sequence_parallel = tp > 1;
+      c.parallel.world_size = cp * tp;
+      c.model.seq_length = seq_length;
+    };
+  };
+  EXPECT_EQ(problem(sizes(4, 1, 32)), "");
+  EXPECT_EQ(problem(sizes(4, 2, 32)), "");
+  EXPECT_EQ(problem(sizes(4, 1, 20)),
+            "--seq-length 20 does not divide by 2 x --context-parallel-size 4: each rank holds two "
+            "equal chunks of a sample; change one of the two");
+  EXPECT_EQ(problem(sizes(2, 8, 24)),
+            "--sequence-parallel: --seq-length 24 / --context-parallel-size 2 does not divide by "
+            "--tensor-model-parallel-size 8");
+}
+
+TEST(Resolve, ContextCommunication) {
+  using Words = std::vector<std::string>;
+  const auto with = [](const Words& types, const Words& sizes, std::int64_t tp = 1,
+                       std::int64_t groups = 8) {
+    return problem([=](RunConfig& c) {
+      c.parallel.context_parallel_size = 4;
+      c.parallel.tensor_model_parallel_size = tp;
+      c.parallel.world_size = 4 * tp;
+      c.model.seq_length = 32;
+      c.model.group_query_attention = true;
+      c.model.num_query_groups = groups;
+      c.model.cp_comm_type = types;
+      c.parallel.hierarchical_context_parallel_sizes = sizes;
+    });
+  };
+  EXPECT_EQ(with({"p2p"}, {}), "");
+  EXPECT_EQ(with({"p2p", "all_gather", "a2a", "allgather"}, {}), "");
+  EXPECT_EQ(with({"a2a+p2p"}, {"2", "2"}, 2, 4), "");
+  EXPECT_EQ(with({"p2p", "a2a"}, {}),
+            "--cp-comm-type has 2 words for --num-layers 4: give one, or one a layer");
+  EXPECT_EQ(with({"ring"}, {}),
+            "--cp-comm-type 'ring': expected one of p2p, all_gather, a2a, a2a+p2p");
+  EXPECT_EQ(with({"a2a"}, {}, 4, 8),
+            "--cp-comm-type a2a: --num-attention-heads 8 gives each of "
+            "--tensor-model-parallel-size 4 ranks 2, which 4 context-parallel ranks cannot share "
+            "evenly: use --cp-comm-type p2p or all_gather, or change the sizes");
+  EXPECT_NE(with({"a2a"}, {}, 1, 2).find("--num-query-groups 2 gives each of"), std::string::npos);
+  EXPECT_EQ(with({"a2a+p2p"}, {}),
+            "--cp-comm-type a2a+p2p needs --hierarchical-context-parallel-sizes, two numbers that "
+            "multiply to --context-parallel-size 4");
+  EXPECT_EQ(with({"a2a+p2p"}, {"2", "4"}),
+            "--hierarchical-context-parallel-sizes 2 4 do not multiply to --context-parallel-size "
+            "4: change the one or the other");
+  EXPECT_NE(with({"a2a+p2p"}, {"4"}).find("has 1 numbers: expected two"), std::string::npos);
+  EXPECT_NE(with({"a2a+p2p"}, {"0", "4"}).find("'0': expected a number of at least 1"),
+            std::string::npos);
+  EXPECT_NE(with({"a2a+p2p"}, {"2", "2"}, 1, 1).find("2 context-parallel ranks cannot share"),
+            std::string::npos);
+}
+
 TEST(Resolve, RefusesWhatDoesNotDivide) {
   const auto tp = [](RunConfig& c, std::int64_t size) {
     c.parallel.world_size = c.parallel.tensor_model_parallel_size = size;

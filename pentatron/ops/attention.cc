@@ -2,23 +2,20 @@
 #include "pentatron/ops/attention.h"
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/ops/attention_plan.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/saved.h"
+#include "pentatron/tensor/sequence_cut.h"
 
 namespace pentatron::ops {
 namespace {
-
-AttentionOutput run_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
-                            const Tensor& v_tgd) {
-  const tensor::NoGrad no_grad;
-  return op_table(q_tnd.device()).attention_forward(plan, q_tnd, k_tgd, v_tgd);
-}
 
 constexpr std::string_view kName = "Attention";
 
@@ -40,8 +37,7 @@ class AttentionBackward final : public Backward {
     AttentionOutput output{.out_tnd = out_.get(), .lse_nt = lse_.get(), .library = {}};
     for (const Saved& saved : library_) output.library.push_back(saved.get());
     const AttentionGradients grads =
-        op_table(q_.get().device())
-            .attention_backward(plan_, q_.get(), k_.get(), v_.get(), output, output_grads[0]);
+        attention_backward(plan_, q_.get(), k_.get(), v_.get(), output, output_grads[0]);
     return {grads.dq_tnd, grads.dk_tgd, grads.dv_tgd};
   }
   void release() override {
@@ -89,21 +85,24 @@ void check_boundaries(const AttentionSegments& rows, Device device) {
   }
 }
 
-void check_layout(const Tensor& q_tnd, const Tensor& k_tgd, const SequenceLayout& layout,
-                  const AttentionOptions& options) {
-  const AttentionSegments& rows = *layout.attention();
+void check_plan(const Tensor& q_tnd, const Tensor& k_tgd, const AttentionPlan& plan) {
+  const AttentionSegments& rows = *plan.rows;
   PENTATRON_CHECK(rows.num_q_rows == q_tnd.size(0) && rows.num_k_rows == k_tgd.size(0), kInternal,
                   "attention: {} queries and {} keys, the batch's segments have {} and {}",
                   q_tnd.size(0), k_tgd.size(0), rows.num_q_rows, rows.num_k_rows);
-  PENTATRON_CHECK(layout.group() == nullptr, kUnsupported,
-                  "attention of sequences that are split over ranks (--context-parallel-size)");
   if (!q_tnd.is_cpu()) check_boundaries(rows, q_tnd.device());
-  PENTATRON_CHECK(
-      !options.max_logit.defined() ||
-          (options.max_logit.dim() == 0 && options.max_logit.scalar_type() == kAccumulationDType &&
-           options.max_logit.device() == q_tnd.device()),
-      kInternal, "attention on {}: max_logit is {}", q_tnd.device().str(),
-      tensor::describe(options.max_logit));
+  const Tensor& max_logit = plan.options.max_logit;
+  PENTATRON_CHECK(!max_logit.defined() ||
+                      (max_logit.dim() == 0 && max_logit.scalar_type() == kAccumulationDType &&
+                       max_logit.device() == q_tnd.device()),
+                  kInternal, "attention on {}: max_logit is {}", q_tnd.device().str(),
+                  tensor::describe(max_logit));
+}
+
+AttentionOutput run_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                            const Tensor& v_tgd) {
+  const tensor::NoGrad no_grad;
+  return op_table(q_tnd.device()).attention_forward(plan, q_tnd, k_tgd, v_tgd);
 }
 
 }  // namespace
@@ -122,14 +121,46 @@ std::vector<double> alibi_slopes(std::int64_t num_heads) {
   return slopes;
 }
 
+AttentionOutput attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                  const Tensor& k_tgd, const Tensor& v_tgd) {
+  check_heads(q_tnd, k_tgd, v_tgd);
+  check_alibi(q_tnd, plan.options.alibi_n);
+  check_plan(q_tnd, k_tgd, plan);
+  return run_forward(plan, q_tnd, k_tgd, v_tgd);
+}
+
+AttentionGradients attention_backward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                      const Tensor& k_tgd, const Tensor& v_tgd,
+                                      const AttentionOutput& output, const Tensor& dout_tnd) {
+  const tensor::NoGrad no_grad;
+  return op_table(q_tnd.device()).attention_backward(plan, q_tnd, k_tgd, v_tgd, output, dout_tnd);
+}
+
+void merge_attention(AttentionOutput& sum, const AttentionOutput& part) {
+  const tensor::NoGrad no_grad;
+  const DType dtype = part.lse_nt.scalar_type();
+  if (!sum.out_tnd.defined()) {
+    sum = {.out_tnd = tensor::cast(part.out_tnd, dtype), .lse_nt = part.lse_nt, .library = {}};
+    return;
+  }
+  const Tensor lse = sum.lse_nt.logaddexp(part.lse_nt);
+  const Tensor finite = lse.masked_fill(lse.eq(-std::numeric_limits<double>::infinity()), 0.0);
+  const auto share_of = [&](const Tensor& lse_nt) {
+    return lse_nt.sub(finite).exp().t().unsqueeze(2);
+  };
+  sum.out_tnd = sum.out_tnd.mul(share_of(sum.lse_nt))
+                    .add(tensor::cast(part.out_tnd, dtype).mul(share_of(part.lse_nt)));
+  sum.lse_nt = lse;
+}
+
 Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                  const SequenceLayout& layout, const AttentionOptions& options,
                  const Scope& scope) {
-  check_heads(q_tnd, k_tgd, v_tgd);
-  check_alibi(q_tnd, options.alibi_n);
-  check_layout(q_tnd, k_tgd, layout, options);
+  PENTATRON_CHECK(layout.cut() == nullptr, kInternal,
+                  "attention of {} rows that are a context-parallel rank's share of {}",
+                  layout.num_rows(), layout.cut()->whole.layout.num_rows());
   AttentionPlan plan{.rows = layout.attention(), .options = options};
-  AttentionOutput output = run_forward(plan, q_tnd, k_tgd, v_tgd);
+  AttentionOutput output = attention_forward(plan, q_tnd, k_tgd, v_tgd);
   if (!needs_backward({q_tnd, k_tgd, v_tgd})) return output.out_tnd;
   auto backward =
       std::make_unique<AttentionBackward>(std::move(plan), q_tnd, k_tgd, v_tgd, output, scope);

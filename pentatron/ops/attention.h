@@ -20,6 +20,10 @@ struct AttentionDropout {
 struct AttentionOptions {
   double scale = 1.0;  // usually 1/sqrt(head_dim)
   bool causal = true;
+  // The keys are a part of those that the queries see (merge_attention): outputs and gradients come
+  // in the statistics dtype as far as a device has them so, and backward gets the output and the
+  // log-sum-exp of all keys.
+  bool partial = false;
   AttentionDropout dropout = {};  // p == 0: none
   // Attention with linear biases: a fp64 slope for each query head [n] on the device of q; a score
   // of a query falls by slope * |its place - the key's| inside the segment. Undefined: none.
@@ -42,8 +46,8 @@ struct AttentionOptions {
 // last query seeing the last key; queries that see none give 0. Dropout mask on probabilities:
 // Philox(site.key, {key index / 8, query index, sample id low, sample id high << 20 ^ head}),
 // indices inside the sample, the sample that of the query; kept values are scaled by 1/(1-p). q, k,
-// v in one dtype, that of out. Shapes or segments that do not fit: kInternal; dropout on a GPU, or
-// sequences that are only in part on this rank: kUnsupported.
+// v in one dtype, that of out. Shapes or segments that do not fit, or rows that are a rank's share
+// of a sequence (SequenceLayout::cut): kInternal; dropout on a GPU: kUnsupported.
 [[nodiscard]] Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                                const SequenceLayout& layout, const AttentionOptions& options,
                                const Scope& scope = {});

@@ -25,13 +25,15 @@ AttentionOutput cpu::attention_forward(const AttentionPlan& plan, const Tensor& 
   Tensor lse = tensor::empty({q_tnd.size(1), q_tnd.size(0)}, computed);
   blocked_attention_forward(plan, prepared(q_tnd, computed), prepared(k_tgd, computed),
                             prepared(v_tgd, computed), out, lse);
-  return {.out_tnd = tensor::cast(out, q_tnd.scalar_type()), .lse_nt = lse, .library = {}};
+  const DType dtype = plan.options.partial ? computed : q_tnd.scalar_type();
+  return {.out_tnd = tensor::cast(out, dtype), .lse_nt = lse, .library = {}};
 }
 
 AttentionGradients cpu::attention_backward(const AttentionPlan& plan, const Tensor& q_tnd,
                                            const Tensor& k_tgd, const Tensor& v_tgd,
                                            const AttentionOutput& output, const Tensor& dout_tnd) {
-  const DType computed = output.lse_nt.scalar_type(), dtype = q_tnd.scalar_type();
+  const DType computed = output.lse_nt.scalar_type();
+  const DType dtype = plan.options.partial ? computed : q_tnd.scalar_type();
   const Tensor q = prepared(q_tnd, computed), k = prepared(k_tgd, computed);
   const Tensor v = prepared(v_tgd, computed);
   // Side by side, as the fused projection that they usually come from holds them.

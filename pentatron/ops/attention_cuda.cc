@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/attention_math.h"
@@ -46,12 +47,17 @@ AttentionOutput cuda::attention_forward(const AttentionPlan& plan, const Tensor&
   if (is_fused(plan, q_tnd)) {
     const tensor::FlashOutput out =
         tensor::flash_attention_forward(q_tnd, k_tgd, v_tgd, flash_arguments(plan));
-    return {.out_tnd = out.out_tnd, .lse_nt = out.lse_nt, .library = {out.rng_state, out.unused}};
+    // The library says +infinity of a query without keys.
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const Tensor lse = plan.options.partial
+                           ? out.lse_nt.masked_fill(out.lse_nt.eq(kInfinity), -kInfinity)
+                           : out.lse_nt;
+    return {.out_tnd = out.out_tnd, .lse_nt = lse, .library = {out.rng_state, out.unused}};
   }
   const DType computed = compute_dtype(q_tnd.scalar_type(), plan.options.statistics);
   AttentionOutput out =
       attention_math_forward(plan, q_tnd.to(computed), k_tgd.to(computed), v_tgd.to(computed));
-  out.out_tnd = out.out_tnd.to(q_tnd.scalar_type());
+  if (!plan.options.partial) out.out_tnd = out.out_tnd.to(q_tnd.scalar_type());
   return out;
 }
 
@@ -68,7 +74,8 @@ AttentionGradients cuda::attention_backward(const AttentionPlan& plan, const Ten
                                          flash_arguments(plan));
     return {.dq_tnd = grads.dq_tnd, .dk_tgd = grads.dk_tgd, .dv_tgd = grads.dv_tgd};
   }
-  const DType computed = output.lse_nt.scalar_type(), dtype = q_tnd.scalar_type();
+  const DType computed = output.lse_nt.scalar_type();
+  const DType dtype = plan.options.partial ? computed : q_tnd.scalar_type();
   const AttentionGradients grads =
       attention_math_backward(plan, q_tnd.to(computed), k_tgd.to(computed), v_tgd.to(computed),
                               output.out_tnd.to(computed), output.lse_nt, dout_tnd.to(computed));

@@ -86,7 +86,7 @@ void add_alibi(const AttentionPlan& plan, const AttentionSegment& s, const Block
   const Tensor& alibi_n = plan.options.alibi_n;
   if (!alibi_n.defined()) return;
   const double slope = alibi_n.const_data_ptr<double>()[head];
-  const std::int64_t query = b.q_begin + row + (s.k_len - s.q_len);
+  const std::int64_t query = b.q_begin + row + (s.k_len - s.q_len) + s.apart;
   for (std::int64_t i = 0; i < n; ++i) {
     scores[i] -= static_cast<C>(slope * static_cast<double>(std::abs(b.k_begin + i - query)));
   }
@@ -287,7 +287,7 @@ class BackwardWorker final {
     const std::int64_t last = s.q_len > 0 ? (s.q_len - 1) / query_block_ * query_block_ : -1;
     for (std::int64_t q_begin = last; q_begin >= 0; q_begin -= query_block_) {
       const std::int64_t q_len = std::min(query_block_, s.q_len - q_begin);
-      for (std::int64_t r = 0; r < q_len && s.k_len > kKeyBlock; ++r) {
+      for (std::int64_t r = 0; r < q_len && !row_is_here(s); ++r) {
         const std::int64_t t = s.q_begin + q_begin + r;
         delta_[r] = rows::dot(h.dout.row(t), h.out.row(t), d_);
       }
@@ -303,6 +303,10 @@ class BackwardWorker final {
   // The first block of such a segment writes dk and dv of all its keys, the others add to them.
   static bool written_at_once(const AttentionSegment& s) {
     return s.q_len > 0 && s.k_len <= kKeyBlock;
+  }
+  // Whether one block of keys is all that a query of the segment sees.
+  [[nodiscard]] bool row_is_here(const AttentionSegment& s) const {
+    return s.k_len <= kKeyBlock && !plan_.options.partial;
   }
   void clear(HeadRows<C> x, std::int64_t begin, std::int64_t rows) const {
     for (std::int64_t r = begin; r < begin + rows; ++r) std::fill_n(x.row(r), d_, C(0));
@@ -344,7 +348,7 @@ class BackwardWorker final {
       rows::multiply(dp, factors, n);
     }
     // Summed over the row itself where it is all here: rounding errors of the output stay out.
-    const C* delta = s.k_len <= kKeyBlock ? nullptr : &delta_[r];
+    const C* delta = row_is_here(s) ? nullptr : &delta_[r];
     rows::softmax_visible_backward(p, dp, h.lse[t], delta, n, b.k_len);
     if (!drop_.active()) return;
     C* dropped = dropped_.get() + r * key_stride_;

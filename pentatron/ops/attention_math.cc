@@ -70,7 +70,8 @@ Tensor masked_scores(const Tensor& q_gqd, const Tensor& k_gkd, const QueryBlock&
   const Tensor key = tensor::arange(b.k_len, DType::Long, device).unsqueeze(0);
   if (options.alibi_n.defined()) {
     const Tensor slopes = options.alibi_n.view({kv_heads, -1, 1, 1});
-    scores = scores.sub(key.sub(query).abs().mul(slopes).to(scores.scalar_type()));
+    const Tensor distance = key.sub(query).sub(b.segment.apart).abs();
+    scores = scores.sub(distance.mul(slopes).to(scores.scalar_type()));
   }
   if (options.causal) {
     scores = scores.masked_fill(key.gt(query), -std::numeric_limits<double>::infinity());

@@ -25,4 +25,19 @@ struct AttentionGradients {
   Tensor dq_tnd, dk_tgd, dv_tgd;  // in the dtype of q
 };
 
+// The two halves of attention() for those who put it together from several plans: nothing is
+// recorded, nothing kept. Shapes and errors as there; q has the plan's queries, k and v its keys.
+[[nodiscard]] AttentionOutput attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                                const Tensor& k_tgd, const Tensor& v_tgd);
+[[nodiscard]] AttentionGradients attention_backward(const AttentionPlan& plan, const Tensor& q_tnd,
+                                                    const Tensor& k_tgd, const Tensor& v_tgd,
+                                                    const AttentionOutput& output,
+                                                    const Tensor& dout_tnd);
+
+// Attention to keys that came in parts: `sum` becomes what it and `part` give together, in the
+// dtype of its log-sum-exp, never exponentiating more than 0; an undefined sum becomes the part.
+// Queries that see no key of a part have the log-sum-exp -infinity there. `library` stays with the
+// parts.
+void merge_attention(AttentionOutput& sum, const AttentionOutput& part);
+
 }  // namespace pentatron::ops

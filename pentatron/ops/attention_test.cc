@@ -9,6 +9,7 @@
 #include "pentatron/ops/testing.h"
 #include "pentatron/tensor/memory.h"
 #include "pentatron/tensor/parallel.h"
+#include "pentatron/tensor/sequence_cut.h"
 
 namespace pentatron::ops {
 namespace {
@@ -126,9 +127,10 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   EXPECT_THROW((void)attention(q, one, one, shorter, {}), Error);
   EXPECT_THROW((void)attention(q, one, one, layout.with_keys(shorter), {}), Error);
   EXPECT_THROW((void)attention(q, one, one, layout, {.dropout = {.p = 1.0}}), Error);
-  // Split over ranks: what is here is not the whole sequence.
-  auto* group = reinterpret_cast<comm::Group*>(1);
-  EXPECT_THROW((void)attention(q, one, one, layout.with_group(group), {}), Error);
+  // A rank's share of it: what is here is not the whole sequence.
+  const SequenceLayout twice({.boundaries = {0, 8}});
+  const SequenceLayout share = cut_sequence(twice, {.size = 2, .rank = 1});
+  EXPECT_THROW((void)attention(q, one, one, share, {}), Error);
   EXPECT_NO_THROW((void)attention(q, one, one, layout, {}));
 }
 

@@ -7,6 +7,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/nn/kv_cache.h"
 #include "pentatron/ops/attention.h"
+#include "pentatron/parallel_layers/context_attention.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/random.h"
 
@@ -51,8 +52,11 @@ Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Te
       attention.dropout.head_begin = head_begin_;
     }
     attention.max_logit = step.max_slot(kMaxAttentionLogit);
-    out_tnd = ops::attention(q_tnd, k_tgd, v_tgd, step.batch.sequence(options_.sequence), attention,
-                             step.scope);
+    const SequenceLayout& rows = step.batch.sequence(options_.sequence);
+    out_tnd = rows.cut() == nullptr
+                  ? ops::attention(q_tnd, k_tgd, v_tgd, rows, attention, step.scope)
+                  : context_attention(options_.context_comm, q_tnd, k_tgd, v_tgd, rows, attention,
+                                      step.scope);
   }
   return out_tnd.reshape({out_tnd.size(0), out_tnd.size(1) * out_tnd.size(2)});
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "pentatron/config/context_comm.h"
 #include "pentatron/nn/module.h"
 #include "pentatron/parallel_layers/column_linear.h"
 
@@ -12,8 +13,9 @@ namespace pentatron::parallel_layers {
 inline constexpr const char* kMaxAttentionLogit = "max attention logit";
 
 // softmax(q k^T / sqrt(d)) v over this rank's heads and all rows of one of the batch's sequences:
-// three tensors of heads -> [rows, local heads * d], inside the sequence's segments. With a cache
-// in the step (prefill, decode) keys and values are appended to it and all of them are seen.
+// three tensors of heads -> [rows, local heads * d], inside the sequence's segments. Rows that are
+// a context-parallel rank's share (SequenceLayout::cut) see the keys of the other ranks too. With a
+// cache in the step (prefill, decode) keys and values are appended to it and all of them are seen.
 class CoreAttention final : public nn::Module {
  public:
   struct Options {
@@ -26,6 +28,8 @@ class CoreAttention final : public nn::Module {
     double dropout = 0.0;
     std::string site;              // global name of the dropout site
     std::int64_t cache_layer = 0;  // number of the layer among those of this rank
+    // How rows that are a share see the keys of the other ranks.
+    config::ContextComm context_comm = config::ContextComm::kP2p;
   };
   // `qkv` tells which heads stand on this rank; its parts are q, k, v. Channels that are no whole
   // heads: kConfig.

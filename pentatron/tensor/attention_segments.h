@@ -11,6 +11,13 @@ namespace pentatron {
 
 struct SequenceRows;  // tensor/sequence_layout.h
 
+// Fixes the shape of the boundaries on the device and the bound on lengths, so that a recorded step
+// can be replayed with other segments: copy their boundaries into the recorded ones.
+struct SegmentPadding {
+  std::int64_t segments = 0;  // 0: no padding
+  std::int64_t length = 0;
+};
+
 // Rows of queries that see rows of keys. Causal: query i sees the keys up to i + (k_len - q_len),
 // so the last query sees every key; a query that sees none has the output 0.
 struct AttentionSegment {
@@ -18,10 +25,14 @@ struct AttentionSegment {
   std::int64_t q_len = 0;
   std::int64_t k_begin = 0;
   std::int64_t k_len = 0;
+  // Rows of the segment between the last key and the last query that are not here (their keys stand
+  // elsewhere, tensor/sequence_cut.h): so much further are all queries from all keys.
+  std::int64_t apart = 0;
 };
 
 // Which rows attend to which: the attention plan of a batch, made once and read by every layer.
-// Segments share no row.
+// Segments share no row and leave none out: queries and keys follow each other in their order (what
+// nobody attends with or to belongs to segments without keys or without queries).
 struct AttentionSegments {
   std::vector<AttentionSegment> segments;
   std::int64_t num_q_rows = 0;
@@ -39,5 +50,16 @@ struct AttentionSegments {
   std::shared_ptr<const SequenceRows> k_rows;
 };
 using AttentionSegmentsPtr = std::shared_ptr<const AttentionSegments>;
+
+// Segments of queries with keys, by hand: rows of the two and the largest lengths are counted.
+// Segments that share rows or leave some out: kInternal.
+[[nodiscard]] AttentionSegmentsPtr make_segments(std::vector<AttentionSegment> segments,
+                                                 std::shared_ptr<const SequenceRows> q_rows,
+                                                 std::shared_ptr<const SequenceRows> k_rows);
+
+// The same with its boundaries on `device`. More or longer segments than the padding has room for:
+// kInternal.
+[[nodiscard]] AttentionSegmentsPtr to_device(const AttentionSegments& segments, Device device,
+                                             const SegmentPadding& padding = {});
 
 }  // namespace pentatron

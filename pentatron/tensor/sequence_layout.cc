@@ -6,6 +6,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/sequence_cut.h"
 
 namespace pentatron {
 namespace {
@@ -53,61 +54,27 @@ SequenceRows filled(SequenceRows rows) {
   return rows;
 }
 
-AttentionSegmentsPtr make_segments(const std::shared_ptr<const SequenceRows>& q_rows,
-                                   const std::shared_ptr<const SequenceRows>& k_rows) {
+// Segment i of the queries sees segment i of the keys.
+AttentionSegmentsPtr paired(const std::shared_ptr<const SequenceRows>& q_rows,
+                            const std::shared_ptr<const SequenceRows>& k_rows) {
   const Values& q = q_rows->boundaries;
   const Values& k = k_rows->boundaries;
   PENTATRON_CHECK(q.size() == k.size(), kInternal,
                   "attention of {} segments of queries to {} segments of keys", q.size() - 1,
                   k.size() - 1);
-  auto made = std::make_shared<AttentionSegments>();
-  made->num_q_rows = q.back();
-  made->num_k_rows = k.back();
-  made->q_rows = q_rows;
-  made->k_rows = k_rows;
-  made->segments.reserve(q.size() - 1);
+  std::vector<AttentionSegment> segments;
+  segments.reserve(q.size() - 1);
   for (std::size_t i = 0; i + 1 < q.size(); ++i) {
-    const AttentionSegment& s =
-        made->segments.emplace_back(AttentionSegment{q[i], q[i + 1] - q[i], k[i], k[i + 1] - k[i]});
-    made->max_q_len = std::max(made->max_q_len, s.q_len);
-    made->max_k_len = std::max(made->max_k_len, s.k_len);
+    segments.push_back({q[i], q[i + 1] - q[i], k[i], k[i + 1] - k[i]});
   }
-  return made;
-}
-
-Tensor boundaries_on(const Values& boundaries, Device device, const SegmentPadding& padding) {
-  std::vector<std::int32_t> values(boundaries.begin(), boundaries.end());
-  // Segments without rows at the end.
-  if (padding.segments > 0) values.resize(padding.segments + 1, values.back());
-  return tensor::from_vector(values).to(device);
-}
-
-AttentionSegmentsPtr segments_on(const AttentionSegments& host, Device device,
-                                 const SegmentPadding& padding) {
-  auto made = std::make_shared<AttentionSegments>(host);
-  made->q_boundaries = made->k_boundaries = Tensor();
-  if (device.is_cpu()) return made;
-  if (padding.segments > 0) {
-    PENTATRON_CHECK(static_cast<std::int64_t>(host.segments.size()) <= padding.segments &&
-                        std::max(host.max_q_len, host.max_k_len) <= padding.length,
-                    kInternal,
-                    "{} attention segments of up to {} rows do not fit into {} of up to {}",
-                    host.segments.size(), std::max(host.max_q_len, host.max_k_len),
-                    padding.segments, padding.length);
-    made->max_q_len = made->max_k_len = padding.length;
-  }
-  made->q_boundaries = boundaries_on(host.q_rows->boundaries, device, padding);
-  made->k_boundaries = host.k_rows == host.q_rows
-                           ? made->q_boundaries
-                           : boundaries_on(host.k_rows->boundaries, device, padding);
-  return made;
+  return make_segments(std::move(segments), q_rows, k_rows);
 }
 
 }  // namespace
 
 SequenceLayout::SequenceLayout(SequenceRows rows)
     : rows_(std::make_shared<const SequenceRows>(filled(std::move(rows)))),
-      attention_(make_segments(rows_, rows_)),
+      attention_(paired(rows_, rows_)),
       positions_(tensor::from_vector(rows_->positions)),
       sample_ids_(tensor::from_vector(rows_->sample_ids)),
       token_index_(tensor::from_vector(rows_->token_index)) {
@@ -123,21 +90,21 @@ SequenceLayout SequenceLayout::with_keys(const SequenceLayout& keys) const {
   PENTATRON_CHECK(keys.positions_.device() == device, kInternal, "queries on {} and keys on {}",
                   device.str(), keys.positions_.device().str());
   SequenceLayout cross = *this;
-  cross.attention_ = segments_on(*make_segments(rows_, keys.rows_), device, {});
+  cross.attention_ = to_device(*paired(rows_, keys.rows_), device);
   return cross;
 }
 
-SequenceLayout SequenceLayout::with_group(comm::Group* group) const {
+SequenceLayout SequenceLayout::with_cut(std::shared_ptr<const SequenceCut> cut) const {
   SequenceLayout other = *this;
-  other.group_ = group;
+  other.cut_ = std::move(cut);
   return other;
 }
 
 SequenceLayout SequenceLayout::to(Device device, const SegmentPadding& padding) const {
   if (positions_.device() == device) return *this;
   SequenceLayout moved = *this;
-  moved.attention_ =
-      segments_on(*make_segments(attention_->q_rows, attention_->k_rows), device, padding);
+  moved.attention_ = to_device(*attention_, device, padding);
+  if (cut_ != nullptr) moved.cut_ = to_device(*cut_, device, padding);
   for (Tensor* t : {&moved.positions_, &moved.sample_ids_, &moved.token_index_}) {
     *t = t->to(device);
   }

@@ -9,9 +9,8 @@
 #include "pentatron/tensor/tensor.h"
 
 namespace pentatron {
-namespace comm {
-class Group;
-}
+
+struct SequenceCut;  // tensor/sequence_cut.h
 
 // What a data source knows of the rows of a sequence; an empty vector stands for the usual values.
 struct SequenceRows {
@@ -25,13 +24,6 @@ struct SequenceRows {
   std::vector<std::int64_t> sample_ids = {};
   // [rows] index of the row inside its sample. Empty: counted.
   std::vector<std::int64_t> token_index = {};
-};
-
-// Fixes the shape of the boundaries on the device and the bound on lengths, so that a recorded step
-// can be replayed with other segments: copy their boundaries into the recorded ones.
-struct SegmentPadding {
-  std::int64_t segments = 0;  // 0: no padding
-  std::int64_t length = 0;
 };
 
 // How the rows of one named sequence of a micro-batch are cut into samples and attention segments,
@@ -62,10 +54,11 @@ class SequenceLayout final {
   // the same device. Another number of segments: kInternal.
   [[nodiscard]] SequenceLayout with_keys(const SequenceLayout& keys) const;
 
-  // Ranks that hold the rest of these sequences (context parallelism of this micro-batch); null:
-  // they are here whole, and so must they be for attention.
-  [[nodiscard]] comm::Group* group() const { return group_; }
-  [[nodiscard]] SequenceLayout with_group(comm::Group* group) const;
+  // What these rows are a rank's share of (context parallelism of this micro-batch); null: the
+  // sequences are here whole. Attention of rows that were cut goes by the cut, never by
+  // attention().
+  [[nodiscard]] const std::shared_ptr<const SequenceCut>& cut() const { return cut_; }
+  [[nodiscard]] SequenceLayout with_cut(std::shared_ptr<const SequenceCut> cut) const;
 
   // The same with its tensors on `device`; itself when it is there. More or longer segments than
   // the padding has room for: kInternal.
@@ -79,7 +72,7 @@ class SequenceLayout final {
   Tensor positions_;
   Tensor sample_ids_;
   Tensor token_index_;
-  comm::Group* group_ = nullptr;
+  std::shared_ptr<const SequenceCut> cut_;
 };
 
 }  // namespace pentatron

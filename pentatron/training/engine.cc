@@ -14,6 +14,7 @@
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/schedule.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/sequence_cut.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/make_ledger.h"
 
@@ -64,6 +65,16 @@ optimizer::GridPlace place_on(comm::ParallelContext& context, comm::GridKind kin
           .replicate_over = comm::instance_axes(kind)};
 }
 
+ContextPlace context_place(comm::ParallelContext& context) {
+  ContextPlace place{
+      .group = &context.group("cp"), .size = context.size("cp"), .rank = context.coordinate("cp")};
+  if (place.size == 1 || context.size("cp_inner") == 1) return place;
+  place.inner_size = context.size("cp_inner");
+  place.inner_group = &context.group("cp_inner");
+  place.outer_group = &context.group("cp_outer");
+  return place;
+}
+
 // Every rank has the same stores: one of experts where any rank holds some.
 std::vector<optimizer::GridPlace> grid_places(comm::ParallelContext& context,
                                               nn::LocalStages& stages) {
@@ -82,6 +93,7 @@ std::vector<optimizer::GridPlace> grid_places(comm::ParallelContext& context,
 }  // namespace
 
 struct Engine::State {
+  ContextPlace place;            // among the ranks that share its micro-batches
   WeightGradQueue weight_grads;  // outlives the stores, which listen to it
   Timers* timers = nullptr;
   // What changes from step to step, one after another in device memory, and views of each.
@@ -128,7 +140,9 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
                            : models::make_stage(models::model_kind(config.model), config.model,
                                                 leaf_context, plans[stage]));
   }
-  static_cast<void>(context.second_group("pp"));  // made here, not inside the first step
+  // Groups are made here, not inside the first step.
+  static_cast<void>(context.second_group("pp"));
+  state_->place = context_place(context);
   state_->make_inputs(device);
   state_->ledger = make_ledger(stages_, context, asked_for(config.logging), step_results(),
                                policy_.loss, device);
@@ -149,9 +163,12 @@ std::vector<Batch> Engine::on_device(const std::vector<Batch>& micro_batches) co
   std::vector<Batch> batches;
   batches.reserve(micro_batches.size());
   const config::ModelConfig& m = config_.model;
+  const bool shared = state_->place.size > 1;
   for (const Batch& batch : micro_batches) {
     if (m.position_embedding_type != "none") check_positions(batch, m.max_position_embeddings);
-    batches.push_back(to_device(batch, device_));
+    const bool whole = batch.text().cut() == nullptr;
+    batches.push_back(
+        to_device(shared && whole ? cut_batch(batch, state_->place) : batch, device_));
   }
   return batches;
 }

@@ -66,10 +66,11 @@ class Engine final {
   Engine& operator=(const Engine&) = delete;
 
   // Forward, backward and update over this data-parallel rank's micro-batches: equally many on the
-  // ranks of its pipeline and of its tensor group; another data-parallel rank may have more, fewer
-  // or none. A non-finite norm, or (with check_for_nan) a non-finite loss, leaves the parameters
-  // untouched: skipped == true. launch_step, then read_step. read_step without a launch: kInternal;
-  // a peer's failure: kComm.
+  // ranks of its pipeline, of its tensor and of its context group, which all get them whole (or cut
+  // already, tensor/sequence_cut.h); another data-parallel rank may have more, fewer or none. A
+  // non-finite norm, or (with check_for_nan) a non-finite loss, leaves the parameters untouched:
+  // skipped == true. launch_step, then read_step. read_step without a launch: kInternal; a peer's
+  // failure: kComm.
   [[nodiscard]] StepResult train_step(const std::vector<Batch>& micro_batches,
                                       const StepInputs& inputs);
   [[nodiscard]] StepResult train_step(const std::vector<Batch>& micro_batches, double lr,
@@ -119,6 +120,7 @@ class Engine final {
   // Reductions and gathers of what is sharded come with every micro-batch: unequal counts over the
   // replicas are kConfig then.
   void check_equal_counts(const std::vector<Batch>& micro_batches);
+  // As this rank computes on them: its context-parallel share, on its device.
   [[nodiscard]] std::vector<Batch> on_device(const std::vector<Batch>& micro_batches) const;
   // The ledger stands before its first forward, with the counts of the global batch.
   void begin_ledger(nn::StepLedger& ledger, const std::vector<Batch>& batches);

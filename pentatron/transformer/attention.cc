@@ -53,11 +53,11 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
 
 SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              const nn::ParameterPlan& plan, const std::string& name,
-                             const config::ModelConfig& config, RotaryTablePtr rotary,
-                             std::int64_t cache_layer)
+                             const config::ModelConfig& config, const AttentionSpec& spec,
+                             RotaryTablePtr rotary, std::int64_t cache_layer)
     : head_dim_(config.kv_channels),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
-      rotary_(std::move(rotary)),
+      rotary_(spec.rotary ? std::move(rotary) : nullptr),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
       core_(add_child(std::make_unique<CoreAttention>(
           context, qkv_,
@@ -65,7 +65,8 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                                  .alibi = config.position_embedding_type == "alibi",
                                  .dropout = config.attention_dropout,
                                  .site = name + ".core_attention",
-                                 .cache_layer = cache_layer}))),
+                                 .cache_layer = cache_layer,
+                                 .context_comm = spec.context_comm}))),
       projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {
   if (!config.qk_layernorm && !config.qk_l2_norm) return;
   const auto add_norm = [&](const char* leaf) {

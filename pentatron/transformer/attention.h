@@ -10,6 +10,7 @@
 #include "pentatron/parallel_layers/head_norm.h"
 #include "pentatron/parallel_layers/leaf_rule.h"
 #include "pentatron/parallel_layers/row_linear.h"
+#include "pentatron/transformer/layer_spec.h"
 
 namespace pentatron::transformer {
 
@@ -23,10 +24,11 @@ using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
 // the same shape, in the compute dtype.
 class SelfAttention final : public nn::Module {
  public:
-  // `rotary` null: no rotary embedding. `cache_layer`: place of this layer in the step's cache.
+  // `rotary`: the angles, for a spec that rotates. `cache_layer`: place of this layer in the step's
+  // cache.
   SelfAttention(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
-                const std::string& name, const config::ModelConfig& config, RotaryTablePtr rotary,
-                std::int64_t cache_layer);
+                const std::string& name, const config::ModelConfig& config,
+                const AttentionSpec& spec, RotaryTablePtr rotary, std::int64_t cache_layer);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:

@@ -37,9 +37,9 @@ TransformerLayer::TransformerLayer(const parallel_layers::LeafContext& context,
     : recompute_mlp_(RecomputePlan::recomputes(config, RecomputedModule::kMlp)),
       input_norm_(add_child(
           std::make_unique<Norm>(context, plan, name + ".input_layernorm", norm_form(config)))),
-      attention_(add_child(std::make_unique<SelfAttention>(
-          context, plan, name + ".self_attention", config,
-          spec.mixer.rotary ? std::move(rotary) : nullptr, cache_layer))),
+      attention_(
+          add_child(std::make_unique<SelfAttention>(context, plan, name + ".self_attention", config,
+                                                    spec.mixer, std::move(rotary), cache_layer))),
       attention_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
                                                                      name + ".hidden_dropout.1"))),
       pre_mlp_norm_(add_child(

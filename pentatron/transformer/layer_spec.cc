@@ -38,11 +38,13 @@ std::optional<ops::Gate> gate_of(const ModelConfig& c) {
 }  // namespace
 
 std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
+  const std::vector<config::ContextComm> context_comm = config::context_comm_of_layers(c);
   const std::vector<bool> unrotated =
       config::layer_pattern(c.no_rope_freq, c.num_layers, "--no-rope-freq");
   std::vector<LayerSpec> specs;
-  for (const bool skips : unrotated) {
-    specs.push_back({.mixer = {.rotary = c.position_embedding_type == "rope" && !skips},
+  for (std::size_t layer = 0; layer < unrotated.size(); ++layer) {
+    const bool rotates = c.position_embedding_type == "rope" && !unrotated[layer];
+    specs.push_back({.mixer = {.rotary = rotates, .context_comm = context_comm[layer]},
                      .ffn = {.ffn_hidden_size = c.ffn_hidden_size,
                              .activation = activation_of(c),
                              .gate = gate_of(c)}});

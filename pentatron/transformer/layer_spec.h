@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pentatron/config/config.h"
+#include "pentatron/config/context_comm.h"
 #include "pentatron/ops/activation.h"
 #include "pentatron/parallel_layers/norm_form.h"
 
@@ -16,6 +17,8 @@ namespace pentatron::transformer {
 // What mixes tokens: multi-head (or grouped-query) causal self-attention.
 struct AttentionSpec {
   bool rotary = false;  // queries and keys are rotated
+  // With samples that are cut over context-parallel ranks
+  config::ContextComm context_comm = config::ContextComm::kP2p;
 };
 
 // What follows, token by token: an activation, or one gated by as many channels beside it.

@@ -47,5 +47,15 @@ TEST(LayerSpec, SomeLayersAreNotRotated) {
   EXPECT_FALSE(specs[3].mixer.rotary);
 }
 
+TEST(LayerSpec, ContextCommunicationOfEachLayer) {
+  using config::ContextComm;
+  config::ModelConfig config{.num_layers = 2};
+  config.cp_comm_type = {"a2a", "allgather"};
+  EXPECT_EQ(layer_specs(config)[0].mixer.context_comm, ContextComm::kA2a);
+  EXPECT_EQ(layer_specs(config)[1].mixer.context_comm, ContextComm::kAllGather);
+  config.cp_comm_type = {"a2a+p2p"};
+  EXPECT_EQ(layer_specs(config)[1].mixer.context_comm, ContextComm::kA2aP2p);
+}
+
 }  // namespace
 }  // namespace pentatron::transformer

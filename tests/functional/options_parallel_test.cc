@@ -62,6 +62,17 @@ TEST(Options, Layout) {
   EXPECT_TRUE(layout_of(sp).value("sequence_parallel", false));
 }
 
+TEST(Options, ContextParallel) {
+  const Options cp = on_threads(four_heads(), 2).with("--context-parallel-size", 2);
+  const TinyRun run = train(cp);
+  expect_same_losses(run, train(four_heads()), kFp32);
+  expect_same_losses(train(cp.with("--fp64")), train(four_heads().with("--fp64")), kFp64);
+  // The ranks share samples: none are added.
+  EXPECT_EQ(train(cp.without("--global-batch-size")).series("train", "consumed_samples").at(0), 2);
+  EXPECT_EQ(axis(layout_of(cp), "cp"), 2);
+  EXPECT_EQ(axis(layout_of(four_heads()), "cp"), 1);
+}
+
 // Parameters of each pipeline rank, as the start of a run prints them.
 std::vector<std::int64_t> parameters_of_ranks(const TinyRun& run, int ranks) {
   std::vector<std::int64_t> counts;

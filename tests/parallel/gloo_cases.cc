@@ -32,12 +32,18 @@ std::vector<GlooCase> gloo_cases(std::int64_t world_size) {
   if (world_size == 2) {
     const Layout dp{.dp = 2};
     const Layout sharded{.dp = 2, .sharded_optimizer = true};
+    const Layout context{.cp = 2};
+    const Layout gathered{.cp = 2, .cp_comm = "all_gather"};
+    const Layout heads{.cp = 2, .cp_comm = "a2a"};
     return {{"gpt2_dp2", gpt2, dp},
             {"gpt2_dp2_sharded", gpt2, sharded},
             {"gpt2_dp2_sharded_sgd", gpt2_sgd, sharded},
+            {"gpt2_cp2_ring", gpt2, context},
             {"llama_dp2", llama, dp},
             {"llama_dp2_sharded", llama, sharded},
-            {"llama_dp2_sharded_sgd", llama_sgd, sharded}};
+            {"llama_dp2_sharded_sgd", llama_sgd, sharded},
+            {"llama_cp2_gathered", llama, gathered},
+            {"llama_cp2_heads", llama, heads}};
   }
   const Layout model{.tp = 2, .pp = 2};
   const Layout split{.tp = 2, .sequence_parallel = true, .pp = 2};

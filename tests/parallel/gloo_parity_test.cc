@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loss, over processes: data parallel and tensor x pipeline parallel worlds of gloo ranks equal
-// one process in fp64.
+// One loss, over processes: data parallel, context parallel and tensor x pipeline parallel worlds
+// of gloo ranks equal one process in fp64.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -46,7 +46,7 @@ void expect_world_equals_one_process(int world_size) {
   }
 }
 
-TEST(GlooParity, DataParallelInTwoProcesses) { expect_world_equals_one_process(2); }
+TEST(GlooParity, DataAndContextParallelInTwoProcesses) { expect_world_equals_one_process(2); }
 TEST(GlooParity, TensorAndPipelineParallelInFourProcesses) { expect_world_equals_one_process(4); }
 
 // The comparison itself: a value that is off in the last digits is seen, in the file's form too.

@@ -142,7 +142,8 @@ training::StageFactory factory_of(const CaseOptions& options, const config::RunC
 
 std::string Layout::name() const {
   return fmt::format(
-      "tp{}{} pp{}{}{} dp{}{} mbs{}{}{}{}{}{}{}{}", tp, sequence_parallel ? "+sp" : "", pp,
+      "tp{}{}{} pp{}{}{} dp{}{} mbs{}{}{}{}{}{}{}{}", tp, sequence_parallel ? "+sp" : "",
+      cp > 1 ? fmt::format(" cp{} {}", cp, cp_comm) : "", pp,
       chunks > 1 ? fmt::format(" x{}", chunks) : "", pipeline.empty() ? "" : " " + pipeline, dp,
       sharded_optimizer ? " sharded" : "", micro_batch_size, split_weight ? " split-weight" : "",
       recompute.empty() ? "" : " recompute ", recompute, strategy.empty() ? "" : " " + strategy,
@@ -153,6 +154,7 @@ std::string Layout::name() const {
 std::string Layout::refused() const {
   if (sequence_parallel && tp == 1) return "sequence parallel needs tp > 1";
   if (kGlobalBatch % (micro_batch_size * dp) != 0) return "global batch does not divide";
+  if (sequence_parallel && kSequence / cp % tp != 0) return "rows do not divide";
   const std::int64_t micro_batches = kGlobalBatch / (micro_batch_size * dp);
   if (chunks > 1 && micro_batches % pp != 0) return "micro-batches do not fill virtual stages";
   if (chunks > 1 && split_weight) return "split-weight runs one stage a rank";
@@ -193,6 +195,13 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   p.world_size = layout.world_size();
   p.tensor_model_parallel_size = layout.tp;
   p.pipeline_model_parallel_size = layout.pp;
+  p.context_parallel_size = layout.cp;
+  const auto types = config::split_words(layout.cp_comm, ' ');
+  m.cp_comm_type.assign(types.begin(), types.end());
+  if (layout.cp_inner > 1) {
+    p.hierarchical_context_parallel_sizes = {std::to_string(layout.cp_inner),
+                                             std::to_string(layout.cp / layout.cp_inner)};
+  }
   p.sequence_parallel = layout.sequence_parallel;
   p.use_distributed_optimizer = layout.sharded_optimizer;
   p.use_megatron_fsdp = !layout.strategy.empty();

@@ -33,8 +33,11 @@ struct Layout {
   bool overlap_gather = false;
   std::int64_t instances = 1;  // copies of what is sharded
   bool state_on_host = false;
+  std::int64_t cp = 1;
+  std::string cp_comm = "p2p";  // --cp-comm-type, blanks between the layers' types
+  std::int64_t cp_inner = 1;    // ranks that exchange heads with a2a+p2p
 
-  [[nodiscard]] std::int64_t world_size() const { return tp * pp * dp; }
+  [[nodiscard]] std::int64_t world_size() const { return tp * cp * pp * dp; }
   [[nodiscard]] std::string name() const;
   // Why the program refuses it, or empty.
   [[nodiscard]] std::string refused() const;

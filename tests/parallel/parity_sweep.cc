@@ -30,6 +30,14 @@ std::vector<Layout> all_layouts() {
                 layouts.back().recompute = "uniform 1";
                 layouts.push_back({tp, sp, pp, dp, sharded, mbs, split});
               }
+  // Context parallelism with each of them that leaves it ranks.
+  const std::vector<Layout> others = layouts;
+  for (const std::int64_t cp : {2, 4}) {
+    for (Layout layout : others) {
+      layout.cp = cp;
+      if (layout.world_size() <= kMostRanks) layouts.push_back(layout);
+    }
+  }
   return layouts;
 }
 

@@ -133,6 +133,7 @@ TEST(Parity, RecomputeIsEqualToTheBit) {
       {.pp = 2, .split_weight = true},
       {.dp = 2, .sharded_optimizer = true},
       {.pp = 2, .chunks = 2},
+      {.cp = 2},
       {.tp = 2, .sequence_parallel = true, .pp = 2, .dp = 2, .sharded_optimizer = true}};
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     const CaseOptions options{.model = model, .precision = "fp32", .steps = 2};
@@ -145,6 +146,40 @@ TEST(Parity, RecomputeIsEqualToTheBit) {
       }
     }
   }
+}
+
+// A sample's tokens are shared by ranks; documents go over the borders of their chunks.
+TEST(Parity, ContextParallel) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions options{.model = model};
+    for (const char* comm : {"p2p", "all_gather", "a2a"}) {
+      expect_equal(options, {.cp = 2, .cp_comm = comm});
+      expect_equal(options, {.micro_batch_size = 4, .cp = 2, .cp_comm = comm});
+      expect_equal(options, {.tp = 2,
+                             .sequence_parallel = true,
+                             .cp = 2,
+                             .cp_comm = model == ModelKind::kGpt2 ? comm : "p2p"});
+      expect_equal(options, {.dp = 2, .sharded_optimizer = true, .cp = 2, .cp_comm = comm});
+      for (const char* recompute : {"uniform 1", "core_attn", "core_attn mlp"}) {
+        expect_equal(options, {.recompute = recompute, .cp = 2, .cp_comm = comm});
+      }
+    }
+    expect_equal(options, {.cp = 4});
+    expect_equal(options, {.cp = 4, .cp_comm = "all_gather"});
+    expect_equal(options, {.cp = 4, .cp_comm = "a2a+p2p", .cp_inner = 2});
+    expect_equal(options, {.cp = 2, .cp_comm = "p2p all_gather a2a p2p"});
+    expect_equal(options, {.tp = 2, .cp = 2});
+    expect_equal(options, {.pp = 2, .cp = 2});
+    expect_equal(options, {.pp = 2, .split_weight = true, .cp = 2});
+    expect_equal(options, {.pp = 2, .chunks = 2, .cp = 2});
+    expect_equal(options, {.dp = 2, .cp = 2});
+    expect_equal(options, {.dp = 2, .strategy = "optim_grads_params", .cp = 2});
+    expect_equal(options, {.strategy = "optim_grads_params", .cp = 2});
+    expect_equal(options, {.dp = 2, .sharded_optimizer = true, .instances = 2, .cp = 2});
+  }
+  expect_equal({.model = ModelKind::kLlama, .num_query_groups = 1}, {.cp = 4});
+  expect_equal({.model = ModelKind::kGpt2},
+               {.tp = 2, .sequence_parallel = true, .pp = 2, .sharded_optimizer = true, .cp = 2});
 }
 
 // What is sharded beside the optimizer's state: gradients, reduced in every micro-batch, and

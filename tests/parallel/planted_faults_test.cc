@@ -17,6 +17,10 @@ TEST(FaultyCollectives, EachIsCaught) {
   const Layout sharded{.dp = 2, .sharded_optimizer = true};
   const Layout gradients{.dp = 2, .strategy = "optim_grads"};
   const Layout parameters{.dp = 2, .strategy = "optim_grads_params"};
+  const Layout context{.cp = 2, .cp_comm = "all_gather"};
+  const Layout ring{.cp = 2, .cp_comm = "p2p"};
+  const Layout heads{.cp = 2, .cp_comm = "a2a"};
+  const Layout two_levels{.cp = 4, .cp_comm = "a2a+p2p", .cp_inner = 2};
   const Fault reduce{Collective::kAllReduce, "dp:"};
   const Fault scatter{Collective::kReduceScatter, "dp:"};
   const Fault gather{Collective::kAllGather, "dp:"};
@@ -33,6 +37,16 @@ TEST(FaultyCollectives, EachIsCaught) {
       {parameters, scatter},
       {parameters, gather},
       {{.pp = 2}, {Collective::kAllReduce, "/tie-pp:"}},
+      // Gradients that are not summed over the ranks of a sample; keys; gradients of keys.
+      {context, reduce},
+      {context, {Collective::kAllReduce, "dp:", Harm::kDivide}},
+      {context, {Collective::kAllGather, "/cp:"}},
+      {context, {Collective::kReduceScatter, "/cp:"}},
+      {ring, reduce},
+      {ring, {Collective::kReceive, "/cp:"}},
+      {heads, {Collective::kAllToAll, "/cp:"}},
+      {two_levels, {Collective::kAllToAll, "/cp_inner:"}},
+      {two_levels, {Collective::kReceive, "/cp_outer:"}},
       // The norm of the sharded gradients, and the sums of the ledger.
       {sharded, {Collective::kAllReduce, "/world", Harm::kLeaveOut, 1}}};
   const Outcome reference = run_case(gpt2, Layout{.micro_batch_size = 8});

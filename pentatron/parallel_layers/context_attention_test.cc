@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of context-parallel ranks against attention of one that has all rows.
+#include "pentatron/parallel_layers/context_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "pentatron/base/error.h"
+#include "pentatron/ops/backward.h"
+#include "pentatron/parallel_layers/watched_group_test_support.h"
+#include "pentatron/tensor/memory.h"
+
+namespace pentatron::parallel_layers {
+namespace {
+
+using namespace test_support;  // NOLINT: test vocabulary
+
+constexpr std::int64_t kRows = 48;
+constexpr std::int64_t kDim = 4;
+
+using config::ContextComm;
+
+struct Case {
+  ContextComm type = ContextComm::kAllGather;
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 4;
+  double dropout = 0.0;
+  std::int64_t inner = 1;  // ranks that exchange heads, of two levels
+  double scale = 0.7;
+  bool alibi = false;
+};
+constexpr ContextComm kTypes[] = {ContextComm::kP2p, ContextComm::kAllGather, ContextComm::kA2a};
+
+// Two samples of 24 tokens; documents go over the borders of chunks.
+SequenceLayout layout() { return make_batch({{5, 12, 7}, {24}}, 13).text(); }
+
+ops::AttentionOptions options_of(const Case& c) {
+  ops::AttentionOptions options{.scale = c.scale};
+  if (c.dropout > 0) options.dropout = {.p = c.dropout, .site = make_site(3, "site")};
+  if (c.alibi) options.alibi_n = tensor::from_vector(ops::alibi_slopes(c.heads));
+  return options;
+}
+
+// Output and gradients of the given rows under one gradient.
+struct Result {
+  Tensor out, dq, dk, dv;
+};
+using Attend = std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v)>;
+Result attend_rows(const Case& c, const Tensor& rows, const Attend& attend) {
+  const auto leaf = [&](std::int64_t heads, const char* name) {
+    return random_tensor({kRows, heads, kDim}, name).index_select(0, rows).set_requires_grad(true);
+  };
+  const Tensor q = leaf(c.heads, "q"), k = leaf(c.kv_heads, "k"), v = leaf(c.kv_heads, "v");
+  const Tensor out = attend(q, k, v);
+  ops::run_backward(out, random_tensor({kRows, c.heads, kDim}, "dout").index_select(0, rows));
+  return {out.detach(), q.grad(), k.grad(), v.grad()};
+}
+
+Result whole(const Case& c) {
+  return attend_rows(c, tensor::arange(kRows, DType::Long),
+                     [&](const Tensor& q, const Tensor& k, const Tensor& v) {
+                       return ops::attention(q, k, v, layout(), options_of(c));
+                     });
+}
+
+// What a test lets a rank get wrong.
+struct Lie {
+  std::int64_t rank_shift = 0;  // attention of another rank's chunks
+  int leave_out = -1;           // number of a collective
+};
+
+// Runs `body` on each of `size` context-parallel ranks, in `inner` and outer groups.
+void on_ranks(std::int64_t size, std::int64_t inner, const Lie& lie,
+              const std::function<void(const ContextPlace&)>& body) {
+  const comm::ThreadsOptions world{.world_size = size,
+                                   .timeout = std::chrono::milliseconds(30'000)};
+  comm::run_threads(world, [&](comm::Backend& threads) {
+    GroupWatch watch{.leave_out = [&](int number) { return number == lie.leave_out; }};
+    WatchedBackend backend(threads, watch);
+    config::ParallelConfig parallel;
+    parallel.world_size = parallel.context_parallel_size = size;
+    parallel.hierarchical_context_parallel_sizes = {std::to_string(inner),
+                                                    std::to_string(size / inner)};
+    comm::ParallelContext context(backend, comm::make_grids(parallel));
+    body({.group = &context.group("cp"),
+          .size = size,
+          .rank = context.coordinate("cp"),
+          .inner_size = inner,
+          .inner_group = &context.group("cp_inner"),
+          .outer_group = &context.group("cp_outer")});
+    backend.shutdown();
+  });
+}
+
+// Largest difference of any rank's share from the whole's.
+double worst(const Case& c, std::int64_t size, const Lie& lie = {}) {
+  const Result all = whole(c);
+  std::mutex mutex;
+  double off = 0.0;
+  on_ranks(size, c.inner, lie, [&](const ContextPlace& place) {
+    const Tensor rows = cut_sequence(layout(), place).cut()->rows;
+    ContextPlace told = place;
+    told.rank = (place.rank + lie.rank_shift) % size;
+    const SequenceLayout share = cut_sequence(layout(), told);
+    const Result mine =
+        attend_rows(c, rows, [&](const Tensor& q, const Tensor& k, const Tensor& v) {
+          return context_attention(c.type, q, k, v, share, options_of(c));
+        });
+    const std::lock_guard lock(mutex);
+    const std::pair<Tensor, Tensor> pairs[] = {
+        {mine.out, all.out}, {mine.dq, all.dq}, {mine.dk, all.dk}, {mine.dv, all.dv}};
+    for (const auto& [a, b] : pairs) {
+      off = std::max(off, difference(a, b.index_select(0, rows)));
+    }
+  });
+  return off;
+}
+
+TEST(ContextAttention, EqualsOneRankWithAllRows) {
+  for (const ContextComm type : kTypes) {
+    for (const std::int64_t size : {1, 2, 4}) {
+      EXPECT_LE(worst({.type = type}, size), 1e-12) << static_cast<int>(type) << " " << size;
+      EXPECT_LE(worst({.type = type, .dropout = 0.3}, size), 1e-12)
+          << static_cast<int>(type) << " " << size;
+    }
+    EXPECT_LE(worst({.type = type, .kv_heads = 2, .dropout = 0.3}, 2), 1e-12);
+    EXPECT_LE(worst({.type = type, .alibi = true}, 4), 1e-12) << static_cast<int>(type);
+    // Logits of hundreds: no exponential of anything above 0.
+    EXPECT_LE(worst({.type = type, .scale = 300.0}, 2), 1e-11) << static_cast<int>(type);
+  }
+  for (const ContextComm type : {ContextComm::kP2p, ContextComm::kAllGather}) {
+    EXPECT_LE(worst({.type = type, .kv_heads = 1, .dropout = 0.3}, 4), 1e-12);
+    EXPECT_LE(worst({.type = type}, 3), 1e-12);
+  }
+}
+
+TEST(ContextAttention, TwoLevels) {
+  const Case two{.type = ContextComm::kA2aP2p, .dropout = 0.3, .inner = 2};
+  EXPECT_LE(worst(two, 2), 1e-12);
+  EXPECT_LE(worst(two, 4), 1e-12);
+  EXPECT_LE(worst({.type = ContextComm::kA2aP2p, .kv_heads = 2, .inner = 2}, 6), 1e-12);
+  EXPECT_LE(worst({.type = ContextComm::kA2aP2p, .inner = 4}, 4), 1e-12);
+  // Such cuts serve the other ways too.
+  EXPECT_LE(worst({.type = ContextComm::kP2p, .inner = 2}, 4), 1e-12);
+}
+
+// The tests above would notice.
+TEST(ContextAttention, MistakesAreNoticed) {
+  for (const ContextComm type : kTypes) {
+    EXPECT_GT(worst({.type = type}, 4, {.rank_shift = 1}), 1e-6) << static_cast<int>(type);
+  }
+  EXPECT_GT(worst({}, 2, {.leave_out = 0}), 1e-6) << "keys not gathered";
+  EXPECT_GT(worst({}, 2, {.leave_out = 1}), 1e-6) << "keys not gathered in backward";
+  EXPECT_GT(worst({}, 2, {.leave_out = 2}), 1e-6) << "gradients of keys not summed";
+}
+
+// Bytes that a ring's forward takes at most, of all ranks, beside what it is given and gives back.
+std::int64_t ring_peak(std::int64_t size, std::int64_t rows_of_rank) {
+  constexpr std::int64_t kHeads = 2;
+  const SequenceLayout whole({.boundaries = {0, rows_of_rank * size}});
+  std::int64_t peak = 0;
+  tensor::MemoryMeter meter;
+  on_ranks(size, 1, {}, [&](const ContextPlace& place) {
+    const SequenceLayout share = cut_sequence(whole, place);
+    const auto zeros = [&] { return tensor::zeros({rows_of_rank, kHeads, 64}, DType::Double); };
+    const Tensor q = zeros(), k = zeros(), v = zeros();
+    place.group->barrier();
+    if (place.rank == 0) meter.reset_peak();
+    const std::int64_t before = meter.current_bytes();
+    place.group->barrier();
+    const Tensor out = ring_attention(q, k, v, share, {});
+    place.group->barrier();
+    if (place.rank == 0) peak = meter.peak_bytes() - before;
+    place.group->barrier();
+  });
+  return peak;
+}
+
+// Each rank: its own keys packed, those that it attends to, those that arrive; outputs. However
+// many ranks there are.
+TEST(ContextAttention, ARingHoldsTwoTravellingShares) {
+  constexpr std::int64_t kRows = 512;
+  constexpr std::int64_t kShare = kRows * 2 * 64 * 8;  // bytes of q, k or v
+  for (const std::int64_t size : {4, 8}) {
+    const std::int64_t peak = ring_peak(size, kRows) / size;
+    EXPECT_GT(peak, 3 * 2 * kShare) << size;  // the meter sees them
+    EXPECT_LT(peak, 3 * 2 * kShare + 6 * kShare) << size;
+  }
+}
+
+TEST(ContextAttention, RefusesWhatDoesNotFit) {
+  on_ranks(1, 1, {}, [&](const ContextPlace& place) {
+    const Tensor x = random_tensor({kRows, 4, kDim}, "x");
+    const SequenceLayout share = cut_sequence(layout(), place);
+    const Tensor fewer = x.narrow(0, 0, 24);
+    for (const ContextComm type : kTypes) {
+      EXPECT_THROW((void)context_attention(type, x, x, x, layout(), {}), Error) << "not cut";
+      EXPECT_NO_THROW((void)context_attention(type, x, x, x, share, {}));
+      EXPECT_THROW((void)context_attention(type, x, x, x, share, {.causal = false}), Error);
+      EXPECT_THROW((void)context_attention(type, fewer, fewer, fewer, share, {}), Error);
+    }
+  });
+  on_ranks(4, 1, {}, [&](const ContextPlace& place) {
+    const SequenceLayout share = cut_sequence(layout(), place);
+    const Tensor q = random_tensor({kRows / 4, 4, kDim}, "q"), k = q.narrow(1, 0, 2);
+    try {
+      (void)exchanged_attention(q, k, k, share, {});
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+      EXPECT_NE(std::string(error.what()).find("4 query heads and 2 key heads"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace pentatron::parallel_layers
