@@ -92,7 +92,9 @@ struct ParallelConfig {
   std::int64_t num_layers_per_virtual_pipeline_stage = 0;
   std::int64_t num_virtual_stages_per_pipeline_rank = 0;
   std::int64_t microbatch_group_size_per_vp_stage = 0;  // 0: pipeline_model_parallel_size
-  std::string pipeline_schedule = "1f1b";               // or split-weight
+  std::string pipeline_schedule = "1f1b";               // gpipe, zb-h1, zb-auto
+  std::int64_t pipeline_schedule_max_in_flight = 0;     // 0: pipeline_model_parallel_size
+  std::vector<std::string> pipeline_schedule_costs;     // pipeline_layout.h schedule_costs
   bool sequence_parallel = false;
   bool use_distributed_optimizer = false;
   bool use_megatron_fsdp = false;

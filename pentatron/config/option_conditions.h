@@ -62,6 +62,9 @@ inline constexpr Condition kSeveralStagesARank{
              !c.parallel.pipeline_model_parallel_layout.empty();
     },
     "each rank holds one stage"};
+inline constexpr Condition kPlannedSchedule{
+    [](const RunConfig& c) { return c.parallel.pipeline_schedule == "zb-auto"; },
+    "it belongs to --pipeline-schedule zb-auto"};
 inline constexpr Condition kProcesses{
     [](const RunConfig& c) { return c.parallel.distributed_backend != "threads"; },
     "with the backend threads one process runs all ranks"};

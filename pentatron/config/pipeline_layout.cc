@@ -7,6 +7,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/convert.h"
 
 namespace pentatron::config {
 namespace {
@@ -209,6 +210,19 @@ std::vector<StagePlan> parse_pipeline_layout(std::string_view text) {
           "all m belong into one stage");
   }
   return plans;
+}
+
+std::vector<double> schedule_costs(const ParallelConfig& parallel) {
+  std::vector<double> costs;
+  for (const std::string& word : parallel.pipeline_schedule_costs) {
+    costs.push_back(parse_number(word).value_or(0));
+  }
+  PENTATRON_CHECK(
+      costs.empty() || (costs.size() == 4 && costs[0] > 0 && costs[1] > 0 && costs[2] > 0), kConfig,
+      "--pipeline-schedule-costs {}: expected four numbers, the times of forward, backward for "
+      "input and weight gradients, above 0, and of sending",
+      fmt::join(parallel.pipeline_schedule_costs, " "));
+  return costs;
 }
 
 std::int64_t num_pipeline_chunks(const ModelConfig& model, const ParallelConfig& parallel) {

@@ -160,13 +160,15 @@ void resolve_pipeline(const ModelConfig& model, const ParallelConfig& parallel,
             parallel.num_virtual_stages_per_pipeline_rank},
            {"--microbatch-group-size-per-virtual-pipeline-stage",
             parallel.microbatch_group_size_per_vp_stage},
+           {"--pipeline-schedule-max-in-flight", parallel.pipeline_schedule_max_in_flight},
            {"--recompute-num-layers", model.recompute_num_layers}},
           kMaxModelSize, problems)) {
     return;
   }
   try {
     static_cast<void>(plan_pipeline(model, parallel));
-    if (parallel.pipeline_schedule != "1f1b" && num_pipeline_chunks(model, parallel) > 1) {
+    static_cast<void>(schedule_costs(parallel));
+    if (parallel.pipeline_schedule.starts_with("zb-") && num_pipeline_chunks(model, parallel) > 1) {
       problems.add(
           fmt::format("--pipeline-schedule {} runs one stage a rank: drop it, or the "
                       "options that give a rank several",

@@ -225,8 +225,8 @@ TEST(Resolve, MicroBatchesFillTheVirtualStages) {
   EXPECT_NE(problem([](RunConfig& c) {
               c.parallel.world_size = c.parallel.pipeline_model_parallel_size = 2;
               c.parallel.num_virtual_stages_per_pipeline_rank = 2;
-              c.parallel.pipeline_schedule = "split-weight";
-            }).find("--pipeline-schedule split-weight"),
+              c.parallel.pipeline_schedule = "zb-h1";
+            }).find("--pipeline-schedule zb-h1"),
             std::string::npos);
 }
 
@@ -288,6 +288,33 @@ TEST(Resolve, ContextCommunication) {
             std::string::npos);
   EXPECT_NE(with({"a2a+p2p"}, {"2", "2"}, 1, 1).find("2 context-parallel ranks cannot share"),
             std::string::npos);
+}
+
+TEST(Resolve, PipelineSchedules) {
+  const auto with = [](const char* schedule, std::int64_t chunks, std::int64_t micro_batches) {
+    return problem([=](RunConfig& c) {
+      c.parallel.world_size = c.parallel.pipeline_model_parallel_size = 2;
+      c.parallel.num_virtual_stages_per_pipeline_rank = chunks;
+      c.parallel.pipeline_schedule = schedule;
+      c.training.global_batch_size = micro_batches;
+    });
+  };
+  for (const char* schedule : {"gpipe", "zb-h1", "zb-auto"}) {
+    EXPECT_EQ(with(schedule, 1, 1), "") << "fewer micro-batches than stages";
+  }
+  EXPECT_EQ(with("gpipe", 2, 3), "") << "it needs no groups";
+  EXPECT_NE(with("zb-auto", 2, 4).find("runs one stage a rank"), std::string::npos);
+  const auto costs = [](std::vector<std::string> numbers) {
+    return problem([&](RunConfig& c) {
+      c.parallel.world_size = c.parallel.pipeline_model_parallel_size = 2;
+      c.parallel.pipeline_schedule = "zb-auto";
+      c.parallel.pipeline_schedule_costs = std::move(numbers);
+    });
+  };
+  EXPECT_EQ(costs({"1", "1.5", "0.5", "0"}), "");
+  EXPECT_NE(costs({"1", "1", "1"}).find("--pipeline-schedule-costs 1 1 1: expected four numbers"),
+            std::string::npos);
+  EXPECT_NE(costs({"1", "0", "1", "0"}).find("above 0"), std::string::npos);
 }
 
 TEST(Resolve, RefusesWhatDoesNotDivide) {

@@ -20,6 +20,8 @@
 #include "pentatron/ops/linear.h"
 #include "pentatron/ops/unit_events.h"
 #include "pentatron/pipeline_parallel/executor.h"
+#include "pentatron/pipeline_parallel/simulate.h"
+#include "pentatron/pipeline_parallel/zero_bubble.h"
 #include "pentatron/tensor/ops.h"
 
 // A chain of stages without a model, and its outcome in one process. Only tests include it. Shapes:

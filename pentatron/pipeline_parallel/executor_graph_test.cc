@@ -10,6 +10,7 @@
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/linear.h"
 #include "pentatron/pipeline_parallel/executor.h"
+#include "pentatron/pipeline_parallel/simulate.h"
 #include "pentatron/tensor/ops.h"
 
 // Stages that form a diamond: 0 to 1 and 2, both to 3. Shapes: t tokens, h hidden.

@@ -22,24 +22,38 @@ Trace executed(const ActionList& list, const Pipeline& pipeline, const Groups& g
       trace.push_back({ActionKind::kForward, index_of(batch), chunk});
     };
   }
-  // Backward of a chunk begins with its last unit; micro-batches of a chunk go in order.
+  const bool splits = std::any_of(list.begin(), list.end(), [](const Action& action) {
+    return action.kind == ActionKind::kBackwardWeight;
+  });
+  WeightGradQueue queue;
+  // Backward of a chunk begins with its last unit; micro-batches of a chunk go in order. It leaves
+  // an entry of its own among those of its weights.
   std::vector<int> backwards(stages.size(), 0);
   BackwardWatch watch([&](int unit) {
     for (std::size_t chunk = 0; chunk < slots.size(); ++chunk) {
       const int units = stages[chunk]->end() - stages[chunk]->begin();
       if (unit != slots[chunk].first_unit + units - 1) continue;
-      trace.push_back({ActionKind::kBackward, backwards[chunk]++, static_cast<int>(chunk)});
+      const Action backward{ActionKind::kBackward, backwards[chunk]++, static_cast<int>(chunk)};
+      trace.push_back(backward);
+      if (!splits) continue;
+      queue.put(
+          {.unit = unit, .micro_batch = backward.micro_batch, .chunk = backward.chunk},
+          [&trace, backward] {
+            trace.push_back({ActionKind::kBackwardWeight, backward.micro_batch, backward.chunk});
+          });
     }
   });
-  run_schedule(list, slots, groups, batches,
-               {.policy = policy(), .seed_of = seed_of(0.5), .events = &watch});
+  run_schedule(
+      list, slots, groups, batches,
+      {.policy = policy(), .seed_of = seed_of(0.5), .events = &watch, .weight_grads = &queue});
   return trace;
 }
 
 ActionList computing(const ActionList& list) {
   ActionList kept;
   for (const Action& action : list) {
-    if (action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward) {
+    if (action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward ||
+        action.kind == ActionKind::kBackwardWeight) {
       kept.push_back(action);
     }
   }
@@ -58,6 +72,23 @@ TEST(Executor, TheExecutedOrderIsTheSchedule) {
         const ActionList& list = lists[static_cast<std::size_t>(groups.activations->rank())];
         EXPECT_EQ(executed(list, pipeline, groups, batches), computing(list));
       });
+    }
+  }
+}
+
+TEST(Executor, WeightGradientsStandInTheirSlots) {
+  for (const int num_micro_batches : {2, 7}) {
+    const auto batches = make_batches(num_micro_batches);
+    for (const RunRanks run_ranks : {&over_threads, &over_gloo}) {
+      const ScheduleShape shape{3, num_micro_batches};
+      for (const auto& lists : {zero_bubble_h1(shape), gpipe(shape), zero_bubble_auto(shape, {}, 2),
+                                zero_bubble_auto(shape, {.backward = 1.5}, 5)}) {
+        run_ranks(shape.num_ranks, [&](comm::Backend& backend) {
+          const Groups groups(backend, shape.num_ranks);
+          const ActionList& list = lists[static_cast<std::size_t>(groups.activations->rank())];
+          EXPECT_EQ(executed(list, {shape.num_ranks, 1}, groups, batches), computing(list));
+        });
+      }
     }
   }
 }

@@ -12,6 +12,16 @@ namespace {
 
 using namespace test_support;  // NOLINT: test vocabulary
 
+// Ranks run ahead as far as they like, or keep two micro-batches at most.
+std::vector<ActionList> zero_bubble_wide(const ScheduleShape& shape) {
+  return zero_bubble_auto(shape, {.send = 0.5}, 100);
+}
+std::vector<ActionList> zero_bubble_narrow(const ScheduleShape& shape) {
+  return zero_bubble_auto(shape, {}, 2);
+}
+constexpr MakeLists kOneStageARank[] = {&one_forward_one_backward, &gpipe, &zero_bubble_h1,
+                                        &zero_bubble_wide, &zero_bubble_narrow};
+
 TEST(Executor, EveryPipelineEqualsOneProcess) {
   constexpr double kSeed = 1.0 / 37;
   for (const int num_micro_batches : {1, 2, 5}) {
@@ -20,8 +30,7 @@ TEST(Executor, EveryPipelineEqualsOneProcess) {
     for (const int num_ranks : {1, 2, 3, 6}) {
       SCOPED_TRACE(testing::Message()
                    << num_ranks << " ranks, " << num_micro_batches << " micro-batches");
-      for (const MakeLists make :
-           {&one_forward_one_backward, &one_forward_one_backward_split_weight}) {
+      for (const MakeLists make : kOneStageARank) {
         expect_equal(run_pipeline({num_ranks}, batches, kSeed, make), expected, 1e-12);
       }
     }
@@ -41,6 +50,7 @@ TEST(Executor, EveryRankRunsItsStagesInTurn) {
       expect_equal(
           run_pipeline({ranks, chunks}, batches, kSeed, interleaved_one_forward_one_backward),
           expected, 1e-12);
+      expect_equal(run_pipeline({ranks, chunks}, batches, kSeed, gpipe), expected, 1e-12);
       const Outcome evaluated =
           run_pipeline({ranks, chunks, nn::Phase::kEvaluate}, batches, 1, forward_only);
       EXPECT_EQ(evaluated.losses.size(), expected.losses.size());
@@ -52,7 +62,7 @@ TEST(Executor, EveryRankRunsItsStagesInTurn) {
 TEST(Executor, RunsOverSockets) {
   const auto batches = make_batches(6);
   const Outcome expected = plain_reference(batches, 0.125);
-  for (const MakeLists make : {&one_forward_one_backward, &one_forward_one_backward_split_weight}) {
+  for (const MakeLists make : kOneStageARank) {
     expect_equal(run_pipeline({3}, batches, 0.125, make, over_gloo), expected, 1e-12);
   }
   expect_equal(

@@ -2,12 +2,11 @@
 #include "pentatron/pipeline_parallel/schedule.h"
 
 #include <algorithm>
-#include <deque>
 
 #include "pentatron/base/error.h"
+#include "pentatron/pipeline_parallel/schedule_writer.h"
 
 namespace pentatron::pipeline_parallel {
-namespace {
 
 void check_shape(const ScheduleShape& shape, bool chunks) {
   PENTATRON_CHECK(shape.num_ranks >= 1 && shape.num_micro_batches >= 1 && shape.num_chunks >= 1,
@@ -22,48 +21,7 @@ void check_shape(const ScheduleShape& shape, bool chunks) {
                   shape.num_chunks);
 }
 
-// A micro-batch on one of the rank's stages.
-struct Turn {
-  int micro_batch;
-  int chunk;
-};
-
-// Writes one rank's list; knows where the neighbours are.
-class Writer {
- public:
-  Writer(const ScheduleShape& shape, int rank) : shape_(shape), rank_(rank) {}
-
-  void forward(Turn turn) {
-    if (stage(turn) > 0) put(ActionKind::kRecvForward, turn);
-    put(ActionKind::kForward, turn);
-    if (has_next(turn)) put(ActionKind::kSendForward, turn);
-  }
-  void backward(Turn turn) {
-    if (has_next(turn)) put(ActionKind::kRecvBackward, turn);
-    put(ActionKind::kBackward, turn);
-    if (stage(turn) > 0) put(ActionKind::kSendBackward, turn);
-  }
-  void forward(int micro_batch) { forward({micro_batch, 0}); }
-  void backward(int micro_batch) { backward({micro_batch, 0}); }
-  void backward_weight(int micro_batch) { put(ActionKind::kBackwardWeight, {micro_batch, 0}); }
-  [[nodiscard]] ActionList take() { return std::move(list_); }
-
- private:
-  [[nodiscard]] int stage(Turn turn) const { return turn.chunk * shape_.num_ranks + rank_; }
-  [[nodiscard]] bool has_next(Turn turn) const {
-    return stage(turn) + 1 < shape_.num_ranks * shape_.num_chunks;
-  }
-  void put(ActionKind kind, Turn turn) { list_.push_back({kind, turn.micro_batch, turn.chunk}); }
-
-  const ScheduleShape& shape_;
-  int rank_;
-  ActionList list_;
-};
-
-// Forwards that a rank runs before its first backward: the later stages' distance to the end.
-int num_warmup(const ScheduleShape& shape, int rank) {
-  return std::min(shape.num_ranks - 1 - rank, shape.num_micro_batches);
-}
+namespace {
 
 int group_size(const ScheduleShape& shape) {
   return shape.group_size > 0 ? shape.group_size : shape.num_ranks;
@@ -127,7 +85,7 @@ std::vector<ActionList> one_forward_one_backward(const ScheduleShape& shape) {
   check_shape(shape, /*chunks=*/false);
   std::vector<ActionList> lists;
   for (int rank = 0; rank < shape.num_ranks; ++rank) {
-    Writer writer(shape, rank);
+    ScheduleWriter writer(shape, rank);
     const int warmup = num_warmup(shape, rank);
     for (int i = 0; i < warmup; ++i) writer.forward(i);
     for (int i = warmup; i < shape.num_micro_batches; ++i) {
@@ -160,7 +118,7 @@ std::vector<ActionList> interleaved_one_forward_one_backward(const ScheduleShape
   const auto total = static_cast<int>(forwards.size());
   std::vector<ActionList> lists;
   for (int rank = 0; rank < shape.num_ranks; ++rank) {
-    Writer writer(shape, rank);
+    ScheduleWriter writer(shape, rank);
     const int warmup =
         std::min(total, 2 * (shape.num_ranks - 1 - rank) + (shape.num_chunks - 1) * group);
     for (int i = 0; i < total + warmup; ++i) {
@@ -172,43 +130,24 @@ std::vector<ActionList> interleaved_one_forward_one_backward(const ScheduleShape
   return lists;
 }
 
-std::vector<ActionList> forward_only(const ScheduleShape& shape) {
+std::vector<ActionList> gpipe(const ScheduleShape& shape) {
   check_shape(shape, /*chunks=*/true);
   std::vector<ActionList> lists;
   for (int rank = 0; rank < shape.num_ranks; ++rank) {
-    Writer writer(shape, rank);
+    ScheduleWriter writer(shape, rank);
     for (const Turn& turn : forward_turns(shape)) writer.forward(turn);
+    for (const Turn& turn : backward_turns(shape)) writer.backward(turn);
     lists.push_back(writer.take());
   }
   return lists;
 }
 
-std::vector<ActionList> one_forward_one_backward_split_weight(const ScheduleShape& shape) {
-  check_shape(shape, /*chunks=*/false);
+std::vector<ActionList> forward_only(const ScheduleShape& shape) {
+  check_shape(shape, /*chunks=*/true);
   std::vector<ActionList> lists;
   for (int rank = 0; rank < shape.num_ranks; ++rank) {
-    Writer writer(shape, rank);
-    const int warmup = num_warmup(shape, rank);
-    std::deque<int> postponed;
-    const auto run_oldest = [&] {
-      writer.backward_weight(postponed.front());
-      postponed.pop_front();
-    };
-    for (int i = 0; i < warmup; ++i) writer.forward(i);
-    for (int i = warmup; i < shape.num_micro_batches; ++i) {
-      writer.forward(i);
-      writer.backward(i - warmup);
-      postponed.push_back(i - warmup);
-      // A later stage holds fewer forwards in flight, by exactly its rank: it may postpone that
-      // many without holding more than the first stage does.
-      if (static_cast<int>(postponed.size()) > rank) run_oldest();
-    }
-    for (int i = shape.num_micro_batches - warmup; i < shape.num_micro_batches; ++i) {
-      writer.backward(i);
-      postponed.push_back(i);
-      run_oldest();
-    }
-    while (!postponed.empty()) run_oldest();
+    ScheduleWriter writer(shape, rank);
+    for (const Turn& turn : forward_turns(shape)) writer.forward(turn);
     lists.push_back(writer.take());
   }
   return lists;

@@ -7,8 +7,9 @@
 #include <utility>
 #include <vector>
 
-// Schedules are data: per pipeline rank a list of actions made by a pure function. The executor
-// runs a list, the simulator checks it without a model. Both read the same graph of stages.
+// Schedules are data: per pipeline rank a list of actions made by a pure function (those that split
+// backward stand in zero_bubble.h). The executor runs a list, the simulator (simulate.h) checks it
+// without a model. Both read the same graph of stages.
 namespace pentatron::pipeline_parallel {
 
 enum class ActionKind {
@@ -65,44 +66,16 @@ struct ScheduleShape {
 // Lists for all ranks of a chain of stages. One stage gives forward, backward in turn without
 // sends. A shape below 1, or chunks where a schedule has none: kConfig.
 [[nodiscard]] std::vector<ActionList> one_forward_one_backward(const ScheduleShape& shape);
+// Every forward of a rank, then every backward (GPipe, Huang et al., arXiv 1811.06965): bubble
+// (ranks - 1) (forward + backward), all micro-batches in flight at once. Micro-batches go in
+// ascending order both ways, so weight gradients are summed as in 1F1B. Also several chunks.
+[[nodiscard]] std::vector<ActionList> gpipe(const ScheduleShape& shape);
 // All chunks; also where there is one.
 [[nodiscard]] std::vector<ActionList> forward_only(const ScheduleShape& shape);
-// 1F1B with the weight gradients of a micro-batch split off and placed into the cool-down (a first
-// zero-bubble form).
-[[nodiscard]] std::vector<ActionList> one_forward_one_backward_split_weight(
-    const ScheduleShape& shape);
 // 1F1B over the chunks of each rank (Narayanan et al., arXiv 2104.04473 section 2.2): warm-up of
 // 2 (ranks - 1 - rank) + (chunks - 1) group_size forwards, then forward and backward in turn. A
 // group_size below num_ranks, or micro-batches whose rest over it is: kConfig.
 [[nodiscard]] std::vector<ActionList> interleaved_one_forward_one_backward(
     const ScheduleShape& shape);
-
-// In any one unit of time, which the result has too. Costs of one chunk.
-struct SimulationCosts {
-  double forward = 1.0;
-  double backward = 2.0;  // whole backward; with kBackwardWeight in the list: forward-like part
-                          // only is backward/2
-  double backward_weight = 1.0;
-  double send = 0.0;
-};
-struct SimulationResult {
-  bool deadlock = false;
-  std::string problem;  // empty when the lists are sound
-  double total_time = 0;
-  std::vector<double> busy_time;    // per rank
-  double bubble_share = 0;          // 1 - busy / (ranks * total)
-  std::vector<int> peak_in_flight;  // per rank: forwards whose backward has not run
-};
-// Plays the lists with rendezvous between matching sends and receives (a send may be posted early;
-// a receive blocks). Checks: every micro-batch forward and backward exactly once on every stage, in
-// an order that data allows (a stage's forward after the activations of all its incoming edges, its
-// backward after the gradients of all outgoing ones), every send matched. Messages of one direction
-// from one rank to another arrive in the order in which they were sent, whatever stages they are
-// for; a rank hands over to itself in any order. Without `graph` stages form a chain; a graph with
-// a cycle, or whose two ends of an edge disagree, is a problem.
-[[nodiscard]] SimulationResult simulate(const std::vector<ActionList>& lists,
-                                        const ScheduleShape& shape,
-                                        const SimulationCosts& costs = {},
-                                        const StageGraph& graph = {});
 
 }  // namespace pentatron::pipeline_parallel

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "pentatron/base/error.h"
+#include "pentatron/pipeline_parallel/simulate.h"
+#include "pentatron/pipeline_parallel/zero_bubble.h"
 
 namespace pentatron::pipeline_parallel {
 namespace {
@@ -75,26 +77,25 @@ TEST(Schedule, BubbleShareIsTheClosedFormula) {
   });
 }
 
-TEST(Schedule, SplitWeightKeepsMemoryAndShrinksTheBubble) {
-  for_each_shape([](const ScheduleShape& shape, int p, int m) {
-    const auto lists = one_forward_one_backward_split_weight(shape);
-    const SimulationResult result = simulate(lists, shape);
+// All forwards, then all backwards: the bubble of 1F1B at the memory of all micro-batches.
+TEST(Schedule, GPipe) {
+  for_each_shape([](ScheduleShape shape, int p, int m) {
+    const SimulationCosts costs{.forward = 1, .backward = 1.5, .backward_weight = 0.75};
+    const SimulationResult result = simulate(gpipe(shape), shape, costs);
     EXPECT_EQ(result.problem, "");
-    // Forward, backward for input and for weight cost 1 each: one unit of bubble a stage, and more
-    // only where the micro-batches do not fill the pipeline.
-    EXPECT_DOUBLE_EQ(result.total_time, 3.0 * m + std::max(p - 1, 2 * p - 1 - m));
-    for (int r = 0; r < p; ++r) {
-      const ActionList& list = lists[static_cast<std::size_t>(r)];
-      EXPECT_LE(result.peak_in_flight[static_cast<std::size_t>(r)], p - r);
-      EXPECT_DOUBLE_EQ(result.busy_time[static_cast<std::size_t>(r)], 3.0 * m);
-      EXPECT_EQ(micro_batches_of(list, ActionKind::kBackwardWeight), ascending(m));
-      // Activations live from the forward to the backward for weight: nowhere more than on the
-      // first stage.
-      int alive = 0;
-      for (const Action& action : list) {
-        alive += action.kind == ActionKind::kForward ? 1 : 0;
-        alive -= action.kind == ActionKind::kBackwardWeight ? 1 : 0;
-        EXPECT_LE(alive, p + 1);
+    EXPECT_NEAR(result.bubble_share, (p - 1.0) / (m + p - 1.0), 1e-12);
+    EXPECT_EQ(result.peak_in_flight, std::vector<int>(static_cast<std::size_t>(p), m));
+    EXPECT_EQ(result.peak_activations, result.peak_in_flight);
+    for (const ActionList& list : gpipe(shape)) {
+      EXPECT_EQ(micro_batches_of(list, ActionKind::kForward), ascending(m));
+      EXPECT_EQ(micro_batches_of(list, ActionKind::kBackward), ascending(m));
+    }
+    for (const int chunks : {2, 3}) {
+      for (const int group : {1, p, p + 1}) {
+        const ScheduleShape several{p, m, chunks, group};
+        const SimulationResult deep = simulate(gpipe(several), several, costs);
+        EXPECT_EQ(deep.problem, "") << chunks << " chunks in groups of " << group;
+        EXPECT_EQ(deep.peak_activations, std::vector<int>(static_cast<std::size_t>(p), m * chunks));
       }
     }
   });
@@ -125,7 +126,8 @@ TEST(Schedule, OneStageSendsNothing) {
 TEST(Schedule, SendsCostTime) {
   const ScheduleShape shape{2, 1};
   const SimulationResult result =
-      simulate(one_forward_one_backward(shape), shape, {.forward = 1, .backward = 2, .send = 0.25});
+      simulate(one_forward_one_backward(shape), shape,
+               {.forward = 1, .backward = 1, .backward_weight = 1, .send = 0.25});
   EXPECT_DOUBLE_EQ(result.total_time, 1 + 0.25 + 1 + 2 + 0.25 + 2);
 }
 
@@ -219,8 +221,8 @@ TEST(Schedule, SimulatorKeepsMessagesInLine) {
 // Every single action is load-bearing: without it, or with a second copy of it, the lists are
 // refused.
 TEST(Schedule, SimulatorCatchesDroppedAndDoubledActions) {
-  for (const auto& make : {one_forward_one_backward, one_forward_one_backward_split_weight,
-                           interleaved_one_forward_one_backward}) {
+  for (const auto& make :
+       {one_forward_one_backward, zero_bubble_h1, interleaved_one_forward_one_backward}) {
     for (ScheduleShape shape : {ScheduleShape{2, 3}, ScheduleShape{4, 6}, ScheduleShape{3, 1}}) {
       if (make == interleaved_one_forward_one_backward) shape = {2, 4, 2};
       const auto sound = make(shape);
@@ -331,7 +333,7 @@ std::vector<ActionList> lists_for(const StageGraph& graph, int num_micro_batches
 }
 
 TEST(Simulate, PlaysAGraphOfStages) {
-  const SimulationCosts costs{.forward = 1, .backward = 2, .send = 0.25};
+  const SimulationCosts costs{.forward = 1, .backward = 1, .backward_weight = 1, .send = 0.25};
   const SimulationResult result = simulate(lists_for(kDiamond, 1), {4, 1}, costs, kDiamond);
   EXPECT_EQ(result.problem, "");
   // Three stages deep, whatever its width.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/pipeline_parallel/simulate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <deque>
 #include <map>
 #include <utility>
-
-#include "pentatron/pipeline_parallel/schedule.h"
 
 namespace pentatron::pipeline_parallel {
 namespace {
@@ -90,6 +90,9 @@ struct RankState {
   double busy = 0;
   int in_flight = 0;
   int peak_in_flight = 0;
+  int activations = 0;
+  int peak_activations = 0;
+  std::vector<ActionSpan> spans;
 };
 
 class Player {
@@ -116,6 +119,11 @@ class Player {
     }
     result_.problem = problem_of(graph_, shape_.num_ranks * shape_.num_chunks);
     if (!result_.problem.empty()) return result_;
+    if (!costs_.stage_factor.empty() && costs_.stage_factor.size() != graph_.size()) {
+      result_.problem = fmt::format("{} factors of costs for {} stages", costs_.stage_factor.size(),
+                                    graph_.size());
+      return result_;
+    }
     prepare();
     bool progress = true;
     while (progress && result_.problem.empty()) {
@@ -188,22 +196,25 @@ class Player {
         if (!all(micro.inputs)) return fail(rank, action, "its input was not received");
         if (micro.forward) return fail(rank, action, "it ran before");
         micro.forward = true;
-        spend(state, costs_.forward);
+        spend(rank, state, action, costs_.forward);
         state.peak_in_flight = std::max(state.peak_in_flight, ++state.in_flight);
+        state.peak_activations = std::max(state.peak_activations, ++state.activations);
         return true;
       case ActionKind::kBackward:
         if (!micro.forward) return fail(rank, action, "its forward did not run");
         if (!all(micro.gradients)) return fail(rank, action, "its gradient was not received");
         if (micro.backward) return fail(rank, action, "it ran before");
         micro.backward = true;
-        spend(state, splits_weight_ ? costs_.backward / 2 : costs_.backward);
+        spend(rank, state, action, costs_.backward + (splits_weight_ ? 0 : costs_.backward_weight));
         --state.in_flight;
+        if (!splits_weight_) --state.activations;
         return true;
       case ActionKind::kBackwardWeight:
         if (!micro.backward) return fail(rank, action, "its backward did not run");
         if (micro.backward_weight) return fail(rank, action, "it ran before");
         micro.backward_weight = true;
-        spend(state, costs_.backward_weight);
+        spend(rank, state, action, costs_.backward_weight);
+        --state.activations;
         return true;
       case ActionKind::kSendForward:
         if (!micro.forward) return fail(rank, action, "its forward did not run");
@@ -219,7 +230,9 @@ class Player {
     return fail(rank, action, "unknown kind");
   }
 
-  void spend(RankState& state, double cost) {
+  void spend(int rank, RankState& state, const Action& action, double cost) {
+    cost *= costs_.factor(stage_of(rank, action.chunk));
+    state.spans.push_back({action, state.time, state.time + cost});
     state.time += cost;
     state.busy += cost;
   }
@@ -312,10 +325,12 @@ class Player {
 
   void summarise() {
     double busy = 0;
-    for (const RankState& state : ranks_) {
+    for (RankState& state : ranks_) {
       result_.total_time = std::max(result_.total_time, state.time);
       result_.busy_time.push_back(state.busy);
       result_.peak_in_flight.push_back(state.peak_in_flight);
+      result_.peak_activations.push_back(state.peak_activations);
+      result_.spans.push_back(std::move(state.spans));
       busy += state.busy;
     }
     const double whole = static_cast<double>(ranks_.size()) * result_.total_time;

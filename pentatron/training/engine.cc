@@ -12,7 +12,7 @@
 #include "pentatron/nn/step_ledger.h"
 #include "pentatron/parallel_layers/core_attention.h"
 #include "pentatron/parallel_layers/leaf_context.h"
-#include "pentatron/pipeline_parallel/schedule.h"
+#include "pentatron/pipeline_parallel/make_schedule.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/sequence_cut.h"
 #include "pentatron/training/data.h"
@@ -105,6 +105,7 @@ struct Engine::State {
   double written_scale = 1;  // that stands there
   bool updates = false;      // the step makes an update, which the loss scaler has not counted yet
   bool launched = false;
+  std::map<int, pipeline_parallel::ActionList> training_lists;  // of this rank, by micro-batches
   std::unique_ptr<nn::StepLedger> ledger;      // what a step leaves on the device for read_step
   std::unique_ptr<nn::StepLedger> evaluation;  // likewise of an evaluation
 
@@ -212,16 +213,9 @@ void Engine::launch_forward_backward(const std::vector<Batch>& micro_batches) {
   begin_ledger(ledger, batches);
   ledger.set_seeds(state_->loss_scale);
 
-  const pipeline_parallel::ScheduleShape shape = shape_of(batches);
-  const bool split = config_.parallel.pipeline_schedule == "split-weight";
-  const auto lists = split ? pipeline_parallel::one_forward_one_backward_split_weight(shape)
-                     : shape.num_chunks > 1
-                         ? pipeline_parallel::interleaved_one_forward_one_backward(shape)
-                         : pipeline_parallel::one_forward_one_backward(shape);
-  state_->weight_grads.set_postpone(split);
   state_->weight_grads.set_last_micro_batch(static_cast<int>(batches.size()) - 1);
   optimizer_->begin_step();
-  run_schedule(lists, batches,
+  run_schedule(training_list(batches), batches,
                {.policy = policy_,
                 .device = device_,
                 .seed = config_.model.seed,
@@ -312,7 +306,19 @@ pipeline_parallel::ScheduleShape Engine::shape_of(const std::vector<Batch>& micr
           .group_size = static_cast<int>(config_.parallel.microbatch_group_size_per_vp_stage)};
 }
 
-void Engine::run_schedule(const std::vector<pipeline_parallel::ActionList>& lists,
+const pipeline_parallel::ActionList& Engine::training_list(
+    const std::vector<Batch>& micro_batches) {
+  const pipeline_parallel::ScheduleShape shape = shape_of(micro_batches);
+  const auto [entry, is_new] = state_->training_lists.try_emplace(shape.num_micro_batches);
+  if (is_new) {
+    auto lists = pipeline_parallel::make_schedule(
+        pipeline_parallel::schedule_choice(config_.model, config_.parallel), shape);
+    entry->second = std::move(lists.at(static_cast<std::size_t>(context_.coordinate("pp"))));
+  }
+  return entry->second;
+}
+
+void Engine::run_schedule(const pipeline_parallel::ActionList& list,
                           const std::vector<Batch>& micro_batches,
                           const pipeline_parallel::ExecutorOptions& options) {
   // A data-parallel rank may have none in a step; its replicas do the work.
@@ -322,8 +328,7 @@ void Engine::run_schedule(const std::vector<pipeline_parallel::ActionList>& list
     slots.push_back({&stages_.at(chunk), stages_.unit_range(chunk).first});
   }
   pipeline_parallel::run_schedule(
-      lists.at(static_cast<std::size_t>(context_.coordinate("pp"))), slots,
-      {.activations = context_.group("pp"), .gradients = context_.second_group("pp")},
+      list, slots, {.activations = context_.group("pp"), .gradients = context_.second_group("pp")},
       micro_batches, options);
 }
 
@@ -333,7 +338,8 @@ EvaluationResult Engine::evaluate(const std::vector<Batch>& micro_batches) {
   nn::StepLedger& ledger = *state_->evaluation;
   begin_ledger(ledger, batches);
   const tensor::NoGrad no_grad;
-  run_schedule(pipeline_parallel::forward_only(shape_of(batches)), batches,
+  const auto lists = pipeline_parallel::forward_only(shape_of(batches));
+  run_schedule(lists.at(static_cast<std::size_t>(context_.coordinate("pp"))), batches,
                {.policy = policy_,
                 .device = device_,
                 .seed = config_.model.seed,

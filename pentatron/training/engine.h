@@ -129,8 +129,10 @@ class Engine final {
   void launch_forward_backward(const std::vector<Batch>& micro_batches);
   [[nodiscard]] pipeline_parallel::ScheduleShape shape_of(
       const std::vector<Batch>& micro_batches) const;
-  // Runs this rank's list of `lists`.
-  void run_schedule(const std::vector<pipeline_parallel::ActionList>& lists,
+  // This rank's list for so many; made once.
+  [[nodiscard]] const pipeline_parallel::ActionList& training_list(
+      const std::vector<Batch>& micro_batches);
+  void run_schedule(const pipeline_parallel::ActionList& list,
                     const std::vector<Batch>& micro_batches,
                     const pipeline_parallel::ExecutorOptions& options);
   [[nodiscard]] std::map<std::string, Tensor> gather_parts(bool gradients);

@@ -453,22 +453,5 @@ TEST(Engine, GroupSizeOfVirtualStages) {
   EXPECT_THROW((void)run(7), Error) << "8 micro-batches in groups of 7 leave one for two ranks";
 }
 
-TEST(Engine, SplitWeightSchedule) {
-  Tensors plain;
-  with_engine(tiny_config({.pp = 2}), [&](Engine& engine) {
-    (void)engine.forward_backward(micro_batches(engine, 0));
-    Tensors mine = engine.gather_gradients();
-    if (engine.context().rank() == 0) plain = std::move(mine);
-  });
-  const auto change = [](config::RunConfig& c) { c.parallel.pipeline_schedule = "split-weight"; };
-  with_engine(tiny_config({.pp = 2}, change), [&](Engine& engine) {
-    (void)engine.forward_backward(micro_batches(engine, 0));
-    const Tensors mine = engine.gather_gradients();
-    for (const auto& [name, gradient] : mine) {
-      EXPECT_LE(gradient.sub(plain.at(name)).abs().max().item<double>(), 1e-6) << name;
-    }
-  });
-}
-
 }  // namespace
 }  // namespace pentatron::training

@@ -135,6 +135,34 @@ TEST(Options, VirtualStages) {
   EXPECT_EQ(saved_shapes(folder, 3), saved_shapes(plain, 3));
 }
 
+TEST(Options, PipelineSchedule) {
+  const Options pp =
+      on_threads(base().with("--num-layers", 4), 2).with("--pipeline-model-parallel-size", 2);
+  const TinyRun plain = train(pp);
+  const Options planned = pp.with("--pipeline-schedule", "zb-auto");
+  for (const Options& options :
+       {pp.with("--pipeline-schedule", "gpipe"), pp.with("--pipeline-schedule", "zb-h1"), planned,
+        planned.with("--pipeline-schedule-max-in-flight", 1)
+            .with("--pipeline-schedule-costs", {"1", "1.5", "0.5", "0.1"})}) {
+    EXPECT_EQ(train(options).losses(), plain.losses());
+  }
+  expect_refusal(
+      try_train(
+          pp.with("--pipeline-schedule", "zb-h1").with("--num-virtual-stages-per-pipeline-rank", 2))
+          .program,
+      2, {"--pipeline-schedule zb-h1 runs one stage a rank"});
+  expect_refusal(try_train(planned.with("--pipeline-schedule-costs", {"1", "1", "1"})).program, 2,
+                 {"--pipeline-schedule-costs", "expected four numbers"});
+  expect_refusal(try_train(planned.with("--pipeline-schedule-max-in-flight", 0)).program, 2,
+                 {"--pipeline-schedule-max-in-flight", "at least 1"});
+  expect_no_effect(train(base().with("--pipeline-schedule", "gpipe")).program,
+                   "--pipeline-schedule");
+  expect_no_effect(train(pp.with("--pipeline-schedule-max-in-flight", 2)).program,
+                   "--pipeline-schedule-max-in-flight");
+  expect_no_effect(train(pp.with("--pipeline-schedule-costs", {"1", "1", "1", "0"})).program,
+                   "--pipeline-schedule-costs");
+}
+
 TEST(Options, DistributedOptimizer) {
   const Options replicated = on_threads(base(), 2);
   const Options sharded = replicated.with("--use-distributed-optimizer");

@@ -124,7 +124,7 @@ std::vector<Layout> layouts(std::int64_t world) {
           {.tp = 2},
           {.tp = 2, .sequence_parallel = true},
           {.pp = 2},
-          {.pp = 2, .split_weight = true}};
+          {.pp = 2, .schedule = "zb-h1"}};
 }
 
 TEST(GpuRank, LayoutsEqualOneGpu) {

@@ -39,6 +39,9 @@ std::vector<GlooCase> gloo_cases(std::int64_t world_size) {
             {"gpt2_dp2_sharded", gpt2, sharded},
             {"gpt2_dp2_sharded_sgd", gpt2_sgd, sharded},
             {"gpt2_cp2_ring", gpt2, context},
+            {"gpt2_pp2_zb_h1", gpt2, {.pp = 2, .schedule = "zb-h1"}},
+            {"gpt2_pp2_gpipe", gpt2, {.pp = 2, .schedule = "gpipe"}},
+            {"llama_pp2_zb_auto", llama, {.pp = 2, .schedule = "zb-auto"}},
             {"llama_dp2", llama, dp},
             {"llama_dp2_sharded", llama, sharded},
             {"llama_dp2_sharded_sgd", llama_sgd, sharded},
@@ -47,7 +50,17 @@ std::vector<GlooCase> gloo_cases(std::int64_t world_size) {
   }
   const Layout model{.tp = 2, .pp = 2};
   const Layout split{.tp = 2, .sequence_parallel = true, .pp = 2};
-  return {{"gpt2_tp2_pp2", gpt2, model},
+  const auto four_stages = [](const char* schedule) {
+    return Layout{.pp = 4, .schedule = schedule};
+  };
+  const Layout uneven{.pp = 4, .schedule = "zb-h1", .pipeline = "Ett|t||tL"};
+  const Layout few{.pp = 4, .micro_batch_size = 4, .schedule = "zb-auto", .max_in_flight = 2};
+  return {{"gpt2_pp4_gpipe", gpt2, four_stages("gpipe")},
+          {"llama_pp4_zb_h1", llama, four_stages("zb-h1")},
+          {"gpt2_pp4_zb_auto", gpt2, four_stages("zb-auto")},
+          {"gpt2_pp4_uneven_zb_h1", gpt2, uneven},
+          {"llama_pp4_few_zb_auto", llama, few},
+          {"gpt2_tp2_pp2", gpt2, model},
           {"gpt2_tp2_pp2_sgd", gpt2_sgd, model},
           {"llama_tp2_pp2", llama, model},
           {"llama_tp2_sp_pp2_sgd", llama_sgd, split}};

@@ -145,10 +145,10 @@ std::string Layout::name() const {
       "tp{}{}{} pp{}{}{} dp{}{} mbs{}{}{}{}{}{}{}{}", tp, sequence_parallel ? "+sp" : "",
       cp > 1 ? fmt::format(" cp{} {}", cp, cp_comm) : "", pp,
       chunks > 1 ? fmt::format(" x{}", chunks) : "", pipeline.empty() ? "" : " " + pipeline, dp,
-      sharded_optimizer ? " sharded" : "", micro_batch_size, split_weight ? " split-weight" : "",
-      recompute.empty() ? "" : " recompute ", recompute, strategy.empty() ? "" : " " + strategy,
-      instances > 1 ? " two-level" : "", overlap_gather ? " overlap" : "",
-      state_on_host ? " host" : "");
+      sharded_optimizer ? " sharded" : "", micro_batch_size,
+      schedule == "1f1b" ? "" : " " + schedule, recompute.empty() ? "" : " recompute ", recompute,
+      strategy.empty() ? "" : " " + strategy, instances > 1 ? " two-level" : "",
+      overlap_gather ? " overlap" : "", state_on_host ? " host" : "");
 }
 
 std::string Layout::refused() const {
@@ -156,8 +156,9 @@ std::string Layout::refused() const {
   if (kGlobalBatch % (micro_batch_size * dp) != 0) return "global batch does not divide";
   if (sequence_parallel && kSequence / cp % tp != 0) return "rows do not divide";
   const std::int64_t micro_batches = kGlobalBatch / (micro_batch_size * dp);
-  if (chunks > 1 && micro_batches % pp != 0) return "micro-batches do not fill virtual stages";
-  if (chunks > 1 && split_weight) return "split-weight runs one stage a rank";
+  if (chunks > 1 && schedule == "1f1b" && micro_batches % pp != 0)
+    return "micro-batches do not fill virtual stages";
+  if (chunks > 1 && schedule.starts_with("zb-")) return "zero bubble runs one stage a rank";
   return {};
 }
 
@@ -210,7 +211,8 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   p.num_distributed_optimizer_instances = layout.instances;
   config.optimizer.optimizer_cpu_offload = layout.state_on_host;
   p.distributed_backend = "threads";
-  if (layout.split_weight) p.pipeline_schedule = "split-weight";
+  p.pipeline_schedule = layout.schedule;
+  p.pipeline_schedule_max_in_flight = layout.max_in_flight;
   if (layout.chunks > 1) p.num_virtual_stages_per_pipeline_rank = layout.chunks;
   p.pipeline_model_parallel_layout = layout.pipeline;
   set_recompute(m, layout.recompute);

@@ -25,10 +25,10 @@ struct Layout {
   std::int64_t dp = 1;
   bool sharded_optimizer = false;
   std::int64_t micro_batch_size = 1;
-  bool split_weight = false;   // schedule with postponed weight gradients
-  std::int64_t chunks = 1;     // stages a pipeline rank
-  std::string pipeline = {};   // --pipeline-model-parallel-layout
-  std::string recompute = {};  // "uniform 2", "block 1", "core_attn", "core_attn mlp"
+  std::string schedule = "1f1b";  // --pipeline-schedule
+  std::int64_t chunks = 1;        // stages a pipeline rank
+  std::string pipeline = {};      // --pipeline-model-parallel-layout
+  std::string recompute = {};     // "uniform 2", "block 1", "core_attn", "core_attn mlp"
   std::string strategy = {};  // --data-parallel-sharding-strategy; empty: as sharded_optimizer says
   bool overlap_gather = false;
   std::int64_t instances = 1;  // copies of what is sharded
@@ -36,6 +36,8 @@ struct Layout {
   std::int64_t cp = 1;
   std::string cp_comm = "p2p";  // --cp-comm-type, blanks between the layers' types
   std::int64_t cp_inner = 1;    // ranks that exchange heads with a2a+p2p
+
+  std::int64_t max_in_flight = 0;  // of the schedule zb-auto
 
   [[nodiscard]] std::int64_t world_size() const { return tp * cp * pp * dp; }
   [[nodiscard]] std::string name() const;

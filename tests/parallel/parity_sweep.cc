@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <string_view>
 
 #include "tests/parallel/parity_case.h"
 
@@ -21,14 +22,20 @@ std::vector<Layout> all_layouts() {
         for (const std::int64_t dp : {1, 2, 4})
           for (const bool sharded : {false, true})
             for (const std::int64_t mbs : {1, 2})
-              for (const bool split : {false, true}) {
+              for (const char* schedule : {"1f1b", "zb-h1", "zb-auto", "gpipe"}) {
                 if (tp * pp * dp > kMaxRanks) continue;
-                layouts.push_back({tp, sp, pp, dp, sharded, mbs, split});
-                if (pp != 2 || split) continue;
+                const bool plain = std::string_view(schedule) == "1f1b";
+                // One rank has one order; all four schedules stand beside dp and sharding, two of
+                // them beside every axis.
+                if (pp == 1 && !plain) continue;
+                const bool chosen = tp == 1 && mbs == 1;
+                if (!plain && std::string_view(schedule) != "zb-h1" && !chosen) continue;
+                layouts.push_back({tp, sp, pp, dp, sharded, mbs, schedule});
+                if (pp != 2 || !plain) continue;
                 layouts.back().chunks = 2;
-                layouts.push_back({tp, sp, pp, dp, sharded, mbs, split});
+                layouts.push_back({tp, sp, pp, dp, sharded, mbs, schedule});
                 layouts.back().recompute = "uniform 1";
-                layouts.push_back({tp, sp, pp, dp, sharded, mbs, split});
+                layouts.push_back({tp, sp, pp, dp, sharded, mbs, schedule});
               }
   // Context parallelism with each of them that leaves it ranks.
   const std::vector<Layout> others = layouts;

@@ -71,9 +71,27 @@ TEST(Parity, MicroBatchSizeDoesNotChangeTheLoss) {
   }
 }
 
-TEST(Parity, PostponedWeightGradients) {
-  expect_equal({.model = ModelKind::kGpt2}, {.pp = 2, .split_weight = true});
-  expect_equal({.model = ModelKind::kLlama}, {.tp = 2, .pp = 2, .split_weight = true});
+// Tied (GPT-2) and untied embeddings; two micro-batches on four ranks; uneven stages; little
+// memory.
+TEST(Parity, EverySchedule) {
+  for (const char* schedule : {"gpipe", "zb-h1", "zb-auto"}) {
+    const CaseOptions gpt2{.model = ModelKind::kGpt2};
+    expect_equal(gpt2, {.pp = 2, .schedule = schedule});
+    expect_equal(gpt2, {.pp = 4, .micro_batch_size = 4, .schedule = schedule});
+    expect_equal(gpt2, {.pp = 2, .schedule = schedule, .pipeline = "Ettt|tL"});
+    expect_equal(gpt2, {.pp = 2, .dp = 2, .sharded_optimizer = true, .schedule = schedule});
+    const CaseOptions llama{.model = ModelKind::kLlama};
+    expect_equal(llama, {.tp = 2, .pp = 2, .schedule = schedule});
+    expect_equal(llama, {.tp = 2, .sequence_parallel = true, .pp = 4, .schedule = schedule});
+    expect_equal(llama, {.pp = 4, .schedule = schedule, .pipeline = "E|ttt|t|L"});
+  }
+  for (const std::int64_t limit : {1, 2, 7}) {
+    expect_equal({.model = ModelKind::kGpt2},
+                 {.pp = 4, .schedule = "zb-auto", .max_in_flight = limit});
+  }
+  expect_equal({.model = ModelKind::kGpt2}, {.pp = 2, .schedule = "gpipe", .chunks = 2});
+  expect_equal({.model = ModelKind::kLlama},
+               {.pp = 2, .micro_batch_size = 8, .schedule = "gpipe", .chunks = 2});
 }
 
 TEST(Parity, SeveralStagesARank) {
@@ -130,7 +148,7 @@ TEST(Parity, RecomputeIsEqualToTheBit) {
       {.tp = 2},
       {.tp = 2, .sequence_parallel = true},
       {.pp = 2},
-      {.pp = 2, .split_weight = true},
+      {.pp = 2, .schedule = "zb-h1"},
       {.dp = 2, .sharded_optimizer = true},
       {.pp = 2, .chunks = 2},
       {.cp = 2},
@@ -192,7 +210,7 @@ TEST(Parity, ShardedGradientsAndParameters) {
                    {.tp = 2, .sequence_parallel = true, .pp = 2, .dp = 2, .strategy = strategy});
     }
     expect_equal({.model = model},
-                 {.pp = 2, .dp = 2, .split_weight = true, .strategy = "optim_grads_params"});
+                 {.pp = 2, .dp = 2, .schedule = "zb-h1", .strategy = "optim_grads_params"});
     expect_equal({.model = model, .optimizer = "sgd"}, {.dp = 4, .strategy = "optim_grads_params"});
   }
 }
