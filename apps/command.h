@@ -71,4 +71,8 @@ class Flags final {
   bool help_ = false;
 };
 
+// A word as an integer of at least `least`, else kConfig naming the option.
+[[nodiscard]] std::int64_t parse_integer(std::string_view option, std::string_view word,
+                                         std::int64_t least);
+
 }  // namespace pentatron::apps

@@ -129,13 +129,16 @@ std::string Flags::text(std::string_view name) const {
   return all.empty() ? "" : all.front();
 }
 
-std::int64_t Flags::integer(std::string_view name, std::int64_t least) const {
-  const std::string value = text(name);
+std::int64_t parse_integer(std::string_view option, std::string_view word, std::int64_t least) {
   std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  PENTATRON_CHECK(error == std::errc() && end == value.data() + value.size() && number >= least,
-                  kConfig, "{}: expected an integer of at least {}, got '{}'", name, least, value);
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  PENTATRON_CHECK(error == std::errc() && end == word.data() + word.size() && number >= least,
+                  kConfig, "{}: expected an integer of at least {}, got '{}'", option, least, word);
   return number;
+}
+
+std::int64_t Flags::integer(std::string_view name, std::int64_t least) const {
+  return parse_integer(name, text(name), least);
 }
 
 double Flags::number(std::string_view name, double least) const {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "pentatron/base/error.h"
@@ -41,29 +42,69 @@ class BufferedOutput final {
   std::vector<std::byte> buffer_;
 };
 
+std::filesystem::path unfinished_file(const std::filesystem::path& folder,
+                                      const std::string& prefix, std::string_view what) {
+  return folder / (std::filesystem::path(prefix).filename().string() + "." + std::string(what));
+}
+
 }  // namespace
 
 IndexedDatasetWriter::IndexedDatasetWriter(std::string prefix, TokenDtype dtype, bool overwrite)
-    : prefix_(std::move(prefix)), dtype_(dtype) {
-  PENTATRON_CHECK(dtype_ == TokenDtype::kUint16 || dtype_ == TokenDtype::kInt32, kInternal,
-                  "{}: the writer knows uint16 and int32, not {}", prefix_, to_string(dtype_));
-  for (const auto& path : {bin_path(prefix_), index_path(prefix_)}) {
-    PENTATRON_CHECK(
-        overwrite || !std::filesystem::exists(path), kConfig,
-        "{} exists already: choose another --output-prefix, or pass --force to replace it",
-        path.string());
-  }
-  const std::filesystem::path folder = bin_path(prefix_).parent_path();
-  if (!folder.empty()) create_folders(folder);
+    : prefix_(std::move(prefix)),
+      dtype_(dtype),
+      lengths_(bin_path(prefix_).parent_path()),
+      document_sequences_(bin_path(prefix_).parent_path()) {
+  prepare_output(overwrite);
   bin_ = std::make_unique<AtomicFile>(bin_path(prefix_));
-  buffer_.reserve(kBufferBytes + 64);
+}
+
+IndexedDatasetWriter::IndexedDatasetWriter(std::string prefix, TokenDtype dtype, bool overwrite,
+                                           const std::filesystem::path& unfinished,
+                                           const WrittenCounts& counts)
+    : prefix_(std::move(prefix)),
+      dtype_(dtype),
+      unfinished_path_(unfinished_file(unfinished, prefix_, "tokens")),
+      lengths_(unfinished_file(unfinished, prefix_, "lengths"), counts.sequences),
+      document_sequences_(unfinished_file(unfinished, prefix_, "documents"), counts.documents),
+      num_tokens_(counts.tokens) {
+  prepare_output(overwrite);
+  const auto bytes = static_cast<std::uint64_t>(counts.tokens * byte_size(dtype_));
+  unfinished_ = AppendFile::continued(unfinished_path_, bytes);
 }
 
 IndexedDatasetWriter::~IndexedDatasetWriter() = default;
 
+void IndexedDatasetWriter::refuse_existing(const std::string& prefix) {
+  for (const auto& path : {bin_path(prefix), index_path(prefix)}) {
+    PENTATRON_CHECK(
+        !std::filesystem::exists(path), kConfig,
+        "{} exists already: choose another --output-prefix, or pass --force to replace it",
+        path.string());
+  }
+}
+
+void IndexedDatasetWriter::prepare_output(bool overwrite) const {
+  PENTATRON_CHECK(dtype_ == TokenDtype::kUint16 || dtype_ == TokenDtype::kInt32, kInternal,
+                  "{}: the writer knows uint16 and int32, not {}", prefix_, to_string(dtype_));
+  if (!overwrite) refuse_existing(prefix_);
+  const std::filesystem::path folder = bin_path(prefix_).parent_path();
+  if (!folder.empty()) create_folders(folder);
+}
+
 void IndexedDatasetWriter::flush() {
-  if (!buffer_.empty()) bin_->write(std::span<const std::byte>(buffer_));
+  if (!buffer_.empty() && bin_ != nullptr) bin_->write(std::span<const std::byte>(buffer_));
+  if (!buffer_.empty() && unfinished_) unfinished_->write(buffer_);
   buffer_.clear();
+}
+
+WrittenCounts IndexedDatasetWriter::checkpoint() {
+  PENTATRON_CHECK(unfinished_ && open_sequences_ == 0, kInternal,
+                  "{}: checkpoint() inside a document or without an unfinished folder", prefix_);
+  flush();
+  unfinished_->sync();
+  lengths_.sync();
+  document_sequences_.sync();
+  return {num_sequences(), num_documents(), num_tokens_};
 }
 
 void IndexedDatasetWriter::add_sequence(std::span<const std::int32_t> tokens) {
@@ -102,38 +143,52 @@ void IndexedDatasetWriter::write_index(AtomicFile& file) const {
   BufferedOutput out(file);
   out.put(std::uint64_t{1});
   out.put(static_cast<std::uint8_t>(dtype_));
-  out.put(static_cast<std::uint64_t>(lengths_.size()));
-  out.put(static_cast<std::uint64_t>(document_sequences_.size() + 1));
-  for (const std::int32_t length : lengths_) out.put(length);
+  out.put(static_cast<std::uint64_t>(num_sequences()));
+  out.put(static_cast<std::uint64_t>(num_documents() + 1));
+  lengths_.for_each([&](std::span<const std::int32_t> lengths) {
+    for (const std::int32_t length : lengths) out.put(length);
+  });
   std::int64_t offset = 0;
-  for (const std::int32_t length : lengths_) {
-    out.put(offset);
-    offset += length * byte_size(dtype_);
-  }
+  lengths_.for_each([&](std::span<const std::int32_t> lengths) {
+    for (const std::int32_t length : lengths) {
+      out.put(offset);
+      offset += length * byte_size(dtype_);
+    }
+  });
   std::int64_t sequence = 0;
   out.put(sequence);
-  for (const std::int32_t count : document_sequences_) {
-    sequence += count;
-    out.put(sequence);
-  }
+  document_sequences_.for_each([&](std::span<const std::int32_t> counts) {
+    for (const std::int32_t count : counts) {
+      sequence += count;
+      out.put(sequence);
+    }
+  });
   out.flush();
 }
 
 void IndexedDatasetWriter::finish() {
-  PENTATRON_CHECK(bin_ != nullptr, kInternal, "{}: finish() was called before", prefix_);
+  PENTATRON_CHECK(!finished_, kInternal, "{}: finish() was called before", prefix_);
   PENTATRON_CHECK(open_sequences_ == 0, kInternal, "{}: {} sequences belong to no closed document",
                   prefix_, open_sequences_);
   flush();
   AtomicFile index(index_path(prefix_));
   write_index(index);
-  bin_->sync();
+  if (bin_ != nullptr) {
+    bin_->sync();
+  } else {
+    unfinished_->sync();
+  }
   index.sync();
   // Ctrl-C finds the old pair or the new one; and an old index never meets new tokens.
   const HoldStop together;
   remove_tree(index_path(prefix_));
-  bin_->commit();
+  if (bin_ != nullptr) {
+    bin_->commit();
+  } else {
+    rename_durably(unfinished_path_, bin_path(prefix_));
+  }
   index.commit();
-  bin_.reset();
+  finished_ = true;
 }
 
 }  // namespace pentatron::datasets

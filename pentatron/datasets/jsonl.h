@@ -18,7 +18,8 @@ struct JsonlProblem {
 
 // Reads one line of a JSONL corpus: a JSON object whose chosen keys hold the text, either a string
 // or an array of strings (sentences). Strict: one object a line, valid UTF-8, no byte order mark,
-// no lone surrogates. With a key that stands twice the last one counts. One object per thread.
+// no chosen key twice, no lone surrogates in its text. Of other fields only the grammar counts:
+// their values are never converted (see json_scanner.h). One object per thread.
 class JsonlParser final {
  public:
   explicit JsonlParser(std::vector<std::string> keys);
@@ -29,10 +30,15 @@ class JsonlParser final {
   // On success texts()[k] holds the pieces of key k, valid until the next call.
   [[nodiscard]] std::optional<JsonlProblem> parse(std::string_view line);
 
+  // Gives back the memory that long lines needed; texts() are no longer valid.
+  void release_large_buffers();
+
   [[nodiscard]] const std::vector<std::vector<std::string_view>>& texts() const { return texts_; }
 
  private:
   struct Impl;
+  [[nodiscard]] std::optional<JsonlProblem> explain(std::string_view line);
+
   std::vector<std::string> keys_;
   std::unique_ptr<Impl> impl_;
   std::vector<std::vector<std::string_view>> texts_;
@@ -40,5 +46,8 @@ class JsonlParser final {
 
 // Only JSON whitespace (carriage returns too).
 [[nodiscard]] bool is_blank(std::string_view line);
+
+// Offset of the first byte that is not part of valid UTF-8; none in valid text.
+[[nodiscard]] std::optional<std::size_t> invalid_utf8_offset(std::string_view text);
 
 }  // namespace pentatron::datasets

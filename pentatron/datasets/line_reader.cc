@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/line_reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
-
-#include "pentatron/base/error.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -19,30 +11,16 @@ constexpr std::size_t kChunkBytes = 1 << 18;
 
 }  // namespace
 
-LineReader::LineReader(std::string path, std::uint64_t max_line_bytes)
-    : path_(std::move(path)), max_line_bytes_(max_line_bytes), chunk_(kChunkBytes) {
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  PENTATRON_CHECK(fd_ >= 0, kIo, "cannot open {}: {}", path_,
-                  std::generic_category().message(errno));
-  struct stat info {};
-  if (::fstat(fd_, &info) == 0 && S_ISDIR(info.st_mode)) {
-    ::close(fd_);
-    PENTATRON_THROW(kIo, "cannot read {}: it is a folder", path_);
-  }
+LineReader::LineReader(std::unique_ptr<ByteSource> source, const LineReaderOptions& options,
+                       const LinePlace& start)
+    : source_(std::move(source)), options_(options), chunk_(kChunkBytes), place_(start) {
+  if (start.bytes > 0) source_->skip(start.bytes);
 }
 
-LineReader::~LineReader() { ::close(fd_); }
-
 bool LineReader::fill() {
-  ssize_t count = 0;
-  do {
-    count = ::read(fd_, chunk_.data(), chunk_.size());
-  } while (count < 0 && errno == EINTR);
-  PENTATRON_CHECK(count >= 0, kIo, "cannot read {}: {}", path_,
-                  std::generic_category().message(errno));
   chunk_at_ = 0;
-  chunk_size_ = static_cast<std::size_t>(count);
-  return count > 0;
+  chunk_size_ = source_->read(chunk_);
+  return chunk_size_ > 0;
 }
 
 void LineReader::take(LineBatch& batch, std::string_view piece) {
@@ -52,8 +30,9 @@ void LineReader::take(LineBatch& batch, std::string_view piece) {
     line_too_long_ = false;
   }
   if (line_too_long_) return;
-  if (batch.bytes.size() - line_begin_ + piece.size() > max_line_bytes_) {
+  if (batch.bytes.size() - line_begin_ + piece.size() > options_.max_line_bytes) {
     line_too_long_ = true;
+    stopped_ = options_.stop_at_too_long;
     batch.bytes.resize(line_begin_);
     return;
   }
@@ -62,32 +41,29 @@ void LineReader::take(LineBatch& batch, std::string_view piece) {
 
 void LineReader::finish_line(LineBatch& batch) {
   batch.lines.push_back(
-      {line_number_, line_begin_, batch.bytes.size() - line_begin_, line_too_long_});
-  ++line_number_;
+      {place_.line, line_begin_, batch.bytes.size() - line_begin_, line_too_long_});
+  ++place_.line;
   line_open_ = false;
 }
 
 LineBatch LineReader::next_batch(std::size_t target_bytes) {
   LineBatch batch;
-  while (line_open_ || batch.bytes_read < target_bytes) {
-    if (chunk_at_ == chunk_size_ && !fill()) {
-      if (line_open_) finish_line(batch);
-      break;
-    }
+  while (!stopped_ && (line_open_ || batch.bytes_read < target_bytes)) {
+    if (chunk_at_ == chunk_size_ && !fill()) break;
     const char* begin = chunk_.data() + chunk_at_;
     const std::size_t left = chunk_size_ - chunk_at_;
-    const void* found = std::memchr(begin, '\n', left);
+    const void* found = options_.whole_file ? nullptr : std::memchr(begin, '\n', left);
     const std::size_t size =
         found == nullptr ? left : static_cast<std::size_t>(static_cast<const char*>(found) - begin);
     take(batch, std::string_view(begin, size));
-    chunk_at_ += size;
-    batch.bytes_read += size;
-    if (found != nullptr) {
-      ++chunk_at_;
-      ++batch.bytes_read;
-      finish_line(batch);
-    }
+    const std::size_t used = size + (found == nullptr ? 0 : 1);
+    chunk_at_ += used;
+    batch.bytes_read += used;
+    if (found != nullptr) finish_line(batch);
   }
+  if (line_open_) finish_line(batch);
+  place_.bytes += batch.bytes_read;
+  batch.end = place_;
   return batch;
 }
 

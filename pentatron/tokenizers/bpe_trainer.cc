@@ -138,6 +138,12 @@ class PairCounts final {
   std::priority_queue<Candidate> heap_;
 };
 
+// Over what the reader of vocab.json takes.
+bool is_too_long(const std::string& token) {
+  return 2 * token.size() > BpeVocabulary::kMaxTokenBytes &&
+         bytes_to_visible(token).size() > BpeVocabulary::kMaxTokenBytes;
+}
+
 }  // namespace
 
 void BpeTrainer::add_text(std::string_view text) {
@@ -184,6 +190,7 @@ BpeVocabulary BpeTrainer::train(const BpeTrainOptions& options) const {
     const auto right = static_cast<std::int32_t>(best.pair & 0xFFFFFFFF);
     std::string joined =
         tokens[static_cast<std::size_t>(left)] + tokens[static_cast<std::size_t>(right)];
+    if (is_too_long(joined)) continue;  // this pair stays apart
     // Two ways to make the same token share its id.
     const auto [product, fresh] = index.emplace(joined, static_cast<std::int32_t>(tokens.size()));
     if (fresh) tokens.push_back(std::move(joined));

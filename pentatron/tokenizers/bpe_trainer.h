@@ -29,8 +29,9 @@ enum class TextUnit {
 // Trains a byte-level BPE. Ids: end-of-document 0, then the 256 bytes in order of their visible
 // characters, then one id a merge. Each step merges the pair with the highest count over all words;
 // equal counts go to the smaller left id, then to the smaller right id. The merges equal those of
-// the `tokenizers` library (BpeTrainer with the byte-level alphabet, add_prefix_space off).
-// With n bytes of distinct words: O(n log n) time whatever the length of the words.
+// the `tokenizers` library (BpeTrainer with the byte-level alphabet, add_prefix_space off), but
+// that no token grows beyond BpeVocabulary::kMaxTokenBytes visible bytes. With n bytes of distinct
+// words: O(n log n) time whatever the length of the words.
 class BpeTrainer final {
  public:
   // Counts the words of one unit of text (see PreTokenizer); special tokens in it are plain text.

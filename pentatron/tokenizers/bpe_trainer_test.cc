@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "pentatron/base/error.h"
@@ -136,6 +137,25 @@ TEST(BpeTrainer, ReportsProgressAndRefusesBadOptions) {
   EXPECT_THROW((void)trainer.train({.vocab_size = 1LL << 40}), Error);
   EXPECT_THROW((void)trainer.train({.vocab_size = 300, .min_frequency = -1}), Error);
   EXPECT_THROW((void)BpeTrainer().train({.vocab_size = 300}), Error);
+}
+
+// F6: one character again and again: what is written can be read.
+TEST(BpeTrainer, F6_TokensStayWithinTheReadersLimit) {
+  for (const std::string part : {"a", " ", "\xff"}) {
+    BpeTrainer trainer;
+    std::string text;
+    while (text.size() < 200'000) text += part;
+    trainer.add_text(text);
+    const BpeVocabulary made = trainer.train({.vocab_size = 2000, .min_frequency = 1});
+    std::size_t longest = 0;
+    for (std::int32_t id = 0; id < made.size(); ++id) {
+      longest = std::max(longest, made.token(id).size());
+    }
+    EXPECT_GE(longest, 30'000U);
+    const BpeVocabulary read =
+        BpeVocabulary::parse(made.vocab_json(), "vocab.json", made.merges_txt(), "merges.txt");
+    EXPECT_EQ(read.identity_hash(), made.identity_hash());
+  }
 }
 
 }  // namespace

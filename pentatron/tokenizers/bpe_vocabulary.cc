@@ -279,6 +279,21 @@ std::pair<std::int32_t, std::int32_t> BpeVocabulary::merge(std::size_t rank) con
   return {static_cast<std::int32_t>(key >> 32), static_cast<std::int32_t>(key & 0xFFFFFFFF)};
 }
 
+std::vector<std::int32_t> BpeVocabulary::unmade_tokens() const {
+  std::vector<bool> made(tokens_.size(), false);
+  for (std::size_t rank = 0; rank < merges_.size(); ++rank) {
+    const auto [left, right] = merge(rank);
+    made[static_cast<std::size_t>(table_.find(left, right)->product)] = true;
+  }
+  std::vector<std::int32_t> unmade;
+  for (std::int32_t id = 0; id < size(); ++id) {
+    if (token(id).size() > 1 && id != eod_ && !made[static_cast<std::size_t>(id)]) {
+      unmade.push_back(id);
+    }
+  }
+  return unmade;
+}
+
 std::string BpeVocabulary::vocab_json() const {
   std::string json = "{";
   for (std::size_t id = 0; id < tokens_.size(); ++id) {

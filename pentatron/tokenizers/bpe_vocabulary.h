@@ -58,6 +58,10 @@ class BpeVocabulary final {
   [[nodiscard]] std::size_t num_merges() const { return merges_.size(); }
   [[nodiscard]] std::pair<std::int32_t, std::int32_t> merge(std::size_t rank) const;
 
+  // Tokens of several bytes that no merge makes, so that no text is ever encoded as them; without
+  // the end-of-document token.
+  [[nodiscard]] std::vector<std::int32_t> unmade_tokens() const;
+
   [[nodiscard]] const MergeTable& merges() const { return table_; }
 
   // Content of the two files, as load() reads them.

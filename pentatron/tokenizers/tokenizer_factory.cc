@@ -6,8 +6,11 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/format.h"
+#include "pentatron/base/log.h"
 #include "pentatron/tokenizers/bert_tokenizer.h"
 #include "pentatron/tokenizers/bpe_tokenizer.h"
+#include "pentatron/tokenizers/byte_alphabet.h"
 #include "pentatron/tokenizers/hugging_face_tokenizer.h"
 #include "pentatron/tokenizers/null_tokenizer.h"
 #include "pentatron/tokenizers/sentence_piece_tokenizer.h"
@@ -22,11 +25,34 @@ constexpr std::string_view kBertLowerCase = "BertWordPieceLowerCase";
 constexpr std::array<std::string_view, 3> kPlanned = {"MultimodalTokenizer",
                                                       "NullMultimodalTokenizer", "SFTTokenizer"};
 
+// A merges.txt that was cut gives another tokenizer without any other sign.
+void check_merges(const BpeVocabulary& vocabulary, const TokenizerOptions& options) {
+  std::size_t count = 0;
+  std::string first;
+  for (const std::int32_t id : vocabulary.unmade_tokens()) {
+    // Special tokens, added at the end of a vocabulary, are no merge's product.
+    const std::string& token = vocabulary.token(id);
+    const bool special = (token.starts_with('<') && token.ends_with('>')) ||
+                         (token.starts_with('[') && token.ends_with(']'));
+    if (!special && count++ == 0) first = quoted_for_message(bytes_to_visible(token));
+  }
+  if (count == 0) return;
+  PENTATRON_CHECK(vocabulary.num_merges() > 0, kData,
+                  "--merge-file {} holds no merge, but --vocab-file {} has {} tokens that need one "
+                  "(the first: {}): name the merges.txt of this vocabulary",
+                  options.merge_file, options.vocab_file, count, first);
+  log::warn(
+      "{} tokens of --vocab-file {} cannot be made with the {} merges of --merge-file {} (the "
+      "first: {}): is it cut?",
+      count, options.vocab_file, vocabulary.num_merges(), options.merge_file, first);
+}
+
 std::unique_ptr<Tokenizer> make_gpt2(const TokenizerOptions& options) {
   PENTATRON_CHECK(!options.vocab_file.empty() && !options.merge_file.empty(), kConfig,
                   "--tokenizer-type {} needs --vocab-file and --merge-file, got '{}' and '{}'",
                   kGpt2, options.vocab_file, options.merge_file);
   auto tokenizer = std::make_unique<BpeTokenizer>(options.vocab_file, options.merge_file);
+  check_merges(tokenizer->vocabulary(), options);
   PENTATRON_CHECK(options.vocab_size <= 0 || options.vocab_size == tokenizer->vocab_size(), kConfig,
                   "--vocab-size {} does not match the {} tokens of --vocab-file {}: leave out "
                   "--vocab-size, or name the vocabulary that was meant",

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/tokenizers/bpe_test_support.h"
@@ -147,6 +148,39 @@ TEST(Factory, RefusesWhatDoesNotFit) {
   }
   EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = "GPT3Tokenizer"}), ErrorKind::kConfig);
   EXPECT_EQ(kind_of(DataOptions{}), ErrorKind::kConfig);
+}
+
+// F7: an empty merges.txt is refused, a cut one warned about; special tokens need no merge.
+TEST(TokenizerFactory, F7_MergesThatAreMissing) {
+  const TempFolder folder;
+  const auto file = [&](const char* name) { return (folder.path() / name).string(); };
+  std::vector<std::string> tokens{std::string(kEndOfText)};
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  for (const char* token : {"ab", "abc", "<extra>"}) tokens.emplace_back(token);
+  BpeVocabulary::from_parts(tokens, {{'a' + 1, 'b' + 1}, {257, 'c' + 1}})
+      .save(file("vocab.json"), file("merges.txt"));
+  const auto load = [&](std::string_view merges) {
+    write_file_atomically(file("other.txt"), merges);
+    ::testing::internal::CaptureStderr();
+    const auto capture = [] { return ::testing::internal::GetCapturedStderr(); };
+    try {
+      (void)make_tokenizer(TokenizerOptions{.tokenizer_type = "GPT2BPETokenizer",
+                                            .vocab_file = file("vocab.json"),
+                                            .merge_file = file("other.txt")});
+    } catch (const Error& error) {
+      return capture() + error.what();
+    }
+    return capture();
+  };
+  EXPECT_EQ(load("#version: 0.2\na b\nab c\n"), "");
+  const std::string cut = load("#version: 0.2\na b\n");
+  EXPECT_NE(cut.find("1 tokens of --vocab-file"), std::string::npos) << cut;
+  EXPECT_NE(cut.find("(the first: 'abc'): is it cut?"), std::string::npos) << cut;
+  for (const char* const empty : {"", "#version: 0.2\n"}) {
+    const std::string refused = load(empty);
+    EXPECT_NE(refused.find("holds no merge, but --vocab-file"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("2 tokens that need one (the first: 'ab')"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "tests/functional/tiny_run.h"
 
-// The program's command line, and preprocess_data end to end.
+// What the program says of itself.
 namespace pentatron::functional {
 namespace {
 
@@ -20,28 +20,6 @@ constexpr const char* kCommands[] = {
 std::string without_last_newlines(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   return text;
-}
-
-// JSONL of documents of integers; more than one batch of lines for the workers.
-fs::path number_lines(int documents) {
-  const fs::path file = new_folder() / "numbers.jsonl";
-  std::string text;
-  for (int i = 0; i < documents; ++i) {
-    text += R"({"text": ")";
-    for (int k = 0; k < 5 + i % 23; ++k) text += std::to_string((i * 7 + k * 5) % 63) + " ";
-    text += "\", \"id\": " + std::to_string(i) + "}\n";
-  }
-  write_file(file, text);
-  return file;
-}
-
-std::vector<std::string> preprocess(const fs::path& input, const fs::path& prefix,
-                                    std::vector<std::string> more = {}) {
-  std::vector<std::string> words{"preprocess_data", "--input",       input.string(),
-                                 "--output-prefix", prefix.string(), "--tokenizer-type",
-                                 "NullTokenizer",   "--vocab-size",  "63"};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
 }
 
 }  // namespace
@@ -176,79 +154,6 @@ TEST(Cli, WatchServesUntilItIsStopped) {
   EXPECT_EQ(answer["runs"][0]["num_records"], run.losses().size());
   expect_refusal(call({"watch", (folder / "none").string(), "--port", "0"}), 4, {"is no folder"});
   expect_refusal(call({"watch", folder.string(), "--port", "65536"}), 2, {"--port 65536"});
-}
-
-TEST(Preprocess, AnyNumberOfWorkersGivesTheSameBytes) {
-  const fs::path input = number_lines(6000);
-  const fs::path folder = new_folder();
-  const ProgramResult one = call(preprocess(input, folder / "one", {"--append-eod"}));
-  EXPECT_TRUE(one.ok()) << one.describe();
-  EXPECT_EQ(count(one.out, "6000 documents"), 1U) << one.out;
-  const ProgramResult three =
-      call(preprocess(input, folder / "three", {"--append-eod", "--workers", "3"}));
-  EXPECT_TRUE(three.ok()) << three.describe();
-  for (const std::string extension : {".bin", ".idx"}) {
-    const std::string bytes = read_file(folder / ("one_text_document" + extension));
-    EXPECT_FALSE(bytes.empty());
-    EXPECT_EQ(read_file(folder / ("three_text_document" + extension)), bytes) << extension;
-  }
-  const ProgramResult seen = call({"inspect_dataset", (folder / "one_text_document").string()});
-  EXPECT_EQ(count(seen.out, "documents: 6000 (0 empty)"), 1U) << seen.describe();
-  EXPECT_EQ(count(seen.out, "first tokens: 0 5 10 15 20 63 7 12"), 1U) << seen.out;
-}
-
-TEST(Preprocess, EndOfDocumentOnlyWhenAsked) {
-  const fs::path input = number_lines(10);
-  const fs::path folder = new_folder();
-  EXPECT_TRUE(call(preprocess(input, folder / "plain")).ok());
-  const ProgramResult seen = call({"inspect_dataset", (folder / "plain_text_document").string()});
-  EXPECT_EQ(count(seen.out, "first tokens: 0 5 10 15 20 7 12"), 1U) << seen.describe();
-}
-
-TEST(Preprocess, KeepsExistingOutputUnlessForced) {
-  const fs::path folder = new_folder();
-  const fs::path bin = folder / "out_text_document.bin";
-  EXPECT_TRUE(call(preprocess(number_lines(10), folder / "out")).ok());
-  const std::string before = read_file(bin);
-  const fs::path more = number_lines(20);
-  expect_refusal(call(preprocess(more, folder / "out")), 2, {bin.string(), "--force"});
-  EXPECT_EQ(read_file(bin), before);
-  EXPECT_TRUE(call(preprocess(more, folder / "out", {"--force"})).ok());
-  EXPECT_GT(read_file(bin).size(), before.size());
-}
-
-TEST(Preprocess, BadLinesStopOrAreCounted) {
-  const fs::path folder = new_folder();
-  const fs::path input = folder / "bad.jsonl";
-  write_file(input,
-             "{\"text\": \"1 2 3\"}\n{\"text\": \"4 5\n{\"other\": \"6\"}\n{\"text\": \"7 99\"}\n");
-  expect_refusal(call(preprocess(input, folder / "out")), 3, {input.string() + ":2:"});
-  EXPECT_FALSE(fs::exists(folder / "out_text_document.bin"));
-  EXPECT_FALSE(fs::exists(folder / "out_text_document.idx"));
-  const ProgramResult skipping = call(preprocess(input, folder / "out", {"--skip-bad-lines"}));
-  EXPECT_TRUE(skipping.ok()) << skipping.describe();
-  EXPECT_EQ(count(skipping.out, "1 documents, 3 tokens"), 1U) << skipping.out;
-  EXPECT_EQ(count(skipping.err, "3 of 4 lines were skipped as bad"), 1U) << skipping.err;
-}
-
-TEST(Preprocess, SeveralKeysGiveSeveralCorpora) {
-  const fs::path folder = new_folder();
-  write_file(folder / "two.jsonl",
-             "{\"a\": \"1 2 3\", \"b\": \"4\"}\n{\"a\": \"5\", \"b\": \"6 7\"}\n");
-  const ProgramResult made =
-      call(preprocess(folder / "two.jsonl", folder / "out", {"--json-keys", "a", "b"}));
-  EXPECT_TRUE(made.ok()) << made.describe();
-  const ProgramResult a = call({"inspect_dataset", (folder / "out_a_document").string()});
-  EXPECT_EQ(count(a.out, "first tokens: 1 2 3 5"), 1U) << a.describe();
-  const ProgramResult b = call({"inspect_dataset", (folder / "out_b_document").string()});
-  EXPECT_EQ(count(b.out, "first tokens: 4 6 7"), 1U) << b.describe();
-}
-
-TEST(Preprocess, TrainsOnWhatItWrote) {
-  const fs::path folder = new_folder();
-  EXPECT_TRUE(call(preprocess(number_lines(60), folder / "out", {"--append-eod"})).ok());
-  const TinyRun run = train(base().with("--data-path", (folder / "out_text_document").string()));
-  EXPECT_EQ(run.losses().size(), 3U);
 }
 
 }  // namespace pentatron::functional

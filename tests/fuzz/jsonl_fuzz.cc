@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
-// sources: pentatron/datasets/jsonl.cc
+// sources: pentatron/datasets/jsonl.cc pentatron/datasets/json_scanner.cc
 // libs: simdjson fmt
 // clang-format on
 //

@@ -188,7 +188,7 @@ TEST(Parity, ContextParallel) {
     expect_equal(options, {.cp = 2, .cp_comm = "p2p all_gather a2a p2p"});
     expect_equal(options, {.tp = 2, .cp = 2});
     expect_equal(options, {.pp = 2, .cp = 2});
-    expect_equal(options, {.pp = 2, .split_weight = true, .cp = 2});
+    expect_equal(options, {.pp = 2, .schedule = "zb-h1", .cp = 2});
     expect_equal(options, {.pp = 2, .chunks = 2, .cp = 2});
     expect_equal(options, {.dp = 2, .cp = 2});
     expect_equal(options, {.dp = 2, .strategy = "optim_grads_params", .cp = 2});

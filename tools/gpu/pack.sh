@@ -21,7 +21,7 @@ done
 cp "$build/lib/libpentatron.so" "$build/lib/libpentatron_cuda.so" "$out/lib/"
 # Of the system's libraries those that do not come with every Linux.
 ldd "$out"/bin/* "$out"/lib/libpentatron.so | awk '$3 ~ /^\// { print $3 }' | sort -u |
-  grep -E '/lib(fmt|spdlog|yaml-cpp|simdjson|icuuc|icudata|gtest|protobuf-lite)' | while read -r library; do
+  grep -E '/lib(fmt|spdlog|yaml-cpp|simdjson|z\.so|zstd|bz2|lzma|icuuc|icudata|gtest|protobuf-lite)' | while read -r library; do
     cp -L "$library" "$out/lib/"
   done
 strip --strip-unneeded "$out"/bin/* "$out"/lib/libpentatron*.so
