@@ -3,8 +3,10 @@
 #include "pentatron/ops/attention.h"
 
 #include <cmath>
+#include <limits>
 
 #include "pentatron/base/error.h"
+#include "pentatron/ops/attention_plan.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/testing.h"
 #include "pentatron/tensor/memory.h"
@@ -167,6 +169,83 @@ TEST(Attention, TakesStridedAndExpandedTensors) {
   const Tensor one = normal({4, 5}, 3).unsqueeze(0), same = normal({1, 1, 5}, 4).expand({1, 4, 5});
   const SequenceLayout single({.boundaries = {0, 1}});
   expect_close(attention(one, one, same, single, options), same, 1e-14, "one token");
+}
+
+// Keys in two parts, the first queries see none of the first part.
+struct Parts {
+  static constexpr std::int64_t kQueries = 7, kFirst = 120, kSecond = 300;
+  Tensor q = normal({kQueries, 4, 8}, 1), k = normal({kFirst + kSecond, 2, 8}, 2);
+  Tensor v = normal({kFirst + kSecond, 2, 8}, 3), g = normal({kQueries, 4, 8}, 4);
+  double scale = 0.5;
+
+  [[nodiscard]] static AttentionSegmentsPtr rows(std::vector<AttentionSegment> segments) {
+    return make_segments(std::move(segments), nullptr, nullptr);
+  }
+  [[nodiscard]] AttentionPlan plan(std::vector<AttentionSegment> segments, bool partial) const {
+    return {.rows = rows(std::move(segments)),
+            .options = {.scale = scale, .causal = false, .partial = partial}};
+  }
+  // Segments of all keys at once: the first two queries with the second part alone.
+  [[nodiscard]] AttentionOutput whole() const {
+    const AttentionOutput few =
+        attention_forward(plan({{0, 2, 0, kSecond}}, false), q.narrow(0, 0, 2),
+                          k.narrow(0, kFirst, kSecond), v.narrow(0, kFirst, kSecond));
+    const AttentionOutput most = attention_forward(
+        plan({{0, kQueries - 2, 0, kFirst + kSecond}}, false), q.narrow(0, 2, kQueries - 2), k, v);
+    return {.out_tnd = tensor::cat({few.out_tnd, most.out_tnd}, 0),
+            .lse_nt = tensor::cat({few.lse_nt, most.lse_nt}, 1),
+            .library = {}};
+  }
+  [[nodiscard]] AttentionPlan first() const {
+    return plan({{0, 2, 0, 0}, {2, kQueries - 2, 0, kFirst}}, true);
+  }
+  [[nodiscard]] AttentionPlan second() const { return plan({{0, kQueries, 0, kSecond}}, true); }
+  [[nodiscard]] AttentionOutput of(const AttentionPlan& plan, std::int64_t begin,
+                                   std::int64_t length) const {
+    return attention_forward(plan, q, k.narrow(0, begin, length), v.narrow(0, begin, length));
+  }
+};
+
+TEST(AttentionInParts, MergedEqualsTheWhole) {
+  for (const double scale : {0.5, 400.0}) {
+    Parts parts;
+    parts.scale = scale;
+    const AttentionOutput whole = parts.whole();
+    AttentionOutput sum;
+    const AttentionOutput first = parts.of(parts.first(), 0, Parts::kFirst);
+    merge_attention(sum, first);
+    const AttentionOutput second = parts.of(parts.second(), Parts::kFirst, Parts::kSecond);
+    merge_attention(sum, second);
+    expect_close(sum.out_tnd, whole.out_tnd, 1e-13, "output");
+    expect_close(sum.lse_nt, whole.lse_nt, 1e-13, "log-sum-exp");
+    // The formula without its shift would be noticed.
+    const Tensor plain = first.lse_nt.exp().add(second.lse_nt.exp()).log();
+    EXPECT_EQ(plain.isfinite().all().item<bool>(), scale < 1.0);
+  }
+}
+
+TEST(AttentionInParts, GradientsAddUp) {
+  Parts parts;
+  AttentionOutput sum;
+  merge_attention(sum, parts.of(parts.first(), 0, Parts::kFirst));
+  merge_attention(sum, parts.of(parts.second(), Parts::kFirst, Parts::kSecond));
+  const auto gradients = [&](const AttentionPlan& plan, std::int64_t begin, std::int64_t length) {
+    return attention_backward(plan, parts.q, parts.k.narrow(0, begin, length),
+                              parts.v.narrow(0, begin, length), sum, parts.g);
+  };
+  const AttentionGradients a = gradients(parts.first(), 0, Parts::kFirst);
+  const AttentionGradients b = gradients(parts.second(), Parts::kFirst, Parts::kSecond);
+  // The whole by the library's own derivative.
+  const Tensor q = testing::leaf(parts.q), k = testing::leaf(parts.k), v = testing::leaf(parts.v);
+  const auto heads = [](const Tensor& x) { return x.repeat_interleave(2, 1).transpose(0, 1); };
+  Tensor scores = q.transpose(0, 1).bmm(heads(k).transpose(1, 2)).mul(parts.scale);
+  Tensor hidden = tensor::zeros(scores.sizes(), DType::Bool);
+  hidden.narrow(1, 0, 2).narrow(2, 0, Parts::kFirst).fill_(true);
+  scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  run_backward(scores.softmax(-1).bmm(heads(v)).transpose(0, 1), parts.g);
+  expect_close(a.dq_tnd.add(b.dq_tnd), q.grad(), 1e-12, "dq");
+  expect_close(tensor::cat({a.dk_tgd, b.dk_tgd}, 0), k.grad(), 1e-12, "dk");
+  expect_close(tensor::cat({a.dv_tgd, b.dv_tgd}, 0), v.grad(), 1e-12, "dv");
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ struct GatheredRows {
   Tensor to_ranks;    // the inverse: the ranks' row j is row to_ranks[j]
 };
 
-// Queries of a half of this rank's rows with keys of a half of a rank's.
+// The queries of one half of this rank's rows with the keys of one half of another rank's (or its
+// own).
 struct RingBlock {
   std::size_t q_half = 0;
   std::size_t k_half = 0;

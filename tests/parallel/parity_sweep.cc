@@ -42,7 +42,7 @@ std::vector<Layout> all_layouts() {
   for (const std::int64_t cp : {2, 4}) {
     for (Layout layout : others) {
       layout.cp = cp;
-      if (layout.world_size() <= kMostRanks) layouts.push_back(layout);
+      if (layout.world_size() <= kMaxRanks) layouts.push_back(layout);
     }
   }
   return layouts;

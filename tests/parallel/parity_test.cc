@@ -195,6 +195,15 @@ TEST(Parity, ContextParallel) {
     expect_equal(options, {.strategy = "optim_grads_params", .cp = 2});
     expect_equal(options, {.dp = 2, .sharded_optimizer = true, .instances = 2, .cp = 2});
   }
+  // Distances and norms of heads are those of whole samples.
+  for (const char* attention : {"qk-layernorm", "alibi"}) {
+    CaseOptions options{.model = ModelKind::kLlama};
+    options.attention = attention;
+    for (const char* comm : {"p2p", "all_gather", "a2a"}) {
+      expect_equal(options, {.cp = 2, .cp_comm = comm});
+    }
+    expect_equal(options, {.cp = 4});
+  }
   expect_equal({.model = ModelKind::kLlama, .num_query_groups = 1}, {.cp = 4});
   expect_equal({.model = ModelKind::kGpt2},
                {.tp = 2, .sequence_parallel = true, .pp = 2, .sharded_optimizer = true, .cp = 2});
