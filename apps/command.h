@@ -30,6 +30,9 @@ int checkpoint(const Words& words);
 int plot(const Words& words);
 int watch(const Words& words);
 int options(const Words& words);
+int doctor(const Words& words);
+int completion(const Words& words);
+int man(const Words& words);
 
 // A small option reader for the subcommands that are not training programs: declared options only,
 // all problems at once.

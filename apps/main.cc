@@ -22,30 +22,6 @@
 namespace pentatron::apps {
 namespace {
 
-constexpr Command kCommands[] = {
-    {"pretrain_gpt", "train a GPT-2 or Llama kind of model", &pretrain_gpt},
-    {"launch", "start a command on several processes of this machine", &launch},
-    {"preprocess_data", "tokenise JSONL into .bin/.idx", &preprocess_data},
-    {"inspect_dataset", "what a .bin/.idx corpus holds", &inspect_dataset},
-    {"train_tokenizer", "train a byte-level BPE on text", &train_tokenizer},
-    {"generate", "write text with a trained checkpoint", &generate},
-    {"checkpoint", "inspect, verify or hash a checkpoint", &checkpoint},
-    {"plot", "draw metrics of one or several runs as SVG or PNG", &plot},
-    {"watch", "a page that follows runs while they train", &watch},
-    {"options", "every Megatron option and what becomes of it here", &options},
-};
-
-void print_usage() {
-  std::string text =
-      "pentatron " PENTATRON_VERSION
-      ": trains transformer language models\n\nusage: pentatron COMMAND [options]\n\ncommands:\n";
-  for (const Command& command : kCommands) {
-    text += fmt::format("  {:<18}{}\n", command.name, command.summary);
-  }
-  text += "\npentatron COMMAND --help tells the options of a command.";
-  log::print_line(text);
-}
-
 // What is here, for a bug report.
 std::string version_text() {
   std::string text = fmt::format("pentatron {}\nlibtorch {}\ncompiler {}\n", PENTATRON_VERSION,
@@ -66,16 +42,49 @@ std::string version_text() {
   return text;
 }
 
+int version(const Words& words) {
+  const Flags flags("version", "Tells the versions of the program, of its libraries and of the GPUs that were found: what a "
+                    "bug report needs.", {}, {},
+                    words);
+  if (!flags.help()) log::print_line(version_text());
+  return 0;
+}
+
+constexpr Command kCommands[] = {
+    {"pretrain_gpt", "train a GPT-2 or Llama kind of model", &pretrain_gpt},
+    {"launch", "start a command on several processes of this machine", &launch},
+    {"preprocess_data", "tokenise JSONL into .bin/.idx", &preprocess_data},
+    {"inspect_dataset", "what a .bin/.idx corpus holds", &inspect_dataset},
+    {"train_tokenizer", "train a byte-level BPE on text", &train_tokenizer},
+    {"generate", "write text with a trained checkpoint", &generate},
+    {"checkpoint", "inspect, verify or hash a checkpoint", &checkpoint},
+    {"plot", "draw metrics of one or several runs as SVG or PNG", &plot},
+    {"watch", "a page that follows runs while they train", &watch},
+    {"options", "every Megatron option and what becomes of it here", &options},
+    {"doctor", "what this machine has, what is missing, what to do", &doctor},
+    {"completion", "a completion script for bash, zsh or fish", &completion},
+    {"man", "the manual page", &man},
+    {"version", "versions of the program, its libraries and the GPUs", &version},
+};
+
+void print_usage() {
+  std::string text =
+      "pentatron " PENTATRON_VERSION
+      ": trains transformer language models\n\nusage: pentatron COMMAND [options]\n\ncommands:\n";
+  for (const Command& command : kCommands) {
+    text += fmt::format("  {:<18}{}\n", command.name, command.summary);
+  }
+  text += "\npentatron COMMAND --help tells the options of a command.";
+  log::print_line(text);
+}
+
 int dispatch(const Words& words) {
   if (words.empty() || words.front() == "--help" || words.front() == "-h" ||
       words.front() == "help") {
     print_usage();
     return words.empty() ? exit_code(ErrorKind::kConfig) : 0;
   }
-  if (words.front() == "--version") {
-    log::print_line(version_text());
-    return 0;
-  }
+  if (words.front() == "--version" || words.front() == "-V") return version({});
   for (const Command& command : kCommands) {
     if (command.name == words.front()) return command.run(Words(words.begin() + 1, words.end()));
   }

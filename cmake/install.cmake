@@ -47,3 +47,22 @@ configure_package_config_file("${CMAKE_SOURCE_DIR}/cmake/PentatronConfig.cmake.i
 write_basic_package_version_file("${CMAKE_BINARY_DIR}/PentatronConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_BINARY_DIR}/PentatronConfig.cmake" "${CMAKE_BINARY_DIR}/PentatronConfigVersion.cmake"
   DESTINATION "${package_dir}")
+
+# The manual page and the completions, written by the installed program's own tables.
+if(TARGET pentatron_program)
+  set(_generated "${CMAKE_BINARY_DIR}/share")
+  add_custom_command(
+    OUTPUT "${_generated}/pentatron.1" "${_generated}/pentatron.bash" "${_generated}/_pentatron" "${_generated}/pentatron.fish"
+    COMMAND "${CMAKE_COMMAND}" -E make_directory "${_generated}"
+    COMMAND pentatron_program man > "${_generated}/pentatron.1"
+    COMMAND pentatron_program completion bash > "${_generated}/pentatron.bash"
+    COMMAND pentatron_program completion zsh > "${_generated}/_pentatron"
+    COMMAND pentatron_program completion fish > "${_generated}/pentatron.fish"
+    DEPENDS pentatron_program VERBATIM)
+  add_custom_target(pentatron_share ALL DEPENDS "${_generated}/pentatron.1")
+  install(FILES "${_generated}/pentatron.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
+  install(FILES "${_generated}/pentatron.bash" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions"
+    RENAME pentatron)
+  install(FILES "${_generated}/_pentatron" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
+  install(FILES "${_generated}/pentatron.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
+endif()

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 #include <signal.h>
@@ -15,7 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCommands[] = {
     "pretrain_gpt", "launch", "preprocess_data", "inspect_dataset", "train_tokenizer", "generate",
-    "checkpoint",   "plot",   "watch",           "options"};
+    "checkpoint",   "plot",   "watch",           "options",         "doctor",          "completion",
+    "man",          "version"};
 
 std::string without_last_newlines(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
@@ -45,6 +47,57 @@ TEST(Cli, Version) {
   for (const char* part : {"\nlibtorch 2.", "\ncompiler ", "\nCUDA library "}) {
     EXPECT_EQ(count(version.out, part), 1U) << part << "\n" << version.out;
   }
+}
+
+TEST(Cli, Doctor) {
+  const ProgramResult result = call({"doctor"});
+  EXPECT_TRUE(result.exit_code == 0 || result.exit_code == 8) << result.describe();
+  EXPECT_EQ(result.exit_code == 8, count(result.out, "FAIL  ") > 0) << result.out;
+  for (const char* part : {"processor: ", "memory: ", "GPUs: ", "open files at once: ",
+                           "current folder: ", "local sockets: ", "plot and watch: "}) {
+    EXPECT_EQ(count(result.out, part), 1U) << part << "\n" << result.out;
+  }
+  // What is missing is told with its remedy.
+  const ProgramResult few =
+      call({"launch", "--nproc-per-node", "1", "sh", "-c", "ulimit -n 100; exec \"$0\" doctor",
+            std::getenv("PENTATRON_BIN")});
+  EXPECT_EQ(few.exit_code, 8) << few.describe();
+  EXPECT_NE(few.out.find("ulimit -n 4096"), std::string::npos) << few.out;
+}
+
+// The shell itself completes, with the script that the program prints.
+TEST(Cli, BashCompletion) {
+  const auto complete = [](const std::string& words, int place) {
+    const std::string script = fmt::format(
+        "source <(\"$0\" completion bash); PATH=$(dirname \"$0\"):$PATH; COMP_WORDS=({}); "
+        "COMP_CWORD={}; _pentatron; echo \"${{COMPREPLY[*]}}\"",
+        words, place);
+    const ProgramResult result = call(
+        {"launch", "--nproc-per-node", "1", "bash", "-c", script, std::getenv("PENTATRON_BIN")});
+    EXPECT_TRUE(result.ok()) << result.describe();
+    return without_last_newlines(result.out);
+  };
+  EXPECT_EQ(complete("pentatron pret", 1), "pretrain_gpt");
+  EXPECT_EQ(complete("pentatron pretrain_gpt --num-laye", 2),
+            "--num-layers --num-layers-per-virtual-pipeline-stage");
+  EXPECT_EQ(complete("pentatron pretrain_gpt --normalization R", 3), "RMSNorm");
+  EXPECT_EQ(complete("pentatron generate --max-new", 2), "--max-new-tokens");
+  EXPECT_EQ(call({"completion", "tcsh"}).exit_code, 2);
+}
+
+// groff reads the page without a warning, where it is installed.
+TEST(Cli, ManPage) {
+  const ProgramResult page = call({"man"});
+  EXPECT_TRUE(page.ok()) << page.describe();
+  EXPECT_TRUE(page.out.starts_with(".TH PENTATRON 1 ")) << page.out.substr(0, 100);
+  const ProgramResult read =
+      call({"launch", "--nproc-per-node", "1", "sh", "-c",
+            "command -v groff >/dev/null || { echo no groff; exit 0; }; \"$0\" man | groff -man "
+            "-Tutf8 -ww 2>&1 >/dev/null",
+            std::getenv("PENTATRON_BIN")});
+  EXPECT_TRUE(read.ok()) << read.describe();
+  if (read.out.find("no groff") != std::string::npos) GTEST_SKIP() << "groff is not installed";
+  EXPECT_EQ(read.out, "");
 }
 
 TEST(Cli, UnknownCommand) {
