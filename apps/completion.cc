@@ -26,7 +26,11 @@ int completion(const Words& words) {
 }
 
 int man(const Words& words) {
-  const Flags flags("man", "Prints the manual page: pentatron man | man -l -", {}, {}, words);
+  const Flags flags(
+      "man",
+      "Prints the manual page, with all options of pretrain_gpt by topic. To read it: "
+      "pentatron man | man -l -",
+      {}, {}, words);
   if (flags.help()) return 0;
   log::print_line(config::man_page(PENTATRON_VERSION, summaries()));
   return 0;

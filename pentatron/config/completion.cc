@@ -219,7 +219,8 @@ std::string completion_script(Shell shell, std::span<const CommandSummary> comma
 
 std::string man_page(std::string_view version, std::span<const CommandSummary> commands) {
   std::string text = fmt::format(
-      ".TH PENTATRON 1 \"\" \"pentatron {}\" \"User Commands\"\n.SH NAME\npentatron \\- trains "
+      ".TH PENTATRON 1 \"\" \"pentatron {}\" \"User Commands\"\n.ad l\n.SH NAME\npentatron \\- "
+      "trains "
       "transformer language models\n.SH SYNOPSIS\n.B pentatron\n.I command\n.RI [ options ]\n"
       ".SH DESCRIPTION\nTrains GPT and Llama kinds of models on one or many processes, with "
       "Megatron-LM's options, corpora and launch environment.\n"

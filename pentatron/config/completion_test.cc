@@ -39,8 +39,8 @@ TEST(ManPage, ListsCommandsOptionsAndExitCodes) {
   // No text begins a line as a request would.
   for (std::size_t at = page.find("\n."); at != std::string::npos; at = page.find("\n.", at + 1)) {
     const std::string request = page.substr(at + 2, 2);
-    EXPECT_TRUE(request == "TP" || request == "SH" || request == "SS" || request == "B " ||
-                request == "BR" || request == "I " || request == "RI")
+    EXPECT_TRUE(request == "TP" || request == "ad" || request == "SH" || request == "SS" ||
+                request == "B " || request == "BR" || request == "I " || request == "RI")
         << page.substr(at, 40);
   }
 }

@@ -339,13 +339,16 @@ TEST(Trainer, SeveralValidationSetsAreNamedAndApart) {
   EXPECT_EQ(series(folder.metrics(), "train", "lm_loss"), losses);
   EXPECT_EQ(series(folder.metrics(), "validation", "lm_loss"), fives);
   expect_error(ErrorKind::kConfig, "--validation-set-names", [&] { (void)config({"one"}); });
-  expect_error(ErrorKind::kUnsupported, "--valid-data-path", [&] {
-    (void)run(folder.config([&](config::RunConfig& c) {
-      c.data.train_data_path = c.data.data_path;
-      c.data.valid_data_path = {other, other};
-      c.data.data_path.clear();
-    }));
-  });
+  // Without --multiple-validation-sets several corpora are one set, a blend.
+  (void)run(folder.config([&](config::RunConfig& c) {
+    c.data.train_data_path = c.data.data_path;
+    c.data.valid_data_path = {c.data.data_path.front(), other};
+    c.data.data_path.clear();
+  }));
+  EXPECT_EQ(series(folder.metrics(), "train", "lm_loss"), losses);
+  const Numbers blend = series(folder.metrics(), "validation", "lm_loss");
+  EXPECT_EQ(blend.size(), 3U);
+  EXPECT_NE(blend, fives);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST(Cli, Doctor) {
   const ProgramResult result = call({"doctor"});
   EXPECT_TRUE(result.exit_code == 0 || result.exit_code == 8) << result.describe();
   EXPECT_EQ(result.exit_code == 8, count(result.out, "FAIL  ") > 0) << result.out;
-  for (const char* part : {"processor: ", "memory: ", "GPUs: ", "open files at once: ",
+  for (const char* part : {"processor: ", "  memory: ", "GPUs: ", "open files at once: ",
                            "current folder: ", "local sockets: ", "plot and watch: "}) {
     EXPECT_EQ(count(result.out, part), 1U) << part << "\n" << result.out;
   }
