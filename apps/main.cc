@@ -43,9 +43,11 @@ std::string version_text() {
 }
 
 int version(const Words& words) {
-  const Flags flags("version", "Tells the versions of the program, of its libraries and of the GPUs that were found: what a "
-                    "bug report needs.", {}, {},
-                    words);
+  const Flags flags(
+      "version",
+      "Tells the versions of the program, of its libraries and of the GPUs that were found: what a "
+      "bug report needs.",
+      {}, {}, words);
   if (!flags.help()) log::print_line(version_text());
   return 0;
 }
@@ -60,6 +62,7 @@ constexpr Command kCommands[] = {
     {"checkpoint", "inspect, verify or hash a checkpoint", &checkpoint},
     {"plot", "draw metrics of one or several runs as SVG or PNG", &plot},
     {"watch", "a page that follows runs while they train", &watch},
+    {"plan_schedule", "draw and compare pipeline schedules without a model", &plan_schedule},
     {"options", "every Megatron option and what becomes of it here", &options},
     {"doctor", "what this machine has, what is missing, what to do", &doctor},
     {"completion", "a completion script for bash, zsh or fish", &completion},

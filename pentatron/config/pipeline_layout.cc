@@ -215,12 +215,14 @@ std::vector<StagePlan> parse_pipeline_layout(std::string_view text) {
 std::vector<double> schedule_costs(const ParallelConfig& parallel) {
   std::vector<double> costs;
   for (const std::string& word : parallel.pipeline_schedule_costs) {
-    costs.push_back(parse_number(word).value_or(0));
+    costs.push_back(parse_number(word).value_or(-1));
   }
   PENTATRON_CHECK(
-      costs.empty() || (costs.size() == 4 && costs[0] > 0 && costs[1] > 0 && costs[2] > 0), kConfig,
+      costs.empty() ||
+          (costs.size() == 4 && costs[0] > 0 && costs[1] > 0 && costs[2] > 0 && costs[3] >= 0),
+      kConfig,
       "--pipeline-schedule-costs {}: expected four numbers, the times of forward, backward for "
-      "input and weight gradients, above 0, and of sending",
+      "input and weight gradients, above 0, and of sending, at least 0",
       fmt::join(parallel.pipeline_schedule_costs, " "));
   return costs;
 }

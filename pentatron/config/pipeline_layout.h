@@ -33,7 +33,8 @@ struct StagePlan {
 [[nodiscard]] std::int64_t num_pipeline_chunks(const ModelConfig& model,
                                                const ParallelConfig& parallel);
 // The numbers of --pipeline-schedule-costs: forward, backward for input, weight gradients, sending;
-// none where it is not given. Not four, or one of the first three not above 0: kConfig.
+// none where it is not given. Not four, one of the first three not above 0, the last below 0:
+// kConfig.
 [[nodiscard]] std::vector<double> schedule_costs(const ParallelConfig& parallel);
 // Equally many layers on each of `num_stages`; kConfig when they do not divide.
 [[nodiscard]] std::vector<StagePlan> equal_stages(const ModelConfig& model,

@@ -315,6 +315,10 @@ TEST(Resolve, PipelineSchedules) {
   EXPECT_NE(costs({"1", "1", "1"}).find("--pipeline-schedule-costs 1 1 1: expected four numbers"),
             std::string::npos);
   EXPECT_NE(costs({"1", "0", "1", "0"}).find("above 0"), std::string::npos);
+  for (const char* send : {"-1", "none"}) {
+    EXPECT_NE(costs({"1", "1", "1", send}).find("of sending, at least 0"), std::string::npos)
+        << send;
+  }
 }
 
 TEST(Resolve, RefusesWhatDoesNotDivide) {

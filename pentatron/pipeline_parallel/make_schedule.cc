@@ -18,7 +18,8 @@ ScheduleChoice schedule_choice(const config::ModelConfig& model,
       .name = parallel.pipeline_schedule,
       .max_in_flight = static_cast<int>(parallel.pipeline_schedule_max_in_flight)};
   const std::vector<config::StagePlan> plans = config::plan_pipeline(model, parallel);
-  const double mean = static_cast<double>(model.num_layers) / static_cast<double>(plans.size());
+  const double mean = static_cast<double>(model.num_layers) /
+                      static_cast<double>(parallel.pipeline_model_parallel_size);
   for (const config::StagePlan& plan : plans) {
     choice.costs.stage_factor.push_back(std::max<double>(plan.num_layers(), kNoLayers) / mean);
   }

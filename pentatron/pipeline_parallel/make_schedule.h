@@ -22,8 +22,8 @@ struct ScheduleChoice {
   SimulationCosts costs = {};
 };
 
-// What the options ask for. The stages' factors are their numbers of layers over the mean; a stage
-// without layers counts as a tenth of one.
+// What the options ask for. The stages' factors are their numbers of layers over the mean of the
+// pipeline ranks; a stage without layers counts as a tenth of one.
 [[nodiscard]] ScheduleChoice schedule_choice(const config::ModelConfig& model,
                                              const config::ParallelConfig& parallel);
 

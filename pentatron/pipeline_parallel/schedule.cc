@@ -17,7 +17,7 @@ void check_shape(const ScheduleShape& shape, bool chunks) {
                   shape.num_ranks, shape.num_micro_batches, shape.num_chunks);
   PENTATRON_CHECK(chunks || shape.num_chunks == 1, kConfig,
                   "this schedule runs one stage a rank, not {} "
-                  "(--num-virtual-stages-per-pipeline-rank)",
+                  "(--num-virtual-stages-per-pipeline-rank); 1f1b and gpipe run several",
                   shape.num_chunks);
 }
 
@@ -111,7 +111,8 @@ std::vector<ActionList> interleaved_one_forward_one_backward(const ScheduleShape
   PENTATRON_CHECK(rest == 0 || rest >= shape.num_ranks, kConfig,
                   "{} micro-batches in groups of {} "
                   "(--microbatch-group-size-per-virtual-pipeline-stage) leave {}: the rest must be "
-                  "0 or at least --pipeline-model-parallel-size {}; change --global-batch-size",
+                  "0 or at least --pipeline-model-parallel-size {}; change their number "
+                  "(--global-batch-size; of plan_schedule --num-micro-batches)",
                   shape.num_micro_batches, group, rest, shape.num_ranks);
   const std::vector<Turn> forwards = forward_turns(shape);
   const std::vector<Turn> backwards = backward_turns(shape);

@@ -34,8 +34,8 @@ struct Layout {
   std::int64_t instances = 1;  // copies of what is sharded
   bool state_on_host = false;
   std::int64_t cp = 1;
-  std::string cp_comm = "p2p";  // --cp-comm-type, blanks between the layers' types
-  std::int64_t cp_inner = 1;    // ranks that exchange heads with a2a+p2p
+  std::string cp_comm = "p2p";     // --cp-comm-type, blanks between the layers' types
+  std::int64_t cp_inner = 1;       // ranks that exchange heads with a2a+p2p
   std::int64_t max_in_flight = 0;  // of the schedule zb-auto
 
   [[nodiscard]] std::int64_t world_size() const { return tp * cp * pp * dp; }
