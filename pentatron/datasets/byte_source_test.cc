@@ -2,7 +2,6 @@
 #include "pentatron/datasets/byte_source.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -12,6 +11,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/datasets/compress_test_support.h"
+#include "pentatron/datasets/memory_test_support.h"
 #include "pentatron/datasets/test_corpus.h"
 
 namespace pentatron::datasets {
@@ -166,15 +166,10 @@ TEST_F(ByteSourceTest, MemoryStaysSmall) {
   const std::string block = testing::zstd(std::string(64 << 20, 'x'));
   for (int i = 0; i < 16; ++i) packed += block;
   const std::string path = file("big.zst", packed);
-  const auto peak = [] {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss;  // KiB
-  };
-  const auto before = peak();
+  const std::int64_t before = testing::reset_peak();
   const auto source = open_byte_source(path);
   source->skip(1ULL << 30);
-  EXPECT_LT(peak() - before, 64 << 10);
+  EXPECT_LT(testing::peak_bytes() - before, 64 << 20);
   std::string rest(1, '\0');
   EXPECT_EQ(source->read(rest), 0U);
 }

@@ -2,7 +2,6 @@
 #include "pentatron/datasets/preprocess.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/datasets/compress_test_support.h"
+#include "pentatron/datasets/memory_test_support.h"
 #include "pentatron/datasets/preprocess_test_support.h"
 #include "pentatron/datasets/test_corpus.h"
 #include "pentatron/tokenizers/null_tokenizer.h"
@@ -30,12 +30,6 @@ constexpr std::int64_t kMaxGrowth = 512LL << 20;
 #else
 constexpr std::int64_t kMaxGrowth = 64LL << 20;
 #endif
-
-std::int64_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
-}
 
 TEST(Preprocess, WritesWhatTheLinesHold) {
   CorpusRun run("{\"text\": \"ab\"}\n{\"id\": 1, \"text\": \"c\\u00e9\\n\"}\r\n{\"text\":\"d\"}");
@@ -308,15 +302,15 @@ TEST(Preprocess, LongLinesStayInBoundedMemory) {
   CorpusRun run("");
   {
     std::ofstream out(run.input(), std::ios::binary);
-    const std::string text(4 << 20, 'x');
-    for (int i = 0; i < 24; ++i) out << "{\"text\": \"" << text << "\"}\n";
+    const std::string text(2 << 20, 'x');
+    for (int i = 0; i < 12; ++i) out << "{\"text\": \"" << text << "\"}\n";
   }
   run.options.workers = 16;
-  run.options.max_bytes_under_way = 8 << 20;
-  const std::int64_t before = peak_bytes();
-  EXPECT_EQ(run.go().keys[0].tokens, 24 * (4 << 20));
-  // Without the bound all of them, with 16 MiB of tokens or more each, would be held.
-  EXPECT_LT(peak_bytes() - before, 5 * kMaxGrowth);
+  run.options.max_bytes_under_way = 4 << 20;
+  const std::int64_t before = testing::reset_peak();
+  EXPECT_EQ(run.go().keys[0].tokens, 12 * (2 << 20));
+  // Without the bound all of them, with 8 MiB of tokens or more each, would be held.
+  EXPECT_LT(testing::peak_bytes() - before, 2 * kMaxGrowth);
 }
 
 TEST(Preprocess, TextThatTheTokenizerRefusesIsABadLine) {
@@ -446,10 +440,10 @@ TEST(Cases, MegatronLM_154) {
   run.options.workers = 2;
   run.options.append_eod = true;
   run.options.log_interval = 0;
-  const std::int64_t before = peak_bytes();
+  const std::int64_t before = testing::reset_peak();
   const PreprocessStats stats = run.go();
   EXPECT_EQ(stats.keys[0].documents, 1000000);
-  EXPECT_LT(peak_bytes() - before, kMaxGrowth);
+  EXPECT_LT(testing::peak_bytes() - before, kMaxGrowth);
   EXPECT_EQ(IndexedDataset(run.prefix()).num_documents(), 1000000);
 }
 

@@ -6,9 +6,9 @@
 
 namespace pentatron::datasets {
 
-// Cuts English text into sentences by fixed rules and a list of abbreviations. Megatron asks NLTK's
-// Punkt, a trained model; these rules make the same decisions in ordinary prose, and other ones for
-// abbreviations that only one of the two knows. A sentence ends
+// Cuts English text into sentences by fixed rules and a list of abbreviations, where Megatron asks
+// NLTK's Punkt, a trained model: the cases are Punkt's, the list is our own, so the two differ at
+// abbreviations that only one of them knows. A sentence ends
 // - at a run of '.', '?' and '!', with closing quotes and brackets behind it, before white space;
 // - not at the period of a title (Dr.), nor of an initial (J. Smith), nor of another abbreviation
 //   (etc., e.g., U.S., Jan.), unless a word that often begins sentences (The, He, ...) follows, nor

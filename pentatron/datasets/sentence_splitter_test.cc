@@ -65,7 +65,7 @@ TEST(SentenceSplitter, LinearOnHostileText) {
   const auto start = std::chrono::steady_clock::now();
   for (const std::string part : {".", "!", ". ", "a.", "\"", ". \"", "\xff", " "}) {
     std::string text;
-    while (text.size() < 1'000'000) text += part;
+    while (text.size() < 200'000) text += part;
     (void)split_sentences(text, false);
     (void)split_sentences(text + " a", true);
   }

@@ -300,7 +300,7 @@ inline OpCase swiglu_case(const std::string& name, std::int64_t rows, std::int64
 }
 
 inline OpCase activation_case(const std::string& name, Activation kind, const Shape& shape,
-                              std::function<Tensor(const Tensor&)> plain) {
+                              const std::function<Tensor(const Tensor&)>& plain) {
   return {name,
           {shape},
           {},

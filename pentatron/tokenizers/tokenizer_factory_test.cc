@@ -163,10 +163,12 @@ TEST(TokenizerFactory, F7_MergesThatAreMissing) {
     write_file_atomically(file("other.txt"), merges);
     ::testing::internal::CaptureStderr();
     const auto capture = [] { return ::testing::internal::GetCapturedStderr(); };
+    TokenizerOptions options;
+    options.tokenizer_type = "GPT2BPETokenizer";
+    options.vocab_file = file("vocab.json");
+    options.merge_file = file("other.txt");
     try {
-      (void)make_tokenizer(TokenizerOptions{.tokenizer_type = "GPT2BPETokenizer",
-                                            .vocab_file = file("vocab.json"),
-                                            .merge_file = file("other.txt")});
+      (void)make_tokenizer(options);
     } catch (const Error& error) {
       return capture() + error.what();
     }

@@ -201,20 +201,19 @@ TEST(Schedules, GradientsHaveTheBitsOf1F1B) {
     std::int64_t micro_batch_size;
     const char* layout;
   };
-  for (const auto& [pp, micro_batch_size, layout] :
-       {Case{2, 1, ""}, Case{4, 1, ""}, Case{4, 4, ""}, Case{2, 1, "Ettt|tL"},
-        Case{4, 2, "E|tt|tt|L"}}) {
+  for (const Case& run : {Case{2, 1, ""}, Case{4, 1, ""}, Case{4, 4, ""}, Case{2, 1, "Ettt|tL"},
+                          Case{4, 2, "E|tt|tt|L"}}) {
     const auto config = [&](const char* name) {
-      return config_of(pp, [&](config::RunConfig& c) {
-        c.training.micro_batch_size = micro_batch_size;
-        c.parallel.pipeline_model_parallel_layout = layout;
+      return config_of(run.pp, [&](config::RunConfig& c) {
+        c.training.micro_batch_size = run.micro_batch_size;
+        c.parallel.pipeline_model_parallel_layout = run.layout;
         c.parallel.pipeline_schedule = name;
       });
     };
     const Tensors expected = gradients_of(config("1f1b"));
     for (const char* name : {"gpipe", "zb-h1", "zb-auto"}) {
       EXPECT_EQ(first_difference(gradients_of(config(name)), expected), "")
-          << name << " on " << pp << " " << layout;
+          << name << " on " << run.pp << " " << run.layout;
     }
   }
 }
