@@ -167,7 +167,7 @@ TEST(Options, LayerNorm1p) {
   const TinyRun centred = train(plain.with("--apply-layernorm-1p"));
   EXPECT_EQ(centred.first_loss(), train(plain).first_loss());
   const auto params_norm = [](const TinyRun& run) {
-    const std::string& line = run.iteration_lines().at(0);
+    const std::string line = run.iteration_lines().at(0);
     const std::string key = "params norm: ";
     return std::stod(line.substr(line.find(key) + key.size()));
   };
