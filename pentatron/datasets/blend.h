@@ -12,7 +12,8 @@ namespace pentatron::datasets {
 // Corpora that are mixed into one source of samples.
 struct Blend {
   std::vector<std::string> prefixes;
-  std::vector<double> weights;  // as given, one a prefix; empty: the sizes of the corpora decide
+  std::vector<double> weights =
+      {};  // as given, one a prefix; empty: the sizes of the corpora decide
   [[nodiscard]] bool has_weights() const { return !weights.empty(); }
 };
 

@@ -28,7 +28,7 @@ class BlendedDataset final : public SampleSource {
     // One a member, any sum. Empty: the members' sizes.
     std::vector<double> weights = {};
     // Samples; none: every sample of every member once (`weights` empty).
-    std::optional<std::int64_t> size;
+    std::optional<std::int64_t> size = {};
     DataSplit split = DataSplit::kTrain;
     std::string cache_path = {};  // --data-cache-path; empty: the order is drawn anew each time
   };

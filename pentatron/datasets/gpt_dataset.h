@@ -15,8 +15,8 @@
 namespace pentatron::datasets {
 
 struct GptDatasetOptions {
-  std::string data_path;   // prefix of the corpus
-  bool mock_data = false;  // MockCorpus instead: no files are read or written
+  std::string data_path = {};  // prefix of the corpus
+  bool mock_data = false;      // MockCorpus instead: no files are read or written
   std::string split = "969, 30, 1";
   std::int64_t sequence_length = 0;  // tokens of a sample
   std::int64_t seed = 1234;
