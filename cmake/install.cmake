@@ -41,9 +41,6 @@ install(DIRECTORY "${CMAKE_SOURCE_DIR}/pentatron" DESTINATION "${CMAKE_INSTALL_I
   PATTERN "gloo_stubs" EXCLUDE
   PATTERN "testdata" EXCLUDE
   PATTERN "kernels" EXCLUDE)
-# The one header of the kernels that public headers name: no CUDA in it.
-install(FILES "${CMAKE_SOURCE_DIR}/pentatron/kernels/activation_kind.h"
-  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/pentatron/kernels")
 configure_package_config_file("${CMAKE_SOURCE_DIR}/cmake/PentatronConfig.cmake.in"
   "${CMAKE_BINARY_DIR}/PentatronConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 # Before 1.0 any minor version may change the headers.

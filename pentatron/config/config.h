@@ -15,6 +15,7 @@
 namespace pentatron::config {
 
 struct ModelConfig {
+  std::string model_preset;  // models/family.h; its options stand below those of the command line
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t ffn_hidden_size = 0;  // resolved: 4h, with swiglu floor(8h/3/64)*64
@@ -38,8 +39,21 @@ struct ModelConfig {
   std::int64_t rotary_seq_len_interpolation_factor = 0;  // positions are divided by it; 0: 1
   bool use_rope_scaling = false;                         // Llama 3.1's
   double rope_scaling_factor = 8.0;
-  std::string no_rope_freq;  // layers without rotation (layer_pattern.h); empty: none
+  std::string no_rope_freq;            // layers without rotation (layer_pattern.h); empty: none
+  std::int64_t rotary_base_local = 0;  // of layers with a window; 0: rotary_base
+  // position_embedding_type yarn
+  double rotary_scaling_factor = 1.0;
+  std::int64_t yarn_original_max_position_embeddings = 0;  // 0: max_position_embeddings / factor
+  double yarn_beta_fast = 32.0;
+  double yarn_beta_slow = 1.0;
+  double mscale = 1.0;
+  double mscale_all_dim = 0.0;
+  bool yarn_correction_range_round_to_int = true;
+  std::vector<std::string>
+      mrope_section;  // position_embedding_type mrope; numbers of channel pairs
   // One of these, or GELU: the tanh form with bias_gelu_fusion and biases, else the erf form
+  bool openai_gelu = false;  // the tanh form in any case
+  bool geglu = false;        // gated by the tanh form of GELU
   bool swiglu = false;
   bool squared_relu = false;
   bool quick_geglu = false;
@@ -48,8 +62,31 @@ struct ModelConfig {
   std::optional<double> activation_func_clamp_value;  // of quick_geglu
   bool add_bias_linear = true;                        // --disable-bias-linear turns it off
   bool add_qkv_bias = false;
-  bool qk_layernorm = false;  // `normalization` of each query and key head
-  bool qk_l2_norm = false;    // each divided by its root mean square
+  bool qk_layernorm = false;           // `normalization` of each query and key head
+  bool qk_l2_norm = false;             // each divided by its root mean square
+  std::string qk_norm_scope = "head";  // of qk_layernorm; all-heads: one norm over all of them
+  // Keys that a query sees: at most L before it and R after it, "L,R", -1 without limit; empty: all
+  std::string window_size;
+  std::string window_attn_skip_freq;     // layers that see all keys (layer_pattern.h); empty: none
+  std::string softmax_type = "vanilla";  // off-by-one, learnable
+  std::optional<double> softmax_scale;   // none: 1 / sqrt(kv_channels)
+  std::optional<double> attn_logit_softcapping;   // scores become cap tanh(score / cap)
+  std::optional<double> final_logit_softcapping;  // so do the logits of the vocabulary
+  bool attention_output_gate = false;
+  bool apply_query_key_layer_scaling = false;
+  std::string norm_placement = "pre";       // of attention and mlp; post: their outputs; both
+  std::string parallel_attention = "none";  // mlp beside attention: shared-norm, own-norms
+  bool fp32_residual_connection = false;
+  bool apply_residual_connection_post_layernorm = false;
+  std::optional<double> embedding_multiplier;  // of the word embeddings' output
+  // Maximal update parametrisation
+  bool use_mup = false;
+  double mup_width_mult = 1.0;            // resolved: hidden_size / mup_base_hidden_size
+  std::int64_t mup_base_hidden_size = 0;  // 0: hidden_size
+  double mup_embedding_mult = 1.0;
+  double mup_output_mult = 1.0;
+  std::optional<double> mup_base_head_dim;
+  double mup_attn_scale_power = 1.0;
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
   double init_method_std = 0.02;                    // output projections: / sqrt(2 * num_layers)
@@ -137,6 +174,20 @@ struct DataConfig {
   std::int64_t null_tokenizer_vocab_size =
       0;  // resolved: --vocab-size as given, without the end token
   bool mock_data = false;
+  bool sft = false;  // conversations (datasets/sft_dataset.h)
+  std::string sft_tokenizer_prompt_format = "nemotron-h-aligned";
+  // Documents cut in three and put together in another order (datasets/fim.h)
+  bool fim_data = false;
+  double fim_rate = 0.5;
+  double fim_spm_rate = 0.5;
+  std::string fim_split_sample;  // a token; empty: whole samples
+  std::optional<double> fim_fragment_rate;
+  std::string fim_no_prefix;
+  std::string fim_eod_token = "<|endoftext|>";
+  std::string fim_prefix_token = "<fim_prefix>";
+  std::string fim_middle_token = "<fim_middle>";
+  std::string fim_suffix_token = "<fim_suffix>";
+  std::string fim_pad_token = "<fim_pad>";
 };
 
 struct OptimizerConfig {
@@ -176,8 +227,9 @@ struct OptimizerConfig {
   std::optional<double> loss_scale;  // static; none: dynamic with fp16, else 1
   double initial_loss_scale = 4294967296.0;
   double min_loss_scale = 1.0;
-  double loss_scale_window = 1000;  // steps without overflow until the scale doubles
-  std::int64_t hysteresis = 2;      // overflows until it halves
+  double loss_scale_window = 1000;             // steps without overflow until the scale doubles
+  std::int64_t hysteresis = 2;                 // overflows until it halves
+  std::vector<std::string> freeze_parameters;  // patterns of names
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
 };
@@ -213,6 +265,8 @@ struct TrainingConfig {
   bool skip_train = false;
   bool deterministic_mode = false;
   std::string metrics_file;  // JSON lines, full precision
+  std::string trace;         // Perfetto JSON of the run's actions; empty: none
+  bool dry_run = false;
   std::string device = "auto";
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "pentatron/kernels/activation_kind.h"
+#include "pentatron/base/activation_kind.h"
 #include "pentatron/kernels/types.h"
 
 // Elementwise activations over contiguous memory of `type` on the GPU; formulas stand in

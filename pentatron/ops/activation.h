@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "pentatron/kernels/activation_kind.h"
+#include "pentatron/base/activation_kind.h"
 #include "pentatron/ops/scope.h"
 #include "pentatron/tensor/random.h"
 #include "pentatron/tensor/tensor.h"
@@ -9,9 +9,9 @@
 // Shapes that do not fit are kInternal errors.
 namespace pentatron::ops {
 
-using kernels::Activation;
-using kernels::Gate;
-using kernels::GateKind;
+using pentatron::Activation;
+using pentatron::Gate;
+using pentatron::GateKind;
 
 // Elementwise, any shape:
 //   kGeluTanh     0.5 x (1 + tanh(0.79788456 (x + 0.044715 x^3))), as Megatron's fused bias-GELU

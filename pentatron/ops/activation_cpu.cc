@@ -25,10 +25,6 @@ void over_flat(std::int64_t numel, F make) {
   });
 }
 
-using kernels::Activation;
-using kernels::Gate;
-using kernels::GateKind;
-
 constexpr double kInvSqrt2 = 0.70710678118654752440;
 constexpr double kInvSqrt2Pi = 0.39894228040143267794;
 constexpr double kQuickGelu = 1.702;

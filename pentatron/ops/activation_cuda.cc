@@ -18,7 +18,7 @@ using tensor::read;
 using tensor::stream_of;
 using tensor::write;
 
-Tensor cuda::activation_forward(kernels::Activation kind, const Tensor& x) {
+Tensor cuda::activation_forward(Activation kind, const Tensor& x) {
   Tensor y = tensor::empty(x.sizes(), x.scalar_type(), x.device());
   check_launch(kernels::activation_forward(kind, kernel_type(x.scalar_type()), read(x), write(y),
                                            x.numel(), stream_of(x)),
@@ -26,7 +26,7 @@ Tensor cuda::activation_forward(kernels::Activation kind, const Tensor& x) {
   return y;
 }
 
-Tensor cuda::activation_backward(kernels::Activation kind, const Tensor& x, const Tensor& dy) {
+Tensor cuda::activation_backward(Activation kind, const Tensor& x, const Tensor& dy) {
   Tensor dx = tensor::empty(x.sizes(), x.scalar_type(), x.device());
   check_launch(kernels::activation_backward(kind, kernel_type(x.scalar_type()), read(x), read(dy),
                                             write(dx), x.numel(), stream_of(x)),
@@ -34,7 +34,7 @@ Tensor cuda::activation_backward(kernels::Activation kind, const Tensor& x, cons
   return dx;
 }
 
-Tensor cuda::gated_forward(const kernels::Gate& gate, const Tensor& x_t2f) {
+Tensor cuda::gated_forward(const Gate& gate, const Tensor& x_t2f) {
   Shape shape = tensor::shape_of(x_t2f);
   shape.back() /= 2;
   Tensor y_tf = tensor::empty(shape, x_t2f.scalar_type(), x_t2f.device());
@@ -45,7 +45,7 @@ Tensor cuda::gated_forward(const kernels::Gate& gate, const Tensor& x_t2f) {
   return y_tf;
 }
 
-Tensor cuda::gated_backward(const kernels::Gate& gate, const Tensor& x_t2f, const Tensor& dy_tf) {
+Tensor cuda::gated_backward(const Gate& gate, const Tensor& x_t2f, const Tensor& dy_tf) {
   Tensor dx_t2f = tensor::empty(x_t2f.sizes(), x_t2f.scalar_type(), x_t2f.device());
   const std::int64_t f = dy_tf.size(-1), num_rows = f == 0 ? 0 : dy_tf.numel() / f;
   check_launch(kernels::gated_backward(gate, kernel_type(x_t2f.scalar_type()), read(x_t2f),

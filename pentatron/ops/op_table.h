@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "pentatron/kernels/activation_kind.h"
+#include "pentatron/base/activation_kind.h"
 #include "pentatron/ops/adamw.h"
 #include "pentatron/ops/attention_plan.h"
 #include "pentatron/ops/cross_entropy.h"

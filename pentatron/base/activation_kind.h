@@ -2,11 +2,11 @@
 #pragma once
 
 // The activations of an mlp, for both implementations; formulas stand in ops/activation.h.
-namespace pentatron::kernels {
+namespace pentatron {
 
 enum class Activation { kGeluTanh, kGeluErf, kSquaredRelu };
 
-enum class GateKind { kSilu, kQuickGelu };
+enum class GateKind { kSilu, kQuickGelu, kGeluTanh };
 struct Gate {
   GateKind kind = GateKind::kSilu;
   double offset = 0.0;  // added to what is gated
@@ -16,4 +16,4 @@ struct Gate {
   return gate.kind == GateKind::kSilu && gate.offset == 0.0 && gate.clamp == 0.0;
 }
 
-}  // namespace pentatron::kernels
+}  // namespace pentatron
