@@ -35,35 +35,26 @@ __device__ __forceinline__ void for_row(const T* x, std::int64_t n, F f) {
 }
 
 template <typename T, int V>
-__global__ void row_max_kernel(LogitRows logits, const T* __restrict__ x,
-                               ComputeOf<T>* __restrict__ max_t) {
-  using C = ComputeOf<T>;
-  __shared__ C scratch[32];
-  const std::int64_t row = blockIdx.x;
-  C largest = lowest<C>();
-  for_row<C, V>(x + row * logits.columns, logits.valid,
-                [&](C value) { largest = Larger{}(largest, value); });
-  largest = block_reduce(largest, lowest<C>(), scratch, Larger{});
-  if (threadIdx.x == 0) max_t[row] = largest;
-}
-
-template <typename T, int V>
 __global__ void softmax_pieces_kernel(LogitRows logits, const T* __restrict__ x,
-                                      const ComputeOf<T>* __restrict__ max_t,
                                       const std::int64_t* __restrict__ labels,
-                                      std::int64_t column_begin,
+                                      std::int64_t column_begin, ComputeOf<T>* __restrict__ max_t,
                                       ComputeOf<T>* __restrict__ sum_exp_t,
                                       ComputeOf<T>* __restrict__ target_t) {
   using C = ComputeOf<T>;
-  __shared__ double scratch[32];
+  __shared__ C maxima[32];
+  __shared__ double sums[32];
   const std::int64_t row = blockIdx.x;
   const T* logit = x + row * logits.columns;
-  const C shift = max_t[row];
+  C largest = lowest<C>();
+  for_row<C, V>(logit, logits.valid, [&](C value) { largest = Larger{}(largest, value); });
+  // Every thread gets it.
+  const C shift = block_reduce(largest, lowest<C>(), maxima, Larger{});
   C sum = 0;
   for_row<C, V>(logit, logits.valid, [&](C value) { sum += exp_of<false>(value - shift); });
   // A thread sums a few hundred terms; the sum over threads keeps all their digits.
-  const double total = block_sum(static_cast<double>(sum), scratch);
+  const double total = block_sum(static_cast<double>(sum), sums);
   if (threadIdx.x != 0) return;
+  max_t[row] = shift;
   sum_exp_t[row] = static_cast<C>(total);
   const std::int64_t column = labels[row] - column_begin;
   target_t[row] = column >= 0 && column < logits.valid ? widen<C>(logit[column]) : C(0);
@@ -116,22 +107,9 @@ cudaError_t by_width(const LogitRows& logits, const T* x, F launch) {
 
 }  // namespace
 
-cudaError_t row_max(const LogitRows& logits, const void* x, void* max_t, cudaStream_t stream) {
-  if (logits.rows == 0) return cudaSuccess;
-  return dispatch(logits.type, [&](auto tag) {
-    using T = decltype(tag);
-    const auto* in = static_cast<const T*>(x);
-    return by_width(logits, in, [&](auto width, int threads) {
-      row_max_kernel<T, decltype(width)::value>
-          <<<static_cast<unsigned>(logits.rows), threads, 0, stream>>>(
-              logits, in, static_cast<ComputeOf<T>*>(max_t));
-    });
-  });
-}
-
-cudaError_t softmax_pieces(const LogitRows& logits, const void* x, const void* max_t,
-                           const std::int64_t* labels, std::int64_t column_begin, void* sum_exp_t,
-                           void* target_t, cudaStream_t stream) {
+cudaError_t softmax_pieces(const LogitRows& logits, const void* x, const std::int64_t* labels,
+                           std::int64_t column_begin, void* max_t, void* sum_exp_t, void* target_t,
+                           cudaStream_t stream) {
   if (logits.rows == 0) return cudaSuccess;
   return dispatch(logits.type, [&](auto tag) {
     using T = decltype(tag);
@@ -140,8 +118,8 @@ cudaError_t softmax_pieces(const LogitRows& logits, const void* x, const void* m
     return by_width(logits, in, [&](auto width, int threads) {
       softmax_pieces_kernel<T, decltype(width)::value>
           <<<static_cast<unsigned>(logits.rows), threads, 0, stream>>>(
-              logits, in, static_cast<const C*>(max_t), labels, column_begin,
-              static_cast<C*>(sum_exp_t), static_cast<C*>(target_t));
+              logits, in, labels, column_begin, static_cast<C*>(max_t), static_cast<C*>(sum_exp_t),
+              static_cast<C*>(target_t));
     });
   });
 }

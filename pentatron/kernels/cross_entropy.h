@@ -12,14 +12,13 @@ struct LogitRows {
   std::int64_t rows, columns, valid;
 };
 
-// Largest of each row; the lowest finite value without valid columns.
-[[nodiscard]] cudaError_t row_max(const LogitRows& logits, const void* x, void* max_t,
-                                  cudaStream_t stream);
-// Sum of exp(x - max) and x at the label (0 if it is not among the columns
-// [column_begin, column_begin + valid)).
-[[nodiscard]] cudaError_t softmax_pieces(const LogitRows& logits, const void* x, const void* max_t,
+// Largest x of each row (the lowest finite value without valid columns), sum of exp(x - that) and x
+// at the label (0 if it is not among the columns [column_begin, column_begin + valid)). A row is
+// read twice, the second time from the cache.
+[[nodiscard]] cudaError_t softmax_pieces(const LogitRows& logits, const void* x,
                                          const std::int64_t* labels, std::int64_t column_begin,
-                                         void* sum_exp_t, void* target_t, cudaStream_t stream);
+                                         void* max_t, void* sum_exp_t, void* target_t,
+                                         cudaStream_t stream);
 // x := (exp(x - lse) - onehot) * coefficient; 0 in columns that do not count.
 [[nodiscard]] cudaError_t softmax_gradient(const LogitRows& logits, void* x, const void* lse_t,
                                            const void* coefficient_t, const std::int64_t* labels,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/attention_math.h"
 #include "pentatron/ops/cuda_ops.h"
 #include "pentatron/ops/dispatch.h"
-#include "pentatron/tensor/attention_library.h"
+#include "pentatron/tensor/cudnn_attention.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::ops {
@@ -33,6 +34,27 @@ bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd) {
              compute_dtype(q_tnd.scalar_type());
 }
 
+// Segments of one length beside each other, as batches of whole samples have them, for cuDNN; none
+// for others, and where the boundaries are padded, so that a recorded step may meet other ones.
+std::optional<tensor::CudnnArguments> equal_segments(const AttentionPlan& plan,
+                                                     const Tensor& q_tnd) {
+  const std::vector<AttentionSegment>& segments = plan.rows->segments;
+  if (segments.empty() || !tensor::cudnn_attention_takes(q_tnd)) return std::nullopt;
+  const AttentionSegment& first = segments.front();
+  if (first.q_len < 2 || first.k_len < 2 || (plan.options.causal && first.q_len != first.k_len) ||
+      plan.rows->q_boundaries.size(0) != static_cast<std::int64_t>(segments.size()) + 1) {
+    return std::nullopt;
+  }
+  for (const AttentionSegment& segment : segments) {
+    if (segment.q_len != first.q_len || segment.k_len != first.k_len) return std::nullopt;
+  }
+  return tensor::CudnnArguments{.segments = static_cast<std::int64_t>(segments.size()),
+                                .q_len = first.q_len,
+                                .k_len = first.k_len,
+                                .scale = plan.options.scale,
+                                .causal = plan.options.causal};
+}
+
 }  // namespace
 
 AttentionOutput cuda::attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
@@ -45,8 +67,10 @@ AttentionOutput cuda::attention_forward(const AttentionPlan& plan, const Tensor&
                   "the fused attention of GPUs does not tell its largest logit: drop "
                   "--log-max-attention-logit, or use --device cpu");
   if (is_fused(plan, q_tnd)) {
+    const auto equal = equal_segments(plan, q_tnd);
     const tensor::FlashOutput out =
-        tensor::flash_attention_forward(q_tnd, k_tgd, v_tgd, flash_arguments(plan));
+        equal ? tensor::cudnn_attention_forward(q_tnd, k_tgd, v_tgd, *equal)
+              : tensor::flash_attention_forward(q_tnd, k_tgd, v_tgd, flash_arguments(plan));
     // The library says +infinity of a query without keys.
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const Tensor lse = plan.options.partial
@@ -65,13 +89,16 @@ AttentionGradients cuda::attention_backward(const AttentionPlan& plan, const Ten
                                             const Tensor& k_tgd, const Tensor& v_tgd,
                                             const AttentionOutput& output, const Tensor& dout_tnd) {
   if (is_fused(plan, q_tnd)) {
+    const tensor::FlashOutput kept{.out_tnd = output.out_tnd,
+                                   .lse_nt = output.lse_nt,
+                                   .rng_state = output.library.at(0),
+                                   .unused = output.library.at(1)};
+    // The forward's choice: it depends on the plan and the mode of the process alone.
+    const auto equal = equal_segments(plan, q_tnd);
     const tensor::FlashGradients grads =
-        tensor::flash_attention_backward(dout_tnd, q_tnd, k_tgd, v_tgd,
-                                         {.out_tnd = output.out_tnd,
-                                          .lse_nt = output.lse_nt,
-                                          .rng_state = output.library.at(0),
-                                          .unused = output.library.at(1)},
-                                         flash_arguments(plan));
+        equal ? tensor::cudnn_attention_backward(dout_tnd, q_tnd, k_tgd, v_tgd, kept, *equal)
+              : tensor::flash_attention_backward(dout_tnd, q_tnd, k_tgd, v_tgd, kept,
+                                                 flash_arguments(plan));
     return {.dq_tnd = grads.dq_tnd, .dk_tgd = grads.dk_tgd, .dv_tgd = grads.dv_tgd};
   }
   const DType computed = output.lse_nt.scalar_type();

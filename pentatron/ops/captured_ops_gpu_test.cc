@@ -71,9 +71,9 @@ class SmallModel final {
     run_backward(embedding(many_tokens_, weights_[8], 0, kVocab), many_grads_);
 
     Tensor logits = logits_.clone();
-    const Tensor max = row_max(logits, kVocab - 3, DType::Float);
-    const SoftmaxPieces pieces = softmax_pieces(logits, tokens_, max, 0, kVocab - 3);
-    softmax_gradient_(logits, tokens_, pieces.sum_exp_t.log().add(max), max, 0, kVocab - 3);
+    const SoftmaxPieces pieces = softmax_pieces(logits, tokens_, 0, kVocab - 3, DType::Float);
+    softmax_gradient_(logits, tokens_, pieces.sum_exp_t.log().add(pieces.max_t), pieces.max_t, 0,
+                      kVocab - 3);
     loss_gradient_.copy_(logits);
     squares_.copy_(sum_of_squares(weights_[0].grad()));
     updates_.add_(1.0);

@@ -306,12 +306,11 @@ TEST(LossOnGpu, SlicesEqualThePlainLoss) {
                       1)
               .to(kGpu);
       const Tensor label = labels.to(kGpu), scale = weight.to(statistics).to(kGpu);
-      const Tensor max =
-          row_max(left, kLeft, statistics).maximum(row_max(right, valid, statistics));
+      const SoftmaxPieces a = softmax_pieces(left, label, 0, kLeft, statistics);
+      const SoftmaxPieces b = softmax_pieces(right, label, kLeft, valid, statistics);
+      const Tensor max = a.max_t.maximum(b.max_t);
       EXPECT_EQ(max.scalar_type(), statistics);
-      const SoftmaxPieces a = softmax_pieces(left, label, max, 0, kLeft);
-      const SoftmaxPieces b = softmax_pieces(right, label, max, kLeft, valid);
-      const Tensor lse = a.sum_exp_t.add(b.sum_exp_t).log().add(max);
+      const Tensor lse = sum_exp_below(a, max).add(sum_exp_below(b, max)).log().add(max);
       expect_close(lse.sub(a.target_logit_t.add(b.target_logit_t)), picked.detach().neg(),
                    tolerance, "loss");
       softmax_gradient_(left, label, lse, scale, 0, kLeft);
@@ -328,19 +327,16 @@ TEST(LossOnGpu, RankWithoutColumnsAndNotANumber) {
   PENTATRON_NEEDS_GPUS(1);
   const Tensor logits = tensor::full({3, 40}, 9.0, DType::Float, kGpu);
   const Tensor labels = tensor::zeros({3}, DType::Long, kGpu);
-  const Tensor max = row_max(logits, 0, DType::Float);
-  EXPECT_TRUE(tensor::all_finite(max.cpu()));
-  EXPECT_LT(max.max().item<double>(), -1e38);
-  const SoftmaxPieces none =
-      softmax_pieces(logits, labels, tensor::zeros({3}, DType::Float, kGpu), 100, 0);
+  const SoftmaxPieces none = softmax_pieces(logits, labels, 100, 0, DType::Float);
+  EXPECT_TRUE(tensor::all_finite(none.max_t.cpu()));
+  EXPECT_LT(none.max_t.max().item<double>(), -1e38);
   EXPECT_EQ(none.sum_exp_t.abs().max().item<double>(), 0.0);
   EXPECT_EQ(none.target_logit_t.abs().max().item<double>(), 0.0);
   logits[1][17] = std::nan("");
-  const SoftmaxPieces pieces =
-      softmax_pieces(logits, labels, row_max(logits, 40, DType::Float), 0, 40);
+  const SoftmaxPieces pieces = softmax_pieces(logits, labels, 0, 40, DType::Float);
   EXPECT_TRUE(std::isfinite(pieces.sum_exp_t[0].item<float>()));
   EXPECT_TRUE(std::isnan(pieces.sum_exp_t[1].item<float>()));
-  EXPECT_THROW((void)row_max(logits, 40, DType::Double), Error);
+  EXPECT_THROW((void)softmax_pieces(logits, labels, 0, 40, DType::Double), Error);
 }
 
 // Low-precision operands into an fp32 slot: sums stay in fp32 (nothing is rounded to 8 bits on the

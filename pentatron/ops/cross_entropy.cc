@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/ops/cross_entropy.h"
 
+#include <limits>
+
 #include "pentatron/base/error.h"
 #include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
@@ -23,21 +25,24 @@ void check_rows(const Tensor& t, const Tensor& logits_tv, std::string_view what)
 
 }  // namespace
 
-Tensor row_max(const Tensor& logits_tv, std::int64_t valid_columns, DType statistics) {
-  check_logits(logits_tv, valid_columns);
-  const tensor::NoGrad no_grad;
-  return op_table(logits_tv.device()).row_max(logits_tv, valid_columns, statistics);
-}
-
 SoftmaxPieces softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
-                             const Tensor& row_max_t, std::int64_t column_begin,
-                             std::int64_t valid_columns) {
+                             std::int64_t column_begin, std::int64_t valid_columns,
+                             DType statistics) {
   check_logits(logits_tv, valid_columns);
   check_rows(labels_t, logits_tv, "labels");
-  check_rows(row_max_t, logits_tv, "row maximum");
   const tensor::NoGrad no_grad;
-  return op_table(logits_tv.device())
-      .softmax_pieces(logits_tv, labels_t, row_max_t, column_begin, valid_columns);
+  const SoftmaxPieces computed =
+      op_table(logits_tv.device())
+          .softmax_pieces(logits_tv, labels_t, column_begin, valid_columns, statistics);
+  if (computed.max_t.scalar_type() == statistics) return computed;
+  // Lowest finite in the asked dtype, not the lowest of a wider one rounded to infinity.
+  return {.max_t = computed.max_t.clamp_min(std::numeric_limits<float>::lowest()).to(statistics),
+          .sum_exp_t = computed.sum_exp_t.to(statistics),
+          .target_logit_t = computed.target_logit_t.to(statistics)};
+}
+
+Tensor sum_exp_below(const SoftmaxPieces& pieces, const Tensor& row_max_t) {
+  return pieces.sum_exp_t.mul(pieces.max_t.sub(row_max_t).exp());
 }
 
 void softmax_gradient_(Tensor logits_tv, const Tensor& labels_t, const Tensor& log_sum_exp_t,

@@ -10,19 +10,20 @@ namespace pentatron::ops {
 // padding and never enter. labels int64 [t], global ids; column 0 is the id column_begin. Shapes
 // that do not fit: kInternal.
 
-// 1. row maximum [t] (statistics dtype); a rank without valid columns gives the lowest finite
-// value.
-[[nodiscard]] Tensor row_max(const Tensor& logits_tv, std::int64_t valid_columns, DType statistics);
-// 2. sum of exp(logit - max) [t], and the target's logit (0 where the label is not on this rank)
-// [t].
+// 1. Of each row [t], in the statistics dtype: its largest logit (without valid columns the lowest
+// finite value), the sum of exp(logit - that), and the target's logit (0 where the label is not on
+// this rank). Logits are read from memory once.
 struct SoftmaxPieces {
+  Tensor max_t;
   Tensor sum_exp_t;
   Tensor target_logit_t;
 };
 [[nodiscard]] SoftmaxPieces softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
-                                           const Tensor& row_max_t, std::int64_t column_begin,
-                                           std::int64_t valid_columns);
-// 3. In place: logits become d(loss)/d(logits) = (exp(logit - lse) - onehot) * coefficient_t;
+                                           std::int64_t column_begin, std::int64_t valid_columns,
+                                           DType statistics);
+// sum_exp_t as it is for a larger maximum, the whole row's: sum_exp exp(max - row_max).
+[[nodiscard]] Tensor sum_exp_below(const SoftmaxPieces& pieces, const Tensor& row_max_t);
+// 2. In place: logits become d(loss)/d(logits) = (exp(logit - lse) - onehot) * coefficient_t;
 // padding columns 0.
 void softmax_gradient_(Tensor logits_tv, const Tensor& labels_t, const Tensor& log_sum_exp_t,
                        const Tensor& coefficient_t, std::int64_t column_begin,

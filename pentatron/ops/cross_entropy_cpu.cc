@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <limits>
 
 #include "pentatron/ops/cpu_ops.h"
 #include "pentatron/ops/dispatch.h"
@@ -50,59 +49,35 @@ void gradient_rows(const Tensor& logits_tv, const Tensor& labels_t, const Tensor
 
 }  // namespace
 
-Tensor cpu::row_max(const Tensor& logits_tv, std::int64_t valid_columns, DType statistics) {
-  const std::int64_t v = logits_tv.size(1);
-  Tensor max_t =
-      tensor::empty({logits_tv.size(0)}, compute_dtype(logits_tv.scalar_type(), statistics));
-  dispatch_float(logits_tv.scalar_type(), statistics, [&](auto storage, auto compute) {
-    using T = decltype(storage);
-    using C = decltype(compute);
-    const T* logits = logits_tv.const_data_ptr<T>();
-    C* out = max_t.data_ptr<C>();
-    tensor::parallel_for(0, logits_tv.size(0), row_grain(v),
-                         [&](std::int64_t from, std::int64_t to) {
-                           RowReader<T, C> read;
-                           for (std::int64_t t = from; t < to; ++t) {
-                             out[t] = rows::max(read(logits + t * v, valid_columns), valid_columns);
-                           }
-                         });
-  });
-  // Lowest finite in the asked dtype, not the lowest of a wider one rounded to infinity.
-  return max_t.scalar_type() == statistics
-             ? max_t
-             : max_t.clamp_min(std::numeric_limits<float>::lowest()).to(statistics);
-}
-
 SoftmaxPieces cpu::softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
-                                  const Tensor& row_max_t, std::int64_t column_begin,
-                                  std::int64_t valid_columns) {
-  const DType statistics = row_max_t.scalar_type();
+                                  std::int64_t column_begin, std::int64_t valid_columns,
+                                  DType statistics) {
   const DType computed = compute_dtype(logits_tv.scalar_type(), statistics);
   const std::int64_t num_rows = logits_tv.size(0), v = logits_tv.size(1);
-  Tensor sum_t = tensor::empty({num_rows}, computed),
-         target_t = tensor::empty({num_rows}, computed);
-  const Tensor max_t = tensor::cast(row_max_t, computed).contiguous(),
-               labels = labels_t.contiguous();
+  const Tensor max_t = tensor::empty({num_rows}, computed),
+               sum_t = tensor::empty({num_rows}, computed),
+               target_t = tensor::empty({num_rows}, computed);
+  const Tensor labels = labels_t.contiguous();
   dispatch_float(logits_tv.scalar_type(), statistics, [&](auto storage, auto compute) {
     using T = decltype(storage);
     using C = decltype(compute);
     const T* logits = logits_tv.const_data_ptr<T>();
     const auto* label = labels.const_data_ptr<std::int64_t>();
-    const C* maxima = max_t.const_data_ptr<C>();
+    C* maxima = max_t.data_ptr<C>();
     C* sums = sum_t.data_ptr<C>();
     C* targets = target_t.data_ptr<C>();
     tensor::parallel_for(0, num_rows, row_grain(v), [&](std::int64_t from, std::int64_t to) {
       RowReader<T, C> read;
       for (std::int64_t t = from; t < to; ++t) {
         const C* row = read(logits + t * v, valid_columns);
+        maxima[t] = rows::max(row, valid_columns);
         sums[t] = static_cast<C>(sum_exp(row, maxima[t], valid_columns));
         const std::int64_t column = label[t] - column_begin;
         targets[t] = column >= 0 && column < valid_columns ? row[column] : C(0);
       }
     });
   });
-  return {.sum_exp_t = tensor::cast(sum_t, statistics),
-          .target_logit_t = tensor::cast(target_t, statistics)};
+  return {.max_t = max_t, .sum_exp_t = sum_t, .target_logit_t = target_t};
 }
 
 void cpu::softmax_gradient_(const Tensor& logits_tv, const Tensor& labels_t,

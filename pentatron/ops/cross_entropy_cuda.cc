@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/kernels/cross_entropy.h"
 
-#include <limits>
-
 #include "pentatron/ops/cuda_ops.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/tensor/kernel_launch.h"
@@ -25,33 +23,21 @@ kernels::LogitRows rows_of(const Tensor& logits_tv, std::int64_t valid_columns) 
 
 }  // namespace
 
-Tensor cuda::row_max(const Tensor& logits_tv, std::int64_t valid_columns, DType statistics) {
-  const DType computed = device_compute_dtype(logits_tv.scalar_type(), statistics);
-  Tensor max_t = tensor::empty({logits_tv.size(0)}, computed, logits_tv.device());
-  check_launch(kernels::row_max(rows_of(logits_tv, valid_columns), read(logits_tv), write(max_t),
-                                stream_of(logits_tv)),
-               "row_max");
-  // Lowest finite in the asked dtype, not the lowest of a wider one rounded to infinity.
-  return computed == statistics
-             ? max_t
-             : max_t.clamp_min(std::numeric_limits<float>::lowest()).to(statistics);
-}
-
 SoftmaxPieces cuda::softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
-                                   const Tensor& row_max_t, std::int64_t column_begin,
-                                   std::int64_t valid_columns) {
-  const DType statistics = row_max_t.scalar_type();
+                                   std::int64_t column_begin, std::int64_t valid_columns,
+                                   DType statistics) {
   const DType computed = device_compute_dtype(logits_tv.scalar_type(), statistics);
-  const Device device = logits_tv.device();
-  const Tensor max_t = row_max_t.to(computed).contiguous(), labels = labels_t.contiguous();
-  Tensor sum_t = tensor::empty({logits_tv.size(0)}, computed, device);
-  Tensor target_t = tensor::empty({logits_tv.size(0)}, computed, device);
+  const Tensor labels = labels_t.contiguous();
+  const auto row_values = [&] {
+    return tensor::empty({logits_tv.size(0)}, computed, logits_tv.device());
+  };
+  const Tensor max_t = row_values(), sum_t = row_values(), target_t = row_values();
   check_launch(
-      kernels::softmax_pieces(rows_of(logits_tv, valid_columns), read(logits_tv), read(max_t),
-                              labels.const_data_ptr<std::int64_t>(), column_begin, write(sum_t),
-                              write(target_t), stream_of(logits_tv)),
+      kernels::softmax_pieces(rows_of(logits_tv, valid_columns), read(logits_tv),
+                              labels.const_data_ptr<std::int64_t>(), column_begin, write(max_t),
+                              write(sum_t), write(target_t), stream_of(logits_tv)),
       "softmax_pieces");
-  return {.sum_exp_t = sum_t.to(statistics), .target_logit_t = target_t.to(statistics)};
+  return {.max_t = max_t, .sum_exp_t = sum_t, .target_logit_t = target_t};
 }
 
 void cuda::softmax_gradient_(const Tensor& logits_tv, const Tensor& labels_t,

@@ -37,11 +37,11 @@ TEST_P(CrossEntropy, SlicesEqualThePlainLoss) {
   const Tensor right =
       tensor::cat({logits.narrow(1, kLeft, kVocab - kLeft), padding}, 1).contiguous();
   const std::int64_t valid = kVocab - kLeft;
-  const Tensor max = row_max(left, kLeft, statistics).maximum(row_max(right, valid, statistics));
+  const SoftmaxPieces a = softmax_pieces(left, labels, 0, kLeft, statistics);
+  const SoftmaxPieces b = softmax_pieces(right, labels, kLeft, valid, statistics);
+  const Tensor max = a.max_t.maximum(b.max_t);
   EXPECT_EQ(max.scalar_type(), statistics);
-  const SoftmaxPieces a = softmax_pieces(left, labels, max, 0, kLeft);
-  const SoftmaxPieces b = softmax_pieces(right, labels, max, kLeft, valid);
-  const Tensor lse = a.sum_exp_t.add(b.sum_exp_t).log().add(max);
+  const Tensor lse = sum_exp_below(a, max).add(sum_exp_below(b, max)).log().add(max);
   const Tensor loss = lse.sub(a.target_logit_t.add(b.target_logit_t));
   expect_close(loss, picked.detach().neg(), tolerance, "loss");
   softmax_gradient_(left, labels, lse, weight.to(statistics), 0, kLeft);
@@ -64,23 +64,22 @@ TEST(CrossEntropyPieces, RankWithoutColumns) {
   const Tensor logits = tensor::full({3, 4}, 9.0, DType::Float);
   const Tensor labels = tensor::zeros({3}, DType::Long);
   for (const DType statistics : {DType::Float, DType::Double}) {
-    const Tensor max = row_max(logits, 0, statistics);
-    EXPECT_TRUE(tensor::all_finite(max));
-    EXPECT_LT(max.max().item<double>(), -1e38);
-    const SoftmaxPieces pieces =
-        softmax_pieces(logits, labels, tensor::zeros({3}, statistics), 100, 0);
+    const SoftmaxPieces pieces = softmax_pieces(logits, labels, 100, 0, statistics);
+    EXPECT_TRUE(tensor::all_finite(pieces.max_t));
+    EXPECT_LT(pieces.max_t.max().item<double>(), -1e38);
     EXPECT_EQ(pieces.sum_exp_t.abs().max().item<double>(), 0.0);
     EXPECT_EQ(pieces.target_logit_t.abs().max().item<double>(), 0.0);
+    EXPECT_EQ(sum_exp_below(pieces, tensor::full({3}, 50.0, statistics)).abs().max().item<double>(),
+              0.0);
   }
-  EXPECT_THROW((void)row_max(logits, 5, DType::Float), Error);
+  EXPECT_THROW((void)softmax_pieces(logits, labels, 0, 5, DType::Float), Error);
 }
 
 TEST(CrossEntropyPieces, ShowNotANumber) {
   const Tensor logits = tensor::zeros({2, 40}, DType::Float);
   logits[1][17] = std::numeric_limits<float>::quiet_NaN();
   const Tensor labels = tensor::zeros({2}, DType::Long);
-  const SoftmaxPieces pieces =
-      softmax_pieces(logits, labels, row_max(logits, 40, DType::Float), 0, 40);
+  const SoftmaxPieces pieces = softmax_pieces(logits, labels, 0, 40, DType::Float);
   EXPECT_TRUE(std::isfinite(pieces.sum_exp_t[0].item<float>()));
   EXPECT_TRUE(std::isnan(pieces.sum_exp_t[1].item<float>()));
 }
@@ -90,9 +89,8 @@ TEST(Memory, LossStaysWithinTheLogits) {
     const Tensor logits = normal({64, 20000}, 1, DType::Float).to(dtype);
     const Tensor labels = tensor::zeros({64}, DType::Long);
     const tensor::MemoryMeter meter;
-    const Tensor max = row_max(logits, 20000, DType::Float);
-    const SoftmaxPieces pieces = softmax_pieces(logits, labels, max, 0, 20000);
-    softmax_gradient_(logits, labels, pieces.sum_exp_t.log().add(max),
+    const SoftmaxPieces pieces = softmax_pieces(logits, labels, 0, 20000, DType::Float);
+    softmax_gradient_(logits, labels, pieces.sum_exp_t.log().add(pieces.max_t),
                       tensor::ones({64}, DType::Float), 0, 20000);
     // Beside the logits themselves: less than a fifth of them.
     EXPECT_LT(meter.peak_bytes(), static_cast<std::int64_t>(logits.nbytes() / 5));

@@ -23,12 +23,12 @@ struct Statistics {
 Statistics statistics_of(const Tensor& logits_tv, const Tensor& labels_t,
                          const TokenLossOptions& options) {
   RowReducer* ranks = options.vocabulary_ranks;
-  Tensor max_t = row_max(logits_tv, options.valid_columns, options.statistics);
-  if (ranks != nullptr) ranks->max(max_t);
-  const SoftmaxPieces pieces =
-      softmax_pieces(logits_tv, labels_t, max_t, options.column_begin, options.valid_columns);
-  if (ranks == nullptr) return {max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t};
-  Tensor sums_2t = tensor::stack({pieces.sum_exp_t, pieces.target_logit_t}, 0);
+  const SoftmaxPieces pieces = softmax_pieces(logits_tv, labels_t, options.column_begin,
+                                              options.valid_columns, options.statistics);
+  if (ranks == nullptr) return {pieces.max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t};
+  Tensor max_t = pieces.max_t.clone();
+  ranks->max(max_t);
+  Tensor sums_2t = tensor::stack({sum_exp_below(pieces, max_t), pieces.target_logit_t}, 0);
   ranks->sum(sums_2t);
   return {max_t.add(sums_2t.select(0, 0).log()), sums_2t.select(0, 1)};
 }

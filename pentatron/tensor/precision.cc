@@ -32,6 +32,7 @@ PrecisionPolicy precision_policy(std::string_view name) {
   if (name == "bf16" || name == "bf16_state") {
     policy.parameter = DType::BFloat16;
     policy.compute = DType::BFloat16;
+    policy.logits = DType::BFloat16;
   }
   if (name == "bf16_state") {
     policy.main_parameter = DType::BFloat16;
