@@ -40,7 +40,7 @@ Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {
 Tensor VocabHead::logits(const Tensor& x_th, nn::StepContext& step) {
   const tensor::NoGrad no_grad;
   return projection(step)
-      ->forward(x_th, step.policy.logits)
+      ->forward(x_th, step.policy.statistics)
       .narrow(1, 0, weight_->spec().parts.at(0).box.size[0]);
 }
 

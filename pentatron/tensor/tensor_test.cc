@@ -183,7 +183,7 @@ TEST(Precision, Policies) {
   EXPECT_EQ(bf16.parameter, DType::BFloat16);
   EXPECT_EQ(bf16.compute, DType::BFloat16);
   EXPECT_EQ(bf16.main_parameter, DType::Float);
-  EXPECT_EQ(bf16.logits, DType::Float);
+  EXPECT_EQ(bf16.logits, DType::BFloat16);
   EXPECT_EQ(precision_policy("bf16_state").state, DType::BFloat16);
   EXPECT_THROW((void)precision_policy("fp8"), Error);
 }
