@@ -9,8 +9,9 @@ namespace {
 constexpr int kTileLanes = 32;
 constexpr int kTileRows = 8;
 
+// Some 256 chunks of many rows, so that a few hundred columns fill a large device too.
 std::int64_t rows_per_chunk(std::int64_t rows) {
-  return std::max<std::int64_t>(64, (rows + 63) / 64);
+  return std::max<std::int64_t>(64, (rows + 255) / 256);
 }
 
 // partials[chunk, c] = sum of x[r, c] over the chunk's rows; V columns a thread.
