@@ -30,6 +30,7 @@ int checkpoint(const Words& words);
 int plot(const Words& words);
 int watch(const Words& words);
 int plan_schedule(const Words& words);
+int profile(const Words& words);
 int options(const Words& words);
 int doctor(const Words& words);
 int completion(const Words& words);

@@ -39,7 +39,7 @@ if(PENTATRON_WITH_TORCH AND NOT PENTATRON_SANITIZE AND NOT PENTATRON_CUDA STREQU
   pentatron_find_cuda()
 endif()
 if(PENTATRON_NVCC)
-  foreach(header IN ITEMS cuda_runtime_api.h cublasLt.h nccl.h)
+  foreach(header IN ITEMS cuda_runtime_api.h cublasLt.h nccl.h cupti.h)
     if(NOT EXISTS "${PENTATRON_CUDA_ROOT}/include/${header}")
       set(_missing "${header}")
     endif()

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "pentatron/base/trace.h"
+
 // Wall-clock timing on the steady clock; knows no device (set_synchronize waits for one). Not
 // shared between threads: each rank owns its timers.
 namespace pentatron {
@@ -38,6 +40,10 @@ class Timers final {
   // its time holds no waiting for others: all ranks must come by the same scopes.
   void set_barrier(std::function<void()> barrier) { barrier_ = std::move(barrier); }
 
+  // Every TimedScope, of any level, is a span of its lane "phases" too; may be null.
+  void set_trace(Trace* trace) { trace_ = trace; }
+  [[nodiscard]] Trace* trace() const { return trace_; }
+
   [[nodiscard]] bool on(int level) const { return level <= max_level_; }
   void start(std::string_view name, int level = 0);
   void stop(std::string_view name);
@@ -58,19 +64,22 @@ class Timers final {
   int max_level_;
   std::function<void()> synchronize_;
   std::function<void()> barrier_;
+  Trace* trace_ = nullptr;
   std::map<std::string, Entry, std::less<>> entries_;
   std::vector<std::string> names_;
 };
 
-// Times the block that it stands in. Without timers, or with a level that is off, it does nothing
-// but compare; `name` then is not even looked at.
+// Times the block that it stands in. Without timers, or with a level that is off and no trace, it
+// does nothing but compare; `name` then is not even looked at.
 class TimedScope final {
  public:
   // `meet`: in place of the timers' barrier, where it is set, for work that only some ranks come
   // by, or that not all come by equally often. Waits for those that share the work.
   TimedScope(Timers* timers, std::string_view name, int level,
              const std::function<void()>& meet = {})
-      : timers_(timers != nullptr && timers->on(level) ? timers : nullptr), name_(name) {
+      : traced_(timers != nullptr ? timers->trace() : nullptr, "phases", name),
+        timers_(timers != nullptr && timers->on(level) ? timers : nullptr),
+        name_(name) {
     if (timers_ == nullptr) return;
     if (level == 1 && timers_->barrier_) (meet ? meet : timers_->barrier_)();
     timers_->start(name_, level);
@@ -82,6 +91,7 @@ class TimedScope final {
   TimedScope& operator=(const TimedScope&) = delete;
 
  private:
+  TraceScope traced_;
   Timers* timers_;
   std::string_view name_;
 };

@@ -134,6 +134,9 @@ inline constexpr Condition kDynamicLossScale{
 
 inline constexpr Condition kTrains{[](const RunConfig& c) { return !c.training.skip_train; },
                                    "--skip-train trains nothing"};
+inline constexpr Condition kTraces{
+    [](const RunConfig& c) { return c.training.profile || !c.training.trace.empty(); },
+    "there is no --trace and no --profile"};
 inline constexpr Condition kEvaluates{[](const RunConfig& c) { return c.training.eval_iters > 0; },
                                       "--eval-iters 0 evaluates nothing"};
 inline constexpr Condition kEvaluatesWhileTraining{

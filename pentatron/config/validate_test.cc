@@ -208,6 +208,18 @@ TEST(Resolve, Recompute) {
             "--recompute-modules 'moe': expected core_attn or mlp");
 }
 
+TEST(Resolve, ProfileIsATraceIntoItsFolder) {
+  RunConfig config = small();
+  resolve(config);
+  EXPECT_EQ(config.training.trace, "");
+  config.training.profile = true;
+  resolve(config);
+  EXPECT_EQ(config.training.trace, "profile");
+  config.training.trace = "elsewhere";
+  resolve(config);
+  EXPECT_EQ(config.training.trace, "elsewhere");
+}
+
 TEST(Resolve, MicroBatchesFillTheVirtualStages) {
   const auto with = [](std::int64_t micro_batches, std::int64_t group) {
     return problem([=](RunConfig& c) {

@@ -365,6 +365,21 @@ void check_samples(const RunConfig& config, Problems& problems) {
   }
 }
 
+void resolve_trace(TrainingConfig& training, std::int64_t world_size, Problems& problems) {
+  if (training.profile && training.trace.empty()) training.trace = "profile";
+  if (training.trace.empty()) return;
+  if (training.profile_step_start >= training.profile_step_end) {
+    problems.add(fmt::format(
+        "--profile-step-start {} is not below --profile-step-end {}: nothing would be traced",
+        training.profile_step_start, training.profile_step_end));
+  }
+  for (const std::string& rank : training.profile_ranks) {
+    if (std::stoll(rank) < world_size) continue;
+    problems.add(
+        fmt::format("--profile-ranks {}: there are {} ranks, counted from 0", rank, world_size));
+  }
+}
+
 }  // namespace
 
 void resolve_training(RunConfig& config, const Origins& origins, bool layout_fine,
@@ -380,6 +395,7 @@ void resolve_training(RunConfig& config, const Origins& origins, bool layout_fin
   resolve_data(config, origins, problems);
   check_checkpoint(config.checkpoint, problems);
   check_samples(config, problems);
+  resolve_trace(training, config.parallel.world_size, problems);
 }
 
 }  // namespace pentatron::config

@@ -25,7 +25,7 @@ struct BucketState {
 struct InFlight {
   std::size_t bucket;
   Tensor sum;  // this rank's shard, in the reduction dtype
-  comm::WorkPtr work;
+  TracedWork work;
 };
 
 class ShardedGradients final : public GradientPath {
@@ -49,7 +49,7 @@ class ShardedGradients final : public GradientPath {
 
   void begin_step() override {
     // A step may be broken off and begun again.
-    for (InFlight& reduction : in_flight_) reduction.work->wait();
+    for (InFlight& reduction : in_flight_) reduction.work.wait();
     in_flight_.clear();
     for (std::size_t b = 0; b < buckets_.size(); ++b) release(b);
     for (BucketState& bucket : buckets_) {
@@ -125,8 +125,9 @@ class ShardedGradients final : public GradientPath {
     Tensor sum =
         tensor::empty({input.numel() / env_.shards.size()}, env_.policy.reduction, env_.device);
     while (in_flight_.size() >= kMaxInFlight) take_oldest();
-    comm::WorkPtr work = env_.shards.reduce_scatter(sum, input, comm::ReduceOp::kSum);
-    in_flight_.push_back({b, std::move(sum), std::move(work)});
+    InFlight& reduction = in_flight_.emplace_back(InFlight{.bucket = b, .sum = sum, .work = {}});
+    env_.start(reduction.work, "reduce-scatter", b, input,
+               [&] { return env_.shards.reduce_scatter(sum, input, comm::ReduceOp::kSum); });
     release(b);
     state.done_units.clear();
     const std::vector<int>& units = env_.layout.buckets()[b].units;
@@ -137,7 +138,7 @@ class ShardedGradients final : public GradientPath {
   void take_oldest() {
     InFlight oldest = std::move(in_flight_.front());
     in_flight_.pop_front();
-    oldest.work->wait();
+    oldest.work.wait();
     const auto [begin, end] = env_.own_range(oldest.bucket);
     Tensor shard = final_range(oldest.bucket, begin, end - begin);
     if (buckets_[oldest.bucket].has_sum) {

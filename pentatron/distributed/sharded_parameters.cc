@@ -14,8 +14,8 @@ enum Direction { kForward, kBackward };
 constexpr int kNoUnit = -1;
 
 struct BucketState {
-  Tensor whole;        // undefined: freed
-  comm::WorkPtr work;  // gathers it
+  Tensor whole;     // undefined: freed
+  TracedWork work;  // gathers it
 };
 
 class ShardedParameters final : public ParameterPath {
@@ -67,8 +67,7 @@ class ShardedParameters final : public ParameterPath {
       borrowed_.insert(b);
     }
     start(b);
-    if (buckets_[b].work != nullptr) buckets_[b].work->wait();
-    buckets_[b].work.reset();
+    buckets_[b].work.wait();
     bind(b);
   }
 
@@ -130,7 +129,9 @@ class ShardedParameters final : public ParameterPath {
     const auto [begin, end] = env_.own_range(b);
     state.whole =
         env_.allocator.allocate_transient(bucket.size(), env_.policy.parameter, env_.device);
-    state.work = env_.shards.all_gather(state.whole, own_range(b, begin, end - begin));
+    const Tensor own = own_range(b, begin, end - begin);
+    env_.start(state.work, "all-gather", b, state.whole,
+               [&] { return env_.shards.all_gather(state.whole, own); });
   }
 
   void bind(std::size_t b) {
@@ -147,8 +148,7 @@ class ShardedParameters final : public ParameterPath {
   void release(std::size_t b) {
     BucketState& state = buckets_[b];
     if (!state.whole.defined()) return;
-    if (state.work != nullptr) state.work->wait();
-    state.work.reset();
+    state.work.wait();
     state.whole = Tensor();
     for (const std::size_t s : env_.layout.buckets()[b].slots) {
       env_.layout.slots()[s].parameter->release_data();

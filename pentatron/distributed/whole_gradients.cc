@@ -13,7 +13,7 @@ namespace {
 struct BucketState {
   bool started = false;
   Tensor in_flight;  // what the collective writes when that is not the gradient buffer
-  comm::WorkPtr work;
+  TracedWork work;
 };
 
 class WholeGradients final : public GradientPath {
@@ -79,9 +79,11 @@ class WholeGradients final : public GradientPath {
       if (summands_.holds_tied(b)) start(b);
     }
     if (sharded_ && env_.replicas.size() > 1) {
-      for (BucketState& state : buckets_) {
-        if (state.work != nullptr) state.work->wait();
-        state.work = env_.replicas.all_reduce(state.in_flight, comm::ReduceOp::kSum);
+      for (std::size_t b = 0; b < count; ++b) {
+        BucketState& state = buckets_[b];
+        state.work.wait();
+        env_.start(state.work, "all-reduce", b, state.in_flight,
+                   [&] { return env_.replicas.all_reduce(state.in_flight, comm::ReduceOp::kSum); });
       }
     }
     for (std::size_t b = 0; b < count; ++b) finish(b);
@@ -117,20 +119,22 @@ class WholeGradients final : public GradientPath {
       const Tensor input = same_dtype ? grads : grads.to(env_.policy.reduction);
       state.in_flight =
           tensor::empty({input.numel() / env_.shards.size()}, env_.policy.reduction, env_.device);
-      state.work = env_.shards.reduce_scatter(state.in_flight, input, comm::ReduceOp::kSum);
+      env_.start(state.work, "reduce-scatter", b, input, [&] {
+        return env_.shards.reduce_scatter(state.in_flight, input, comm::ReduceOp::kSum);
+      });
     } else {
       if (env_.all.size() == 1) return;
       const Tensor input = same_dtype ? grads : grads.to(env_.policy.reduction);
       if (!same_dtype) state.in_flight = input;
-      state.work = env_.all.all_reduce(input, comm::ReduceOp::kSum);
+      env_.start(state.work, "all-reduce", b, input,
+                 [&] { return env_.all.all_reduce(input, comm::ReduceOp::kSum); });
     }
   }
 
   void finish(std::size_t b) {
     BucketState& state = buckets_[b];
-    if (state.work == nullptr) return;
-    state.work->wait();
-    state.work.reset();
+    if (!state.work.running()) return;
+    state.work.wait();
     if (!state.in_flight.defined()) return;
     const FlatBucket& bucket = env_.layout.buckets()[b];
     std::pair<std::int64_t, std::int64_t> range{bucket.begin, bucket.end};

@@ -37,7 +37,9 @@ class WholeParameters final : public ParameterPath {
       const auto [begin, end] = env_.own_range(b);
       // A copy: not every backend allows the input to lie inside the output.
       const Tensor shard = params_.narrow(0, begin, end - begin).clone();
-      gathers_[b] = env_.shards.all_gather(params_.narrow(0, bucket.begin, bucket.size()), shard);
+      const Tensor whole = params_.narrow(0, bucket.begin, bucket.size());
+      env_.start(gathers_[b], "all-gather", b, whole,
+                 [&] { return env_.shards.all_gather(whole, shard); });
       for (const std::size_t s : bucket.slots) env_.layout.slots()[s].parameter->await_data();
     }
     if (!env_.options.overlap_gather) settle();
@@ -55,9 +57,8 @@ class WholeParameters final : public ParameterPath {
 
  private:
   void finish(std::size_t b) {
-    if (gathers_[b] == nullptr) return;
-    gathers_[b]->wait();
-    gathers_[b].reset();
+    if (!gathers_[b].running()) return;
+    gathers_[b].wait();
     for (const std::size_t s : env_.layout.buckets()[b].slots) {
       env_.layout.slots()[s].parameter->data_arrived();
     }
@@ -65,7 +66,7 @@ class WholeParameters final : public ParameterPath {
 
   StoreEnv& env_;
   Tensor params_;
-  std::vector<comm::WorkPtr> gathers_;  // under way, by bucket
+  std::vector<TracedWork> gathers_;  // under way, by bucket
   std::map<const nn::Parameter*, std::size_t> bucket_of_;
 };
 

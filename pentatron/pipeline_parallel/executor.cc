@@ -217,6 +217,9 @@ class Runner {
   }
 
   void step(const Action& action) {
+    const TraceScope traced(options_.timers != nullptr ? options_.timers->trace() : nullptr,
+                            kScheduleLane, to_string(action.kind),
+                            {.chunk = action.chunk, .micro_batch = action.micro_batch});
     const TimedScope timed(options_.timers, timer_name(action.kind), 2);
     MicroBatchState& state = states_[static_cast<std::size_t>(action.chunk) * batches_.size() +
                                      static_cast<std::size_t>(action.micro_batch)];

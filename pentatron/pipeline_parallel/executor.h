@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pentatron/comm/group.h"
@@ -18,6 +19,9 @@ class UnitEventSink;
 }
 
 namespace pentatron::pipeline_parallel {
+
+// Lane of the actions in a trace.
+inline constexpr std::string_view kScheduleLane = "schedule";
 
 // One of the rank's stages: the chunk of its number in the list.
 struct StageSlot {
@@ -51,8 +55,10 @@ struct ExecutorOptions {
   // Called when the backward of a chunk's last micro-batch begins: gradient reduction may start
   // with the weights_done events of its units.
   std::function<void(int chunk)> on_last_micro_batch = {};
-  StageGraph graph = {};             // empty: a chain of all ranks' stages
-  Timers* timers = nullptr;          // level 2: each action
+  StageGraph graph = {};  // empty: a chain of all ranks' stages
+  // Level 2: each action; with a trace also a span of kScheduleLane with chunk and micro-batch,
+  // named by to_string(ActionKind).
+  Timers* timers = nullptr;
   nn::StepLedger* ledger = nullptr;  // as in nn::StepContext
 };
 

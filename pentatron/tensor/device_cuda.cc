@@ -11,6 +11,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/tensor/device_table.h"
+#include "pentatron/tensor/device_trace.h"
 
 namespace pentatron::tensor {
 namespace {
@@ -139,7 +140,8 @@ void register_cuda_device() {
                          .gpus = &all_gpus,
                          .versions = &versions,
                          .capturing = &capturing,
-                         .make_graph = &make_graph});
+                         .make_graph = &make_graph,
+                         .make_trace = &make_cuda_trace});
 }
 
 }  // namespace pentatron::tensor

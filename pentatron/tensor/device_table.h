@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pentatron/tensor/device.h"
+#include "pentatron/tensor/device_trace.h"
 
 // What the CUDA library puts under tensor/device.h and device_queue.h.
 namespace pentatron::tensor {
@@ -27,6 +28,7 @@ struct DeviceTable {
   // Is the calling thread's current stream being recorded?
   bool (*capturing)() = nullptr;
   std::unique_ptr<DeviceGraph> (*make_graph)(Device device) = nullptr;
+  std::unique_ptr<DeviceTrace> (*make_trace)() = nullptr;
 };
 
 // Called by the CUDA library while it is opened.

@@ -10,6 +10,7 @@
 #include "pentatron/comm/group.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/nn/step_ledger.h"
+#include "pentatron/ops/unit_event_fan_out.h"
 #include "pentatron/parallel_layers/core_attention.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/make_schedule.h"
@@ -17,6 +18,7 @@
 #include "pentatron/tensor/sequence_cut.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/make_ledger.h"
+#include "pentatron/training/run_trace.h"
 
 namespace pentatron::training {
 namespace {
@@ -96,6 +98,8 @@ struct Engine::State {
   ContextPlace place;            // among the ranks that share its micro-batches
   WeightGradQueue weight_grads;  // outlives the stores, which listen to it
   Timers* timers = nullptr;
+  std::unique_ptr<UnitTrace> unit_trace;  // with a trace of the run
+  ops::UnitEventFanOut events;
   // What changes from step to step, one after another in device memory, and views of each.
   Tensor inputs;
   Tensor lr;
@@ -151,6 +155,7 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   optimizer_ = std::make_unique<optimizer::ModelOptimizer>(
       stages_.units(), grid_places(context, stages_), config, policy_, device);
   optimizer_->listen_to(state_->weight_grads);
+  state_->events.add(*optimizer_);
   const std::uint64_t seed = config.model.seed;
   optimizer_->fill([seed](nn::Parameter& parameter) { parameter.initialise(seed); });
   for (nn::Parameter* parameter : stages_.parameters()) {
@@ -191,6 +196,9 @@ void Engine::check_equal_counts(const std::vector<Batch>& micro_batches) {
 void Engine::set_timers(Timers* timers) {
   state_->timers = timers;
   optimizer_->set_timers(timers);
+  if (timers == nullptr || timers->trace() == nullptr || state_->unit_trace != nullptr) return;
+  state_->unit_trace = std::make_unique<UnitTrace>(*timers->trace(), stages_.units());
+  state_->events.add(*state_->unit_trace);
 }
 
 void Engine::begin_ledger(nn::StepLedger& ledger, const std::vector<Batch>& batches) {
@@ -222,7 +230,7 @@ void Engine::launch_forward_backward(const std::vector<Batch>& micro_batches) {
                 .phase = nn::Phase::kTrain,
                 .on_output = losses_into(ledger),
                 .seed_of = [&](const std::string& loss) { return ledger.seed_of(loss); },
-                .events = optimizer_.get(),
+                .events = &state_->events,
                 .weight_grads = &state_->weight_grads,
                 .on_last_micro_batch =
                     [this](int chunk) {

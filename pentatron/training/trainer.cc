@@ -24,6 +24,7 @@
 #include "pentatron/training/log_format.h"
 #include "pentatron/training/model_parts.h"
 #include "pentatron/training/reporter.h"
+#include "pentatron/training/run_trace.h"
 #include "pentatron/training/samples.h"
 #include "pentatron/training/spikes.h"
 
@@ -78,6 +79,7 @@ class Trainer {
   Device device_;
   Timer since_start_;
   Reporter reporter_;
+  RunTrace trace_;
   std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
   std::unique_ptr<comm::ParallelContext> context_;
   std::unique_ptr<checkpoint::FolderLock> save_lock_;  // rank 0's, from start to end
@@ -101,8 +103,10 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
       hooks_(hooks),
       device_(device),
       reporter_(config_, backend.rank(), backend.world_size(), hooks.memory),
+      trace_(config_, backend.rank(), device),
       batches_(config::batch_schedule(config)) {
   config_.parallel.rank = backend.rank();
+  reporter_.timers().set_trace(trace_.trace());
   // A length in samples is one in whole iterations.
   config::TrainingConfig& t = config_.training;
   if (t.train_samples > 0) t.train_iters = batches_.iterations_within(t.train_samples);
@@ -123,6 +127,7 @@ void Trainer::build() {
       config_.model.padded_vocab_size - config_.model.vocab_size, config_.model.padded_vocab_size);
   context_ = std::make_unique<comm::ParallelContext>(backend_, comm::make_grids(config_.parallel));
   log::set_thread_label(backend_.world_size() > 1 ? context_->label() : "");
+  trace_.set_process(fmt::format("rank {} ({})", backend_.rank(), context_->label()));
   if (saves())
     save_lock_ = checkpoint::open_save_folder(config_.checkpoint.save, context_->world());
   // Rank 0 makes shared memory of the caches first; the others find them.
@@ -255,7 +260,9 @@ void Trainer::run_iteration() {
   const StepInputs inputs{.lr = schedule_->lr(trained),
                           .weight_decay = schedule_->weight_decay(trained),
                           .decoupled_lr = schedule_->decoupled_lr(trained)};
+  trace_.before_iteration(state_.iteration);
   const StepResult result = engine_->train_step(next_batches(), inputs);
+  trace_.after_iteration(state_.iteration + 1);
   count_step(result, batch);
   PENTATRON_CHECK(
       result.finite || !config_.training.check_for_nan_in_loss_and_grad, kData,
@@ -424,7 +431,10 @@ TrainerReport Trainer::run() {
   load();
   say("[before the start of training step] datetime: {}", current_datetime());
   report_.exit_reason = "iterations";
-  if (!config_.training.skip_train) train();
+  if (!config_.training.skip_train) {
+    train();
+    trace_.finish();
+  }
   if (report_.exit_reason == "iterations") {
     reporter_.last_line(state_);
     say("[after training is done] datetime: {}", current_datetime());

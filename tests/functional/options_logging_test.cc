@@ -341,6 +341,43 @@ TEST(Options, LogMaxAttentionLogit) {
   EXPECT_NEAR(halves[0], logits[0], 1e-5 * std::abs(logits[0]));
 }
 
+TEST(Options, Trace) {
+  const fs::path folder = new_folder();
+  const Options traced = base()
+                             .with("--train-iters", 3)
+                             .with("--trace", (folder / "t").string())
+                             .with("--profile-step-start", 1)
+                             .with("--profile-step-end", 2);
+  expect_same_losses(train(traced), train(base().with("--train-iters", 3)), 0);
+  const nlohmann::json file = nlohmann::json::parse(read_file(folder / "t/rank-00000.json"));
+  // One iteration of two micro-batches.
+  std::map<std::string, int> times;
+  for (const nlohmann::json& event : file.at("traceEvents")) {
+    ++times[event.at("name").get<std::string>()];
+  }
+  EXPECT_EQ(times["forward"], 2);
+  EXPECT_EQ(times["backward"], 2);
+  EXPECT_EQ(times["forward decoder.layers.1"], 2);
+  EXPECT_EQ(times["optimizer"], 1);
+  const ProgramResult told = call({"profile", (folder / "t").string(), "--top", "3"});
+  EXPECT_TRUE(told.ok()) << told.describe();
+  EXPECT_EQ(count(told.out, "ms traced"), 1U) << told.out;
+  EXPECT_EQ(count(told.out, "\n  forward "), 1U) << told.out;
+  expect_refusal(call({"profile", folder.string()}), 2, {"holds no rank-*.json"});
+
+  const Options of_another_rank = traced.with("--profile-ranks", 1);
+  expect_refusal(try_train(of_another_rank).program, 2, {"--profile-ranks 1", "there are 1 ranks"});
+  expect_refusal(try_train(traced.with("--profile-step-start", 2)).program, 2,
+                 {"--profile-step-start 2 is not below --profile-step-end 2"});
+  // Beyond the run's end: said, and no file.
+  const TinyRun late = try_train(base().with("--trace", (folder / "late").string()));
+  EXPECT_TRUE(late.program.ok());
+  EXPECT_EQ(count(late.program.err + late.program.out,
+                  "nothing was traced: none of the iterations 11 to 12"),
+            1U);
+  EXPECT_FALSE(fs::exists(folder / "late/rank-00000.json"));
+}
+
 TEST(Options, LogProgress) {
   const fs::path folder = new_folder();
   (void)train(saving(base().with("--train-iters", 4).with("--log-progress"), folder, 2));

@@ -73,6 +73,52 @@ TEST(GpuProgram, TellsTheEnergyOfTheGpu) {
   }
 }
 
+// Kernels are recorded, lie on the host's time axis and name the layer that launched them; the
+// traced run's losses are those of a run without.
+TEST(GpuProgram, TracesKernels) {
+  PENTATRON_NEEDS_GPUS(1);
+  const fs::path folder = new_folder();
+  const Options plain = on("cuda", base());
+  const TinyRun traced = train(plain.with("--trace", folder.string())
+                                   .with("--profile-step-start", 1)
+                                   .with("--profile-step-end", 3));
+  EXPECT_EQ(traced.losses(), train(plain).losses());
+  const nlohmann::json file = nlohmann::json::parse(read_file(folder / "rank-00000.json"));
+  const nlohmann::json& events = file.at("traceEvents");
+  std::map<std::int64_t, std::string> lanes;
+  double host_begin = 1e300;
+  double host_end = 0;
+  std::map<std::string, int> kernels;  // by unit
+  for (const nlohmann::json& event : events) {
+    if (event.at("ph") == "M") {
+      if (event.at("name") == "thread_name") lanes[event.at("tid")] = event.at("args").at("name");
+      continue;
+    }
+    const double begin = event.at("ts");
+    const bool on_gpu = lanes.at(event.at("tid")).starts_with("GPU stream ");
+    if (!on_gpu) {
+      host_begin = std::min(host_begin, begin);
+      host_end = std::max(host_end, begin + event.at("dur").get<double>());
+    } else if (event.contains("args") && event.at("args").contains("unit")) {
+      ++kernels[event.at("args").at("unit")];
+    }
+  }
+  for (const char* unit : {"forward embedding", "forward decoder.layers.1", "backward head",
+                           "backward decoder.layers.0"}) {
+    EXPECT_GT(kernels[unit], 3) << unit;
+  }
+  // Two steps of two micro-batches with as many kernels each.
+  EXPECT_EQ(kernels["forward decoder.layers.0"], kernels["forward decoder.layers.1"]);
+  EXPECT_EQ(kernels["forward decoder.layers.0"] % 4, 0);
+  for (const nlohmann::json& event : events) {
+    if (event.at("ph") != "X") continue;
+    EXPECT_GT(event.at("ts").get<double>(), host_begin - 10'000);
+    EXPECT_LT(event.at("ts").get<double>(), host_end + 1'000'000);
+  }
+  const ProgramResult told = call({"profile", folder.string()});
+  EXPECT_NE(told.out.find("GPU busy "), std::string::npos) << told.describe();
+}
+
 TEST(GpuProgram, RefusesTheLargestAttentionLogit) {
   PENTATRON_NEEDS_GPUS(1);
   expect_refusal(try_train(on("cuda", base()).with("--log-max-attention-logit")).program, 8,

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/run_trace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "pentatron/base/temp_folder.h"
+#include "pentatron/base/timer.h"
+#include "pentatron/pipeline_parallel/executor.h"
+#include "pentatron/pipeline_parallel/make_schedule.h"
+#include "pentatron/training/test_support.h"
+
+namespace pentatron::training {
+namespace {
+
+using namespace testing_support;  // NOLINT: test vocabulary
+
+// Spans of one step on every rank.
+std::map<std::int64_t, std::vector<TraceSpan>> traced_step(const config::RunConfig& config) {
+  std::map<std::int64_t, std::vector<TraceSpan>> spans;
+  std::mutex mutex;
+  with_engine(config, [&](Engine& engine) {
+    Trace trace;
+    Timers timers(0);
+    timers.set_trace(&trace);
+    engine.set_timers(&timers);
+    (void)train_steps(engine, 0, 1);
+    trace.set_recording(true);
+    (void)train_steps(engine, 1, 2);
+    trace.set_recording(false);
+    const std::lock_guard lock(mutex);
+    spans[engine.context().world().rank()] = trace.take();
+  });
+  return spans;
+}
+
+std::vector<TraceSpan> lane_of(const std::vector<TraceSpan>& spans, std::string_view lane) {
+  std::vector<TraceSpan> chosen;
+  for (const TraceSpan& span : spans) {
+    if (span.lane == lane) chosen.push_back(span);
+  }
+  return chosen;
+}
+
+// What was done, in the order in which it was done, is the list that the schedule made: also its W
+// actions in their slots.
+TEST(RunTrace, ExecutedOrderIsTheSchedules) {
+  for (const char* schedule : {"1f1b", "gpipe", "zb-h1", "zb-auto"}) {
+    const config::RunConfig config = tiny_config(
+        {.pp = 2}, [&](config::RunConfig& c) { c.parallel.pipeline_schedule = schedule; });
+    const auto lists = pipeline_parallel::make_schedule(
+        pipeline_parallel::schedule_choice(config.model, config.parallel),
+        {.num_ranks = 2, .num_micro_batches = 4});
+    const auto spans = traced_step(config);
+    ASSERT_EQ(spans.size(), 2U);
+    for (const auto& [rank, all] : spans) {
+      const std::vector<TraceSpan> done = lane_of(all, pipeline_parallel::kScheduleLane);
+      const auto& list = lists.at(static_cast<std::size_t>(rank));
+      ASSERT_EQ(done.size(), list.size()) << schedule << " rank " << rank;
+      std::int64_t weights = 0;
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        EXPECT_EQ(done[i].name, pipeline_parallel::to_string(list[i].kind)) << schedule << i;
+        EXPECT_EQ(done[i].micro_batch, list[i].micro_batch) << schedule << i;
+        EXPECT_EQ(done[i].chunk, list[i].chunk) << schedule << i;
+        if (i > 0) EXPECT_GE(done[i].begin_ns, done[i - 1].end_ns) << schedule << i;
+        weights += list[i].kind == pipeline_parallel::ActionKind::kBackwardWeight ? 1 : 0;
+      }
+      EXPECT_EQ(weights, std::string(schedule).starts_with("zb") ? 4 : 0) << schedule;
+    }
+  }
+}
+
+// Every unit's forward and backward once a micro-batch; backward in the reverse order.
+TEST(RunTrace, UnitsAreNamed) {
+  const config::RunConfig config = tiny_config();
+  const auto all = traced_step(config);
+  std::vector<std::string> first_micro_batch;
+  std::map<std::string, int> times;
+  for (const TraceSpan& span : lane_of(all.at(0), kUnitLane)) {
+    if (first_micro_batch.size() < 8) first_micro_batch.push_back(span.name);
+    ++times[span.name];
+  }
+  EXPECT_EQ(first_micro_batch,
+            (std::vector<std::string>{"forward embedding", "forward decoder.layers.0",
+                                      "forward decoder.layers.1", "forward head", "backward head",
+                                      "backward decoder.layers.1", "backward decoder.layers.0",
+                                      "backward embedding"}));
+  ASSERT_EQ(times.size(), 8U);
+  for (const auto& [name, count] : times) EXPECT_EQ(count, kGlobalBatch / 2) << name;
+}
+
+// Reductions overlap with backward: the first starts before the last layer's backward has ended.
+TEST(RunTrace, FirstReductionStartsBeforeBackwardEnds) {
+  for (const bool sharded : {false, true}) {
+    const config::RunConfig config = tiny_config(
+        {.dp = 2, .sharded = sharded},
+        [](config::RunConfig& c) { c.model.untie_embeddings_and_output_weights = true; });
+    for (const auto& [rank, spans] : traced_step(config)) {
+      std::int64_t backward_end = 0;
+      for (const TraceSpan& span : lane_of(spans, kUnitLane)) {
+        if (span.name == "backward embedding") backward_end = span.end_ns;
+      }
+      std::int64_t first_reduction = std::numeric_limits<std::int64_t>::max();
+      std::size_t reductions = 0;
+      const std::string name = sharded ? "reduce-scatter bucket" : "all-reduce bucket";
+      for (const TraceSpan& span : lane_of(spans, "collectives")) {
+        if (!span.name.starts_with(name)) continue;
+        ++reductions;
+        EXPECT_GT(span.bytes, 0);
+        first_reduction = std::min(first_reduction, span.begin_ns);
+      }
+      EXPECT_GT(reductions, 0U) << rank;
+      EXPECT_LT(first_reduction, backward_end) << "rank " << rank << (sharded ? " sharded" : "");
+    }
+  }
+}
+
+TEST(RunTrace, KernelsBelongToTheInnermostUnitThatLaunchedThem) {
+  const std::vector<TraceSpan> host = {
+      {.lane = "phases", .name = "forward-backward", .begin_ns = 0, .end_ns = 100},
+      {.lane = std::string(kUnitLane), .name = "forward a", .begin_ns = 22, .end_ns = 28},
+      {.lane = std::string(kUnitLane), .name = "backward a", .begin_ns = 20, .end_ns = 40}};
+  const std::vector<tensor::DeviceSpan> device = {
+      {.name = "k", .stream = 7, .begin_ns = 50, .end_ns = 60, .launched_ns = 21},
+      {.name = "k", .stream = 7, .begin_ns = 60, .end_ns = 61, .launched_ns = 22},
+      {.name = "k", .stream = 7, .begin_ns = 61, .end_ns = 62, .launched_ns = 30},
+      {.name = "k", .stream = 13, .begin_ns = 62, .end_ns = 63, .launched_ns = 40},
+      {.name = "k", .stream = 13, .begin_ns = 63, .end_ns = 64, .launched_ns = 0},
+      {.name = "k", .stream = 13, .begin_ns = 64, .end_ns = 65, .launched_ns = 10}};
+  const std::vector<TraceSpan> all = with_device_spans(host, device);
+  ASSERT_EQ(all.size(), 9U);
+  const std::vector<std::string> units = {"backward a", "forward a", "backward a", "", "", ""};
+  for (std::size_t i = 0; i < units.size(); ++i) EXPECT_EQ(all[3 + i].unit, units[i]) << i;
+  EXPECT_EQ(all[3].lane, "GPU stream 7");
+  EXPECT_EQ(all[8].lane, "GPU stream 13");
+  EXPECT_EQ(all[8].begin_ns, 64);
+}
+
+TEST(RunTrace, WritesTheAskedIterationsOfTheAskedRanks) {
+  const TempFolder folder;
+  config::RunConfig config = tiny_config();
+  config.training.trace = (folder.path() / "traces").string();
+  config.training.profile_step_start = 1;
+  config.training.profile_step_end = 3;
+  config.training.profile_ranks = {"0", "2"};
+  for (std::int64_t rank = 0; rank < 3; ++rank) {
+    RunTrace run(config, rank, kCpu);
+    EXPECT_EQ(run.trace() != nullptr, rank != 1);
+    for (std::int64_t completed = 0; completed < 4; ++completed) {
+      run.before_iteration(completed);
+      { const TraceScope scope(run.trace(), "phases", "iteration " + std::to_string(completed)); }
+      run.after_iteration(completed + 1);
+    }
+    run.finish();
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "traces/rank-00001.json"));
+  for (const char* name : {"rank-00000.json", "rank-00002.json"}) {
+    const TraceFile file = read_trace(folder.path() / "traces" / name);
+    ASSERT_EQ(file.spans.size(), 2U);
+    EXPECT_EQ(file.spans[0].name, "iteration 1");
+    EXPECT_EQ(file.spans[1].name, "iteration 2");
+  }
+}
+
+}  // namespace
+}  // namespace pentatron::training
