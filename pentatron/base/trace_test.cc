@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "pentatron/base/file.h"
 #include "pentatron/base/json.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/test_support.h"
