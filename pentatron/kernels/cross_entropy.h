@@ -13,8 +13,8 @@ struct LogitRows {
 };
 
 // Largest x of each row (the lowest finite value without valid columns), sum of exp(x - that) and x
-// at the label (0 if it is not among the columns [column_begin, column_begin + valid)). A row is
-// read twice, the second time from the cache.
+// at the label (0 if it is not among the columns [column_begin, column_begin + valid)). Reads every
+// logit once.
 [[nodiscard]] cudaError_t softmax_pieces(const LogitRows& logits, const void* x,
                                          const std::int64_t* labels, std::int64_t column_begin,
                                          void* max_t, void* sum_exp_t, void* target_t,

@@ -4,62 +4,112 @@
 #include "pentatron/kernels/reduce.cuh"
 
 // Rows of up to kMaxThreads * kPerThread elements are held in registers, so that x and dy are read
-// once; longer or unaligned rows take the plain kernels, which read them again from the cache.
+// once: short rows by a warp each, of which a block has several, longer ones by a block. Longer
+// still or unaligned rows take the plain kernels, which read them again from the cache.
 namespace pentatron::kernels {
 namespace {
 
-constexpr int kPerThread = 16;
+constexpr int kPerThread = 16;  // elements of a row, where a block shares it
 constexpr int kMaxThreads = 512;
+constexpr int kWarpsOfBlock = 8;  // rows at a time, where a warp has one
+constexpr int kPerLane = 32;      // at most, where a warp has one
+constexpr int kPerLaneNarrow = 24;
+constexpr int kWarpColumns = 32 * kPerLane;
+// Of backward, where a block shares a row whatever its length: few elements a thread leave
+// registers for many threads, which hide the waiting.
+constexpr int kBackwardPerThread = 8;
+constexpr int kMultiprocessors = 132;
+constexpr int kThreadsOfMultiprocessor = 1024;
+
+// The threads that share a row: a warp, or the block.
+template <bool kWarps>
+struct Team {
+  static __device__ __forceinline__ int size() {
+    return kWarps ? 32 : static_cast<int>(blockDim.x);
+  }
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % size(); }
+  static __device__ __forceinline__ std::int64_t first_row() {
+    return kWarps ? static_cast<std::int64_t>(blockIdx.x) * kWarpsOfBlock + threadIdx.x / 32
+                  : blockIdx.x;
+  }
+  // The column of a thread's k-th vector of V elements.
+  template <int V>
+  static __device__ __forceinline__ std::int64_t place(int k) {
+    return (static_cast<std::int64_t>(k) * size() + lane()) * V;
+  }
+  template <typename C>
+  static __device__ __forceinline__ C sum(C x, C* scratch) {
+    return kWarps ? warp_reduce(x, Plus{}) : block_sum(x, scratch);
+  }
+};
+
+// Sums of a and b over all threads of the block, in every thread; scratch of 64.
+template <typename C>
+__device__ __forceinline__ void block_sum_pair(C& a, C& b, C* scratch) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  a = warp_reduce(a, Plus{});
+  b = warp_reduce(b, Plus{});
+  __syncthreads();  // an earlier result may still be being read
+  if (lane == 0) {
+    scratch[warp] = a;
+    scratch[32 + warp] = b;
+  }
+  __syncthreads();
+  a = warp_reduce(lane < warps ? scratch[lane] : C(0), Plus{});
+  b = warp_reduce(lane < warps ? scratch[32 + lane] : C(0), Plus{});
+}
 
 // A product that is rounded before it meets a sum: where all of a row's g are equal, g - mean(g) is
 // then exactly zero.
 __device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 
-template <typename T, typename W, int V, int N>
+template <typename T, typename W, int V, int N, bool kWarps>
 __global__ void __launch_bounds__(kMaxThreads)
     norm_forward_kernel(const T* __restrict__ x, const W* __restrict__ weight,
-                        const W* __restrict__ bias, std::int64_t columns, ComputeOf<T> eps,
-                        T* __restrict__ y, ComputeOf<T>* __restrict__ mean_t,
+                        const W* __restrict__ bias, std::int64_t rows, std::int64_t columns,
+                        ComputeOf<T> eps, T* __restrict__ y, ComputeOf<T>* __restrict__ mean_t,
                         ComputeOf<T>* __restrict__ rstd_t) {
   using C = ComputeOf<T>;
+  using Mine = Team<kWarps>;
   __shared__ C scratch[32];
-  const std::int64_t row = blockIdx.x;
+  const std::int64_t row = Mine::first_row();
+  if (row >= rows) return;  // whole warps
   x += row * columns;
   y += row * columns;
-  const auto place = [&](int k) {
-    return (static_cast<std::int64_t>(k) * blockDim.x + threadIdx.x) * V;
-  };
   C value[N][V];
   C sum = 0;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    if (place(k) >= columns) continue;
-    const Vec<T, V> in = load<V>(x + place(k));
+    const std::int64_t at = Mine::template place<V>(k);
+    if (at >= columns) continue;
+    const Vec<T, V> in = load<V>(x + at);
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       value[k][i] = widen<C>(in.v[i]);
       sum += value[k][i];
     }
   }
-  const C mean = mean_t != nullptr ? block_sum(sum, scratch) / C(columns) : C(0);
+  const C mean = mean_t != nullptr ? Mine::sum(sum, scratch) / C(columns) : C(0);
   C squares = 0;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    if (place(k) >= columns) continue;
+    if (Mine::template place<V>(k) >= columns) continue;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const C d = value[k][i] - mean;
       squares += d * d;
     }
   }
-  const C rstd = C(1) / sqrt(block_sum(squares, scratch) / C(columns) + eps);
+  const C rstd = C(1) / sqrt(Mine::sum(squares, scratch) / C(columns) + eps);
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    if (place(k) >= columns) continue;
-    const Vec<W, V> w = load<V>(weight + place(k));
+    const std::int64_t at = Mine::template place<V>(k);
+    if (at >= columns) continue;
+    const Vec<W, V> w = load<V>(weight + at);
     Vec<W, V> b{};
-    if (bias != nullptr) b = load<V>(bias + place(k));
+    if (bias != nullptr) b = load<V>(bias + at);
     Vec<T, V> out;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
@@ -67,9 +117,9 @@ __global__ void __launch_bounds__(kMaxThreads)
       if (bias != nullptr) result += widen<C>(b.v[i]);
       out.v[i] = narrow<T>(result);
     }
-    store<V>(y + place(k), out);
+    store<V>(y + at, out);
   }
-  if (threadIdx.x == 0) {
+  if (Mine::lane() == 0) {
     if (mean_t != nullptr) mean_t[row] = mean;
     rstd_t[row] = rstd;
   }
@@ -109,9 +159,26 @@ __global__ void plain_forward_kernel(const T* __restrict__ x, const W* __restric
   }
 }
 
+// A thread's share of a row of x and dy, as stored.
+template <typename T, int V, int N>
+struct RowShare {
+  Vec<T, V> x[N], dy[N];
+
+  __device__ __forceinline__ void load_from(const T* __restrict__ x_row,
+                                            const T* __restrict__ dy_row, std::int64_t columns) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const std::int64_t at = Team<false>::template place<V>(k);
+      if (at >= columns) continue;
+      x[k] = load<V>(x_row + at);
+      dy[k] = load<V>(dy_row + at);
+    }
+  }
+};
+
 // With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)), the first mean
-// for layer norm only. A block takes every gridDim.x-th row and keeps its share of the weight
-// gradients in registers.
+// for layer norm only. A block takes every gridDim.x-th row, asks for the next one before it works
+// on one, and keeps its share of the weight gradients in registers.
 template <typename T, typename W, int V, int N>
 __global__ void __launch_bounds__(kMaxThreads)
     norm_backward_kernel(const T* __restrict__ x, const T* __restrict__ dy,
@@ -121,55 +188,63 @@ __global__ void __launch_bounds__(kMaxThreads)
                          ComputeOf<T>* __restrict__ dweight_ph,
                          ComputeOf<T>* __restrict__ dbias_ph) {
   using C = ComputeOf<T>;
-  __shared__ C scratch[32];
-  const auto place = [&](int k) {
-    return (static_cast<std::int64_t>(k) * blockDim.x + threadIdx.x) * V;
-  };
+  using Mine = Team<false>;
+  __shared__ C scratch[64];
   C dweight[N][V] = {}, dbias[N][V] = {};
-  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+  RowShare<T, V, N> next{};
+  std::int64_t row = blockIdx.x;
+  if (row < rows) next.load_from(x + row * columns, dy + row * columns, columns);
+  for (; row < rows; row += gridDim.x) {
+    const RowShare<T, V, N> now = next;
+    const std::int64_t ahead = row + gridDim.x;
+    if (ahead < rows) next.load_from(x + ahead * columns, dy + ahead * columns, columns);
     const C mean = mean_t != nullptr ? mean_t[row] : C(0), rstd = rstd_t[row];
-    const std::int64_t begin = row * columns;
-    C h[N][V], g[N][V];
     C sum_g = 0, sum_gh = 0;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      if (place(k) >= columns) continue;
-      const Vec<T, V> in = load<V>(x + begin + place(k)), grad = load<V>(dy + begin + place(k));
-      const Vec<W, V> w = load<V>(weight + place(k));
+      const std::int64_t at = Mine::template place<V>(k);
+      if (at >= columns) continue;
+      const Vec<W, V> w = load<V>(weight + at);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        const C d = widen<C>(grad.v[i]);
-        h[k][i] = (widen<C>(in.v[i]) - mean) * rstd;
-        g[k][i] = rounded_product(d, widen<C>(w.v[i]));
-        sum_g += g[k][i];
-        sum_gh += g[k][i] * h[k][i];
-        dweight[k][i] += d * h[k][i];
+        const C d = widen<C>(now.dy[k].v[i]);
+        const C h = (widen<C>(now.x[k].v[i]) - mean) * rstd;
+        const C g = rounded_product(d, widen<C>(w.v[i]));
+        sum_g += g;
+        sum_gh += g * h;
+        dweight[k][i] += d * h;
         dbias[k][i] += d;
       }
     }
     if (dx == nullptr) continue;
-    const C mean_g = mean_t != nullptr ? block_sum(sum_g, scratch) / C(columns) : C(0);
-    const C mean_gh = block_sum(sum_gh, scratch) / C(columns);
+    block_sum_pair(sum_g, sum_gh, scratch);
+    const C mean_g = mean_t != nullptr ? sum_g / C(columns) : C(0);
+    const C mean_gh = sum_gh / C(columns);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      if (place(k) >= columns) continue;
+      const std::int64_t at = Mine::template place<V>(k);
+      if (at >= columns) continue;
+      const Vec<W, V> w = load<V>(weight + at);
       Vec<T, V> out;
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        out.v[i] = narrow<T>(rstd * (g[k][i] - mean_g - h[k][i] * mean_gh));
+        const C h = (widen<C>(now.x[k].v[i]) - mean) * rstd;
+        const C g = rounded_product(widen<C>(now.dy[k].v[i]), widen<C>(w.v[i]));
+        out.v[i] = narrow<T>(rstd * (g - mean_g - h * mean_gh));
       }
-      store<V>(dx + begin + place(k), out);
+      store<V>(dx + row * columns + at, out);
     }
   }
   if (dweight_ph == nullptr) return;
   const std::int64_t partial = static_cast<std::int64_t>(blockIdx.x) * columns;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    if (place(k) >= columns) continue;
+    const std::int64_t at = Mine::template place<V>(k);
+    if (at >= columns) continue;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      dweight_ph[partial + place(k) + i] = dweight[k][i];
-      if (dbias_ph != nullptr) dbias_ph[partial + place(k) + i] = dbias[k][i];
+      dweight_ph[partial + at + i] = dweight[k][i];
+      if (dbias_ph != nullptr) dbias_ph[partial + at + i] = dbias[k][i];
     }
   }
 }
@@ -224,15 +299,28 @@ __global__ void plain_weight_grad_kernel(const T* __restrict__ x, const T* __res
   if (dbias_ph != nullptr) dbias_ph[place] = dbias;
 }
 
-// Threads whose registers hold a row, 0 if the plain kernels must do.
+int threads_of_a_row(std::int64_t columns, int elements) {
+  return threads_for_row((columns + elements - 1) / elements, kMaxThreads);
+}
+
+// Whether registers hold a row; else the plain kernels must do.
 template <typename T, typename... P>
-int threads_in_registers(std::int64_t columns, const P*... pointers) {
+bool fits_registers(std::int64_t columns, const P*... pointers) {
+  return columns % kVector<T> == 0 && columns <= std::int64_t{kMaxThreads} * kPerThread &&
+         aligned16(pointers...);
+}
+
+// Calls launch(vectors of a thread, whether a warp has a row) with constants.
+template <typename T, typename F>
+void by_team(std::int64_t columns, F launch) {
   constexpr int V = kVector<T>;
-  if (columns % V != 0 || columns > std::int64_t{kMaxThreads} * kPerThread ||
-      !aligned16(pointers...)) {
-    return 0;
+  if (columns <= 32 * kPerLaneNarrow) {
+    launch(std::integral_constant<int, kPerLaneNarrow / V>{}, std::true_type{});
+  } else if (columns <= kWarpColumns) {
+    launch(std::integral_constant<int, kPerLane / V>{}, std::true_type{});
+  } else {
+    launch(std::integral_constant<int, kPerThread / V>{}, std::false_type{});
   }
-  return threads_for_row((columns + kPerThread - 1) / kPerThread, kMaxThreads);
 }
 
 template <typename T, typename W>
@@ -246,10 +334,14 @@ cudaError_t forward_of(const NormArguments& in, const void* bias, double eps, vo
   auto* out = static_cast<T*>(y);
   auto *means = static_cast<C*>(mean), *rstds = static_cast<C*>(rstd);
   const auto blocks = static_cast<unsigned>(in.rows);
-  const int threads = threads_in_registers<T>(in.columns, x, out, weight, shift);
-  if (threads > 0) {
-    norm_forward_kernel<T, W, V, kPerThread / V><<<blocks, threads, 0, stream>>>(
-        x, weight, shift, in.columns, static_cast<C>(eps), out, means, rstds);
+  if (fits_registers<T>(in.columns, x, out, weight, shift)) {
+    by_team<T>(in.columns, [&](auto vectors, auto warps) {
+      constexpr bool kWarps = decltype(warps)::value;
+      const unsigned teams = kWarps ? (blocks + kWarpsOfBlock - 1) / kWarpsOfBlock : blocks;
+      const int threads = kWarps ? 32 * kWarpsOfBlock : threads_of_a_row(in.columns, kPerThread);
+      norm_forward_kernel<T, W, V, decltype(vectors)::value, kWarps><<<teams, threads, 0, stream>>>(
+          x, weight, shift, in.rows, in.columns, static_cast<C>(eps), out, means, rstds);
+    });
   } else {
     plain_forward_kernel<T, W><<<blocks, threads_for_row(in.columns, 1024), 0, stream>>>(
         x, weight, shift, in.columns, static_cast<C>(eps), out, means, rstds);
@@ -272,11 +364,16 @@ cudaError_t backward_of(const NormArguments& in, const BackwardPointers& p, cuda
   const auto *mean = static_cast<const C*>(p.mean), *rstd = static_cast<const C*>(p.rstd);
   auto* dx = static_cast<T*>(p.dx);
   auto *dweight = static_cast<C*>(p.dweight_ph), *dbias = static_cast<C*>(p.dbias_ph);
-  const auto partials = static_cast<unsigned>(norm_partials(in.rows));
-  const int threads = threads_in_registers<T>(in.columns, x, dy, weight, dx);
-  if (threads > 0) {
-    norm_backward_kernel<T, W, V, kPerThread / V><<<partials, threads, 0, stream>>>(
-        x, dy, weight, mean, rstd, in.rows, in.columns, dx, dweight, dbias);
+  const auto partials = static_cast<unsigned>(norm_partials(in.rows, in.columns));
+  if (fits_registers<T>(in.columns, x, dy, weight, dx)) {
+    const int threads = threads_of_a_row(in.columns, kBackwardPerThread);
+    if (in.columns <= std::int64_t{kMaxThreads} * kBackwardPerThread) {
+      norm_backward_kernel<T, W, V, kBackwardPerThread / V><<<partials, threads, 0, stream>>>(
+          x, dy, weight, mean, rstd, in.rows, in.columns, dx, dweight, dbias);
+    } else {
+      norm_backward_kernel<T, W, V, kPerThread / V><<<partials, threads, 0, stream>>>(
+          x, dy, weight, mean, rstd, in.rows, in.columns, dx, dweight, dbias);
+    }
     return cudaGetLastError();
   }
   if (dx != nullptr) {
@@ -296,7 +393,11 @@ cudaError_t backward_of(const NormArguments& in, const BackwardPointers& p, cuda
 
 }  // namespace
 
-std::int64_t norm_partials(std::int64_t rows) { return std::min<std::int64_t>(rows, 264); }
+std::int64_t norm_partials(std::int64_t rows, std::int64_t columns) {
+  const int threads = threads_of_a_row(columns, kBackwardPerThread);
+  const int blocks = std::max(2, kThreadsOfMultiprocessor / threads);
+  return std::min<std::int64_t>(rows, std::int64_t{kMultiprocessors} * blocks);
+}
 
 cudaError_t norm_forward(const NormArguments& in, const void* bias, double eps, void* y, void* mean,
                          void* rstd, cudaStream_t stream) {
@@ -316,7 +417,7 @@ cudaError_t norm_backward(const NormArguments& in, const void* dy, const void* m
   return dispatch(in.type, [&](auto tag) {
     using T = decltype(tag);
     using C = ComputeOf<T>;
-    const std::int64_t count = norm_partials(in.rows);
+    const std::int64_t count = norm_partials(in.rows, in.columns);
     auto* first = static_cast<C*>(partials);
     const BackwardPointers p{.dy = dy,
                              .mean = mean,

@@ -20,11 +20,11 @@ struct NormArguments {
                                        void* y, void* mean, void* rstd, cudaStream_t stream);
 
 // Rows of partial sums that norm_backward writes: depends on the sizes alone.
-[[nodiscard]] std::int64_t norm_partials(std::int64_t rows);
+[[nodiscard]] std::int64_t norm_partials(std::int64_t rows, std::int64_t columns);
 
 // dx (may be null); sums of weight and bias gradients, [columns] in the computing type (null: not
-// asked; dbias also for RMS norm). partials: 2 * norm_partials(rows) * columns elements of the
-// computing type, unused without dweight.
+// asked; dbias also for RMS norm). partials: 2 * norm_partials(rows, columns) * columns elements of
+// the computing type, unused without dweight.
 [[nodiscard]] cudaError_t norm_backward(const NormArguments& in, const void* dy, const void* mean,
                                         const void* rstd, void* dx, void* dweight, void* dbias,
                                         void* partials, cudaStream_t stream);

@@ -58,8 +58,9 @@ NormGradients cuda::norm_backward(const NormGradInput& in) {
     if (in.mean_t.defined()) {
       out.dbias_h = tensor::empty({arguments.columns}, computed, x.device());
     }
-    partials = tensor::empty({2 * kernels::norm_partials(arguments.rows) * arguments.columns},
-                             computed, x.device());
+    partials = tensor::empty(
+        {2 * kernels::norm_partials(arguments.rows, arguments.columns) * arguments.columns},
+        computed, x.device());
   }
   tensor::check_launch(
       kernels::norm_backward(arguments, read(in.dy_th), read(in.mean_t), read(in.rstd_t),

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
@@ -43,6 +45,7 @@ class Trainer {
   void load();
   void train();
   [[nodiscard]] std::vector<Batch> next_batches();
+  void take_batches_ahead();
   void run_iteration();
   void pass_over_iteration();
   void count_step(const StepResult& result, std::int64_t batch);
@@ -86,6 +89,11 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<BatchStream> train_stream_;
+  struct {
+    bool ready = false;
+    std::vector<Batch> batches;
+    std::exception_ptr error;
+  } ahead_;  // of the next step
   config::BatchSchedule batches_;
   std::unique_ptr<optimizer::LearningRateSchedule> schedule_;
   TrainState state_;
@@ -209,8 +217,26 @@ void Trainer::load() {
 }
 
 std::vector<Batch> Trainer::next_batches() {
+  if (ahead_.error) std::rethrow_exception(std::exchange(ahead_.error, nullptr));
+  if (ahead_.ready) {
+    ahead_.ready = false;
+    return std::move(ahead_.batches);
+  }
   const TimedScope timed(&reporter_.timers(), "batch-generator", 2);
   return train_stream_->next();
+}
+
+// While a GPU computes, the host takes the next step's samples. What goes wrong with them is told
+// when they are used.
+void Trainer::take_batches_ahead() {
+  const std::int64_t next = state_.iteration + 2;
+  if (device_.is_cpu() || next > config_.training.train_iters || passes_over(next)) return;
+  try {
+    ahead_.batches = next_batches();
+    ahead_.ready = true;
+  } catch (...) {
+    ahead_.error = std::current_exception();
+  }
 }
 
 void Trainer::count_step(const StepResult& result, std::int64_t batch) {
@@ -261,7 +287,9 @@ void Trainer::run_iteration() {
                           .weight_decay = schedule_->weight_decay(trained),
                           .decoupled_lr = schedule_->decoupled_lr(trained)};
   trace_.before_iteration(state_.iteration);
-  const StepResult result = engine_->train_step(next_batches(), inputs);
+  engine_->launch_step(next_batches(), inputs);
+  take_batches_ahead();
+  const StepResult result = engine_->read_step();
   trace_.after_iteration(state_.iteration + 1);
   count_step(result, batch);
   PENTATRON_CHECK(
