@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <string_view>
 
-#if defined(__CUDACC__)
-#define PENTATRON_HD __host__ __device__
-#else
-#define PENTATRON_HD
-#endif
+#include "pentatron/base/keyed_math.h"
 
 // Counter-based random numbers, the same on host and device: Philox4x32-10 of J. K. Salmon,
 // M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
@@ -83,16 +78,21 @@ PENTATRON_HD inline double philox_uniform(std::uint64_t seed, std::uint64_t stre
   return philox_unit_double(words.v[0], words.v[1]);
 }
 
+// Uniform in [-1, 1).
+PENTATRON_HD inline double philox_centred(std::uint64_t seed, std::uint64_t stream,
+                                          std::uint64_t index) {
+  return 2.0 * philox_uniform(seed, stream, index) - 1.0;
+}
+
 // Standard normal in fp64 for element `index` of stream `stream`: the cosine half of Box-Muller
-// over one call. Equal on all hosts with one mathematical library; a device may differ in the last
-// bits.
+// over one call. The same bits on hosts and devices (keyed_math.h).
 PENTATRON_HD inline double philox_normal(std::uint64_t seed, std::uint64_t stream,
                                          std::uint64_t index) {
-  constexpr double kTwoPi = 6.283185307179586476925286766559;
   const PhiloxWords words = philox_words(seed, stream, index);
   const double radius_draw = 1.0 - philox_unit_double(words.v[0], words.v[1]);  // (0, 1]
   const double angle_draw = philox_unit_double(words.v[2], words.v[3]);
-  return std::sqrt(-2.0 * std::log(radius_draw)) * std::cos(kTwoPi * angle_draw);
+  return keyed_math::product(keyed_math::root(-2.0 * keyed_math::log(radius_draw)),
+                             keyed_math::cos_turns(angle_draw));
 }
 
 // FNV-1a, 64 bits: names to streams. (Fowler, Noll, Vo.)

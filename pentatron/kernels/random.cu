@@ -103,6 +103,31 @@ __global__ void stochastic_round_kernel(const float* __restrict__ in,
   }
 }
 
+// A thread does every so many elements.
+template <typename T>
+__global__ void fill_keyed_kernel(T* __restrict__ out, FillKey key, KeyedBox box,
+                                  std::int64_t count) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += threads) {
+    std::int64_t rest = i, index = 0, stride = 1;
+#pragma unroll
+    for (int d = KeyedBox::kRank; d-- > 0;) {
+      index += (rest % box.sizes[d] + box.offsets[d]) * stride;
+      rest /= box.sizes[d];
+      stride *= box.logical[d];
+    }
+    const auto element = static_cast<std::uint64_t>(index);
+    const double value = key.factor * (key.normal ? philox_normal(key.seed, key.stream, element)
+                                                  : philox_centred(key.seed, key.stream, element));
+    if constexpr (std::is_same_v<T, double>) {
+      out[i] = value;
+    } else {
+      out[i] = narrow<T>(static_cast<float>(value));
+    }
+  }
+}
+
 __global__ void philox_kernel(const std::uint32_t* __restrict__ counters,
                               const std::uint32_t* __restrict__ keys,
                               std::uint32_t* __restrict__ out, std::int64_t count) {
@@ -161,6 +186,19 @@ cudaError_t stochastic_round_bf16(const float* in, std::uint16_t* out, const Rou
   stochastic_round_kernel<<<grid_for(count / kDraws + 2, kThreads), kThreads, 0, stream>>>(
       in, out, key, count);
   return cudaGetLastError();
+}
+
+cudaError_t fill_keyed(Type type, void* out, const FillKey& key, const KeyedBox& box,
+                       cudaStream_t stream) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : box.sizes) count *= size;
+  if (count == 0) return cudaSuccess;
+  return dispatch(type, [&](auto tag) {
+    using T = decltype(tag);
+    fill_keyed_kernel<T>
+        <<<grid_for(count, kThreads), kThreads, 0, stream>>>(static_cast<T*>(out), key, box, count);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t philox_words(const std::uint32_t* counters, const std::uint32_t* keys,

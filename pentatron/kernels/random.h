@@ -24,6 +24,21 @@ struct MaskKey {
                                             const std::int64_t* token_index, std::int64_t rows,
                                             std::int64_t channels, cudaStream_t stream);
 
+// A box of initial values; unused dimensions come first, as size 1.
+struct KeyedBox {
+  static constexpr int kRank = 4;
+  std::int64_t sizes[kRank], logical[kRank], offsets[kRank];
+};
+struct FillKey {
+  bool normal;  // else uniform in [-1, 1)
+  std::uint64_t seed, stream;
+  double factor;
+};
+// out [sizes] = factor times the value of each global element, in fp64, rounded as the host rounds
+// (16-bit types by way of fp32).
+[[nodiscard]] cudaError_t fill_keyed(Type type, void* out, const FillKey& key, const KeyedBox& box,
+                                     cudaStream_t stream);
+
 struct RoundingKey {
   std::uint64_t site;
   std::int64_t step, bucket, first_element;

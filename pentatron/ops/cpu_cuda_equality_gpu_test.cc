@@ -90,11 +90,20 @@ TEST(KeyedOnGpu, DropoutMasksEqualTheCpus) {
 
 TEST(KeyedOnGpu, InitialValuesAndStochasticRoundingEqualTheCpus) {
   PENTATRON_NEEDS_GPUS(1);
-  for (const DType dtype : {DType::Double, DType::Float, DType::BFloat16}) {
-    Tensor host = tensor::empty({5, 7}, dtype), gpu = tensor::empty({5, 7}, dtype, kGpu);
-    tensor::fill_normal_keyed(host, 3, "part", 0.02, {50, 9}, {11, 1});
-    tensor::fill_normal_keyed(gpu, 3, "part", 0.02, {50, 9}, {11, 1});
-    EXPECT_TRUE(bit_equal(host, gpu));
+  for (const DType dtype : {DType::Double, DType::Float, DType::BFloat16, DType::Half}) {
+    for (const auto& [sizes, logical, offsets] :
+         {std::tuple{Shape{500, 700}, Shape{5000, 900}, Shape{1100, 150}},
+          {Shape{1000}, Shape{2000}, Shape{999}},
+          {Shape{3, 20, 41}, Shape{30, 41, 70}, Shape{20, 21, 29}},
+          {Shape{4, 0}, Shape{4, 9}, Shape{0, 0}}}) {
+      const Tensor host = tensor::empty(sizes, dtype), gpu = tensor::empty(sizes, dtype, kGpu);
+      tensor::fill_normal_keyed(host, 3, "part", 0.02, logical, offsets);
+      tensor::fill_normal_keyed(gpu, 3, "part", 0.02, logical, offsets);
+      EXPECT_TRUE(bit_equal(host, gpu)) << tensor::dtype_name(dtype);
+      tensor::fill_uniform_keyed(host, 3, "part", 0.02, logical, offsets);
+      tensor::fill_uniform_keyed(gpu, 3, "part", 0.02, logical, offsets);
+      EXPECT_TRUE(bit_equal(host, gpu)) << tensor::dtype_name(dtype) << ", uniform";
+    }
   }
   Tensor values = normal({10007}, 1, DType::Float, 3.0);
   values[5] = std::numeric_limits<float>::infinity();

@@ -40,18 +40,13 @@ void keep_row(PhiloxKey key, std::uint32_t threshold, std::int64_t sample, std::
   }
 }
 
-// Uniform in [-1, 1).
-double philox_centred(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
-  const PhiloxWords words = philox_words(seed, stream, index);
-  return 2.0 * philox_unit_double(words.v[0], words.v[1]) - 1.0;
-}
-
 // Value of one element, from (seed, stream, global index).
 using KeyedValue = double (*)(std::uint64_t, std::uint64_t, std::uint64_t);
 
 template <typename T>
-void fill(T* out, KeyedValue value, std::uint64_t seed, std::uint64_t stream, double factor,
-          const Shape& sizes, const Shape& logical, const Shape& offsets) {
+void fill_rows(T* out, const Shape& sizes, const KeyedFill& fill) {
+  const KeyedValue value = fill.normal ? philox_normal : philox_centred;
+  const Shape &logical = fill.logical, &offsets = fill.offsets;
   const std::size_t rank = sizes.size();
   const std::int64_t row = rank == 0 ? 1 : sizes[rank - 1];
   const std::int64_t rows = row == 0 ? 0 : num_elements(sizes) / row;
@@ -69,7 +64,8 @@ void fill(T* out, KeyedValue value, std::uint64_t seed, std::uint64_t stream, do
                    }
                    for (std::int64_t i = 0; i < row; ++i) {
                      const auto index = static_cast<std::uint64_t>(base + i);
-                     out[r * row + i] = static_cast<T>(factor * value(seed, stream, index));
+                     out[r * row + i] =
+                         static_cast<T>(fill.factor * value(fill.seed, fill.stream, index));
                    }
                  }
                });
@@ -136,8 +132,25 @@ Tensor cpu_philox_words(const Tensor& counters_n4, const Tensor& keys_n2) {
   return words_n4;
 }
 
+void cpu_fill(const Tensor& out, const KeyedFill& fill) {
+  const Shape sizes = shape_of(out);
+  switch (out.scalar_type()) {
+    case DType::Double:
+      return fill_rows(out.data_ptr<double>(), sizes, fill);
+    case DType::Float:
+      return fill_rows(out.data_ptr<float>(), sizes, fill);
+    default: {
+      // Rounded once, from fp64.
+      Tensor wide = empty(sizes, DType::Double);
+      fill_rows(wide.data_ptr<double>(), sizes, fill);
+      out.copy_(wide);
+    }
+  }
+}
+
 constexpr RandomTable kCpuTable = {.dropout_keep_mask = cpu_keep_mask,
                                    .stochastic_round_bf16 = cpu_stochastic_round,
+                                   .fill = cpu_fill,
                                    .philox_words = cpu_philox_words};
 
 // Written once, when the CUDA library is loaded.
@@ -190,56 +203,47 @@ Tensor dropout_keep_mask(RngSite site, double p, const Tensor& sample_ids_t,
 
 namespace {
 
-void fill_keyed(Tensor out, KeyedValue value, std::uint64_t seed, std::string_view part_name,
-                double factor, const Shape& logical_shape, const Shape& offsets) {
+void fill_keyed(const Tensor& out, std::string_view part_name, const KeyedFill& fill) {
   const Shape sizes = shape_of(out);
+  const Shape &logical = fill.logical, &offsets = fill.offsets;
   PENTATRON_CHECK(
-      sizes.size() == logical_shape.size() && sizes.size() == offsets.size() && out.is_contiguous(),
+      sizes.size() == logical.size() && sizes.size() == offsets.size() && out.is_contiguous(),
       kInternal,
       "initial values of '{}': box and logical shape differ in rank or the "
       "tensor is not contiguous",
       part_name);
-  (void)num_elements(logical_shape);
+  (void)num_elements(logical);
   for (std::size_t d = 0; d < sizes.size(); ++d) {
-    PENTATRON_CHECK(offsets[d] >= 0 && offsets[d] + sizes[d] <= logical_shape[d], kInternal,
+    PENTATRON_CHECK(offsets[d] >= 0 && offsets[d] + sizes[d] <= logical[d], kInternal,
                     "initial values of '{}': box [{}, +{}) leaves dimension {} of size {}",
-                    part_name, offsets[d], sizes[d], d, logical_shape[d]);
+                    part_name, offsets[d], sizes[d], d, logical[d]);
   }
   const NoGrad no_grad;
-  if (!out.device().is_cpu()) {
-    // The host's values, bit for bit: a device's mathematical library differs in last bits.
-    Tensor host = empty(sizes, out.scalar_type());
-    fill_keyed(host, value, seed, part_name, factor, logical_shape, offsets);
-    out.copy_(host);
-    return;
-  }
-  const std::uint64_t stream = fnv1a64(part_name);
-  switch (out.scalar_type()) {
-    case DType::Double:
-      fill(out.data_ptr<double>(), value, seed, stream, factor, sizes, logical_shape, offsets);
-      break;
-    case DType::Float:
-      fill(out.data_ptr<float>(), value, seed, stream, factor, sizes, logical_shape, offsets);
-      break;
-    default: {
-      // Rounded once, from fp64.
-      Tensor wide = empty(sizes, DType::Double);
-      fill(wide.data_ptr<double>(), value, seed, stream, factor, sizes, logical_shape, offsets);
-      out.copy_(wide);
-    }
-  }
+  random_table(out.device()).fill(out, fill);
 }
 
 }  // namespace
 
 void fill_normal_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double std,
                        const Shape& logical_shape, const Shape& offsets) {
-  fill_keyed(std::move(out), philox_normal, seed, part_name, std, logical_shape, offsets);
+  fill_keyed(out, part_name,
+             {.normal = true,
+              .seed = seed,
+              .stream = fnv1a64(part_name),
+              .factor = std,
+              .logical = logical_shape,
+              .offsets = offsets});
 }
 
 void fill_uniform_keyed(Tensor out, std::uint64_t seed, std::string_view part_name, double bound,
                         const Shape& logical_shape, const Shape& offsets) {
-  fill_keyed(std::move(out), philox_centred, seed, part_name, bound, logical_shape, offsets);
+  fill_keyed(out, part_name,
+             {.normal = false,
+              .seed = seed,
+              .stream = fnv1a64(part_name),
+              .factor = bound,
+              .logical = logical_shape,
+              .offsets = offsets});
 }
 
 void stochastic_round_bf16_keyed(Tensor out_bf16, const Tensor& in_fp32, std::uint64_t seed,

@@ -2,6 +2,7 @@
 // Keyed random numbers on GPUs, and what the library's products may round there.
 #include <ATen/Context.h>
 
+#include "pentatron/base/error.h"
 #include "pentatron/kernels/random.h"
 #include "pentatron/tensor/kernel_launch.h"
 #include "pentatron/tensor/ops.h"
@@ -36,6 +37,27 @@ void stochastic_round(const Tensor& out_bf16, const Tensor& in_fp32, RngSite sit
       "stochastic_round_bf16");
 }
 
+void fill(const Tensor& out, const KeyedFill& fill) {
+  constexpr std::size_t kRank = kernels::KeyedBox::kRank;
+  const Shape sizes = shape_of(out);
+  PENTATRON_CHECK(sizes.size() <= kRank, kUnsupported,
+                  "initial values of {} dimensions on a GPU, at most {}", sizes.size(), kRank);
+  kernels::KeyedBox box{};
+  for (std::size_t d = 0; d < kRank; ++d) {
+    const bool used = d + sizes.size() >= kRank;
+    const std::size_t own = d + sizes.size() - kRank;
+    box.sizes[d] = used ? sizes[own] : 1;
+    box.logical[d] = used ? fill.logical[own] : 1;
+    box.offsets[d] = used ? fill.offsets[own] : 0;
+  }
+  check_launch(
+      kernels::fill_keyed(
+          kernel_type(out.scalar_type()), write(out),
+          {.normal = fill.normal, .seed = fill.seed, .stream = fill.stream, .factor = fill.factor},
+          box, stream_of(out)),
+      "fill_keyed");
+}
+
 Tensor philox_words(const Tensor& counters_n4, const Tensor& keys_n2) {
   Tensor words_n4 = empty(counters_n4.sizes(), DType::Int, counters_n4.device());
   check_launch(kernels::philox_words(static_cast<const std::uint32_t*>(read(counters_n4)),
@@ -48,6 +70,7 @@ Tensor philox_words(const Tensor& counters_n4, const Tensor& keys_n2) {
 
 constexpr RandomTable kCudaTable = {.dropout_keep_mask = keep_mask,
                                     .stochastic_round_bf16 = stochastic_round,
+                                    .fill = fill,
                                     .philox_words = philox_words};
 
 }  // namespace

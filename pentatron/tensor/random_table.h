@@ -3,9 +3,18 @@
 
 #include "pentatron/tensor/random.h"
 
-// What keyed random numbers need of a device beside the host; arguments are checked by random.cc.
-// Initial values are not here: they are computed on the host, in fp64, and copied.
+// What keyed random numbers need of a device; arguments are checked by random.cc.
 namespace pentatron::tensor {
+
+// Initial values of a box: factor times the value of each global element, in fp64, rounded once.
+struct KeyedFill {
+  bool normal = true;  // else uniform in [-1, 1)
+  std::uint64_t seed = 0;
+  std::uint64_t stream = 0;
+  double factor = 1.0;
+  const Shape& logical;  // as many dimensions as the tensor
+  const Shape& offsets;
+};
 
 struct RandomTable {
   Tensor (*dropout_keep_mask)(RngSite site, std::uint32_t threshold, const Tensor& sample_ids_t,
@@ -13,6 +22,7 @@ struct RandomTable {
                               std::int64_t num_channels);
   void (*stochastic_round_bf16)(const Tensor& out_bf16, const Tensor& in_fp32, RngSite site,
                                 std::int64_t step, std::int64_t bucket, std::int64_t first_element);
+  void (*fill)(const Tensor& out, const KeyedFill& fill);  // contiguous
   // Philox4x32-10 itself, for known answers: counters [n, 4], keys [n, 2], words [n, 4], the bits
   // of 32-bit words as int32.
   Tensor (*philox_words)(const Tensor& counters_n4, const Tensor& keys_n2);
