@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/attention_math.h"
@@ -21,14 +22,27 @@ tensor::FlashArguments flash_arguments(const AttentionPlan& plan) {
           .max_q_len = std::max(rows.max_q_len, least),
           .max_k_len = std::max(rows.max_k_len, least),
           .scale = plan.options.scale,
-          .causal = plan.options.causal};
+          .causal = plan.options.causal,
+          .window = plan.options.window};
 }
 
-// The library's fused backward takes no slopes. The fused kernels' statistics are fp32; batches
-// without queries or keys need no kernel.
+// The fused kernels count places from a segment's last key. Where rows stand between that and the
+// last query, they know a window only if it hides nothing.
+bool knows_window(const AttentionPlan& plan) {
+  if (plan.options.window < 0) return true;
+  const std::vector<AttentionSegment>& segments = plan.rows->segments;
+  return std::all_of(segments.begin(), segments.end(), [&](const AttentionSegment& s) {
+    const std::int64_t furthest = s.apart + s.k_len - 1;  // key from the last query
+    return s.apart == 0 || s.q_len == 0 || s.k_len == 0 || furthest <= plan.options.window;
+  });
+}
+
+// The library's fused backward takes neither slopes nor a cap. The fused kernels' statistics are
+// fp32; batches without queries or keys need no kernel.
 bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd) {
   return tensor::flash_attention_takes(q_tnd) && plan.rows->num_q_rows > 0 &&
          plan.rows->num_k_rows > 0 && !plan.options.alibi_n.defined() &&
+         plan.options.softcap == 0.0 && knows_window(plan) &&
          compute_dtype(q_tnd.scalar_type(), plan.options.statistics) ==
              compute_dtype(q_tnd.scalar_type());
 }
