@@ -287,8 +287,8 @@ constexpr OptionSpec kRows[] = {
      .dest = "window_size",
      .help = "L,R: a token sees L tokens before it and R after it, -1 without limit; the model is "
              "causal, so R is 0 or -1",
-     .test = "ops_test EveryOp; models_test AttentionForms.AreInTheModel; functional_test "
-             "Options.WindowSize",
+     .test = "ops_test EveryOp.EqualsReferenceInFp64; models_test AttentionForms.AreInTheModel; "
+             "functional_test Options.WindowSize",
      .field = model<&ModelConfig::window_size>()},
     {.names = "--window-attn-skip-freq",
      .dest = "window_attn_skip_freq",
@@ -303,8 +303,8 @@ constexpr OptionSpec kRows[] = {
      .choices = "vanilla|off-by-one|learnable",
      .help = "a sink in the softmax of attention, which takes probability and has no value: none, "
              "a logit of 0, or a learned one for each query head",
-     .test = "ops_test EveryOp; models_test AttentionForms.AreInTheModel; functional_test "
-             "Options.SoftmaxType",
+     .test = "ops_test EveryOp.EqualsReferenceInFp64; models_test AttentionForms.AreInTheModel; "
+             "functional_test Options.SoftmaxType",
      .field = model<&ModelConfig::softmax_type>()},
     {.names = "--softmax-scale",
      .dest = "softmax_scale",
@@ -319,8 +319,8 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kFloat,
      .check = above_zero,
      .help = "attention scores s become c tanh(s / c) with this c (Gemma 2)",
-     .test = "ops_test EveryOp; models_test AttentionForms.AreInTheModel; functional_test "
-             "Options.AttnLogitSoftcapping",
+     .test = "ops_test EveryOp.EqualsReferenceInFp64; models_test AttentionForms.AreInTheModel; "
+             "functional_test Options.AttnLogitSoftcapping",
      .field = model<&ModelConfig::attn_logit_softcapping>(),
      .ours = true},
     {.names = "--attention-output-gate",
@@ -329,8 +329,8 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "False",
      .help = "each channel of attention's output times the sigmoid of one more projection, whose "
              "rows stand in linear_qkv",
-     .test = "ops_test EveryOp; models_test AttentionForms.AreInTheModel; functional_test "
-             "Options.AttentionOutputGate",
+     .test = "ops_test EveryOp.EqualsReferenceInFp64; models_test AttentionForms.AreInTheModel; "
+             "functional_test Options.AttentionOutputGate",
      .field = model<&ModelConfig::attention_output_gate>()},
     {.names = "--hidden-dropout",
      .dest = "hidden_dropout",
