@@ -183,7 +183,12 @@ inline std::vector<OpCase> attention_form_cases() {
   for (const std::int64_t window : {0, 1, 7, 1000}) {
     add("window_" + std::to_string(window), few, [=](auto& s) { s.window = window; });
   }
-  for (const std::int64_t window : {0, 7, 130, 257}) {
+  // Of a token that sees itself alone no gradient reaches q and k: with a sink one does.
+  add("blocks_window_0_sink", many, [](auto& s) {
+    s.window = 0;
+    s.sink = true;
+  });
+  for (const std::int64_t window : {7, 130, 257}) {
     add("blocks_window_" + std::to_string(window), many, [=](auto& s) { s.window = window; });
   }
   add("window_cross", cross, [](auto& s) { s.window = 3; });
