@@ -95,23 +95,25 @@ class PatternParser final {
 
 }  // namespace
 
+bool is_listed(std::string_view text) { return text.find('[') != std::string_view::npos; }
+
 std::vector<bool> layer_pattern(std::string_view text, std::int64_t num_layers,
-                                std::string_view option) {
+                                std::string_view option, EveryNth rule) {
   std::vector<bool> flags(static_cast<std::size_t>(num_layers), false);
   if (text.empty()) return flags;
   std::string bare(text);
   std::erase(bare, ' ');
-  if (bare.find('[') == std::string::npos) {
+  if (!is_listed(bare)) {
     std::int64_t every = 0;
     const auto [end, error] = std::from_chars(bare.data(), bare.data() + bare.size(), every);
     PENTATRON_CHECK(error == std::errc{} && end == bare.data() + bare.size() && every > 0, kConfig,
                     "{} {}: expected a number of at least 1 or a list such as ([0]*3+[1])*2",
                     option, quoted_for_message(text));
-    PENTATRON_CHECK(num_layers % every == 0, kConfig,
+    PENTATRON_CHECK(rule == EveryNth::kMayBreakOff || num_layers % every == 0, kConfig,
                     "--num-layers {} does not divide by {} {}: change one of them, or give a list",
                     num_layers, option, every);
-    for (std::int64_t layer = every - 1; layer < num_layers; layer += every) {
-      flags[static_cast<std::size_t>(layer)] = true;
+    for (std::int64_t layer = 0; layer < num_layers; ++layer) {
+      flags[static_cast<std::size_t>(layer)] = (layer + 1) % every == 0;
     }
     return flags;
   }

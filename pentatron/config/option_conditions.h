@@ -30,6 +30,8 @@ inline constexpr Condition kBiasedGelu{[](const RunConfig& c) {
                                        "the feed-forward has no GELU with a bias"};
 inline constexpr Condition kNoBiasYet{[](const RunConfig& c) { return !c.model.add_bias_linear; },
                                       "all linear layers have a bias already"};
+inline constexpr Condition kWindow{[](const RunConfig& c) { return !c.model.window_size.empty(); },
+                                   "there is no --window-size"};
 inline constexpr Condition kVocabNotPadded{
     [](const RunConfig& c) { return c.model.padded_vocab_size == 0; },
     "--padded-vocab-size sets the size"};

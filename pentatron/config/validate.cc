@@ -3,6 +3,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/attention_window.h"
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/config/validate_context.h"
@@ -142,6 +143,7 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
 void check_layer_patterns(const ModelConfig& model, Problems& problems) {
   try {
     static_cast<void>(layer_pattern(model.no_rope_freq, model.num_layers, "--no-rope-freq"));
+    static_cast<void>(window_of_layers(model));
   } catch (const Error& error) {
     problems.add(error.what());
   }

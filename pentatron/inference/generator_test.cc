@@ -110,6 +110,29 @@ TEST(Generator, SameTokensWithAndWithoutCache) {
   }
 }
 
+// Windows that the text outgrows, sinks, caps and gates: in prefill and in each step of one token.
+TEST(Generator, SameTokensWithAndWithoutCacheInEveryFormOfAttention) {
+  for (const char* window : {"", "2,0", "9,0"}) {
+    config::ModelConfig kind = test_support::llama_kind();
+    kind.window_size = window;
+    kind.window_attn_skip_freq = "[1,0]";
+    kind.softmax_type = "learnable";
+    kind.attn_logit_softcapping = 2.0;
+    kind.attention_output_gate = true;
+    kind.softmax_scale = 0.6;
+    for (const Layout& layout : {Layout{}, Layout{.tp = 2}}) {
+      with_model("fp64", kind, layout, [](const TinyModel& model) {
+        GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 3},
+                                  .max_new_tokens = 43};
+        const Generated cached = model.run(kPrompt, options);
+        options.use_kv_cache = false;
+        EXPECT_EQ(cached.tokens, model.run(kPrompt, options).tokens);
+        EXPECT_GT(std::set<std::int32_t>(cached.tokens.begin(), cached.tokens.end()).size(), 4U);
+      });
+    }
+  }
+}
+
 TEST(Generator, GreedyTokensAreTheLargestLogitsOfTheWholeText) {
   with_models("fp64", [](const TinyModel& model) {
     const Generated got =

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "pentatron/base/safetensors.h"
 #include "pentatron/base/test_support.h"
@@ -226,6 +227,82 @@ TEST(Alibi, IsInTheModel) {
     config.position_embedding_type = "alibi";
     expect_plain_writing(config);
   }
+}
+
+// Documents of 5, 7 and 12 tokens: windows shorter than all and longer than some.
+TEST(AttentionForms, AreInTheModel) {
+  for (const config::ModelConfig& kind : {gpt2_kind(), llama_kind()}) {
+    const auto check = [&](auto change) {
+      config::ModelConfig config = kind;
+      change(config);
+      expect_plain_writing(config);
+    };
+    for (const char* window : {"0,0", "1,0", "3,-1", "6,0", "100,0"}) {
+      check([&](auto& c) { c.window_size = window; });
+    }
+    check([](auto& c) {
+      c.window_size = "3,0";
+      c.window_attn_skip_freq = "2";
+    });
+    check([](auto& c) { c.softmax_type = "off-by-one"; });
+    check([](auto& c) { c.softmax_type = "learnable"; });
+    check([](auto& c) { c.softmax_scale = 0.9; });
+    check([](auto& c) { c.attn_logit_softcapping = 0.8; });
+    check([](auto& c) { c.attention_output_gate = true; });
+    check([](auto& c) {
+      c.window_size = "4,0";
+      c.window_attn_skip_freq = "2";
+      c.softmax_type = "learnable";
+      c.softmax_scale = 0.7;
+      c.attn_logit_softcapping = 1.5;
+      c.attention_output_gate = c.qk_layernorm = true;
+    });
+  }
+}
+
+// A window that is one key too wide is another model.
+TEST(AttentionForms, AWindowOffByOneShows) {
+  const Batch batch = make_batch({{5, 7}, {12}}, gpt2_kind().vocab_size);
+  for (const char* window : {"0,0", "3,0", "10,0"}) {
+    config::ModelConfig config = gpt2_kind();
+    config.window_size = window;
+    const Tensors weights = random_weights(config);
+    const PlainGpt right(config, weights), wrong(config, weights, Mistake::kWiderWindow);
+    EXPECT_GT(difference(wrong.logits(batch), right.logits(batch)), 1e-4) << window;
+  }
+}
+
+TEST(AttentionForms, WeightsOfTheOptions) {
+  config::ModelConfig config = llama_kind();
+  const auto names = [&] {
+    std::set<std::string> all;
+    const auto plans = plan_parameters(config, 2, 1);
+    for (const nn::PlannedParameter& parameter : plans[0][1].parameters()) {
+      for (const nn::ShardPart& part : parameter.spec.parts) all.insert(part.name);
+    }
+    return all;
+  };
+  const std::string layer = "decoder.layers.1.self_attention.";
+  for (const char* type : {"vanilla", "off-by-one"}) {
+    config.softmax_type = type;
+    EXPECT_FALSE(names().contains(layer + "core_attention.softmax_offset"));
+  }
+  config.softmax_type = "learnable";
+  EXPECT_TRUE(names().contains(layer + "core_attention.softmax_offset"));
+  EXPECT_FALSE(names().contains(layer + "linear_qkv.gate.weight"));
+  config.attention_output_gate = true;
+  EXPECT_TRUE(names().contains(layer + "linear_qkv.gate.weight"));
+  const auto plans = plan_parameters(config, 2, 1);
+  const nn::ShardPart sink =
+      plans[0][1].at(layer + "core_attention.softmax_offset").spec.parts.at(0);
+  EXPECT_EQ(sink.logical_shape, Shape{4});
+  EXPECT_EQ(sink.box, (nn::Box{.offset = {2}, .size = {2}}));
+  EXPECT_EQ(sink.split_axes, std::vector<std::string>{"tp"});
+  EXPECT_FALSE(nn::decays(sink.role));
+  EXPECT_EQ(sink.init.kind, nn::InitKind::kNormal);
+  EXPECT_EQ(sink.init.std, config.init_method_std);
+  const nn::ShardSpec qkv = plans[0][1].at(layer + "linear_qkv.weight").spec;
+  EXPECT_EQ(qkv.parts.at(3).box.size, qkv.parts.at(0).box.size);
 }
 
 TEST(Forms, AreInTheModel) {

@@ -19,7 +19,7 @@ namespace pentatron::test_support {
 enum class Rounding { kNone, kBf16 };
 
 // One deliberate mistake.
-enum class Mistake { kNone, kSwappedHeads, kShiftedPositions, kNoCausalMask };
+enum class Mistake { kNone, kSwappedHeads, kShiftedPositions, kNoCausalMask, kWiderWindow };
 
 class PlainGpt {
  public:
@@ -143,6 +143,42 @@ class PlainGpt {
         .to(w_.begin()->second.scalar_type());
   }
 
+  // Keys before its own that a query of the layer sees; all of them without a window. Of
+  // --window-attn-skip-freq numbers only.
+  std::int64_t window(std::int64_t layer) const {
+    const std::string& skip = c_.window_attn_skip_freq;
+    const bool full =
+        c_.window_size.empty() || (!skip.empty() && (layer + 1) % std::stoll(skip) == 0);
+    if (full) return c_.seq_length;
+    return std::stoll(c_.window_size) + (mistake_ == Mistake::kWiderWindow ? 1 : 0);
+  }
+
+  // Probabilities of the keys of one head of one segment, from q k^T, [size, size].
+  Tensor probabilities(const Tensor& products, const std::string& name, std::int64_t head,
+                       std::int64_t layer) const {
+    const std::int64_t size = products.size(0);
+    Tensor scores = products.mul(
+        c_.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(c_.kv_channels))));
+    if (c_.attn_logit_softcapping) {
+      const double cap = *c_.attn_logit_softcapping;
+      scores = scores.div(cap).tanh().mul(cap);
+    }
+    if (c_.position_embedding_type == "alibi") scores = scores.sub(distances(size, head));
+    const auto hide = [&](const Tensor& hidden) {
+      scores = scores.masked_fill(hidden.gt(0.5), -std::numeric_limits<double>::infinity());
+    };
+    const Tensor all = tensor::ones({size, size}, DType::Double);
+    if (mistake_ != Mistake::kNoCausalMask) hide(all.triu(1));
+    hide(all.tril(-window(layer) - 1));
+    if (c_.softmax_type == "vanilla") return scores.softmax(-1);
+    const Tensor sink = c_.softmax_type == "learnable"
+                            ? w(name + "core_attention.softmax_offset").narrow(0, head, 1)
+                            : tensor::zeros({1}, scores.scalar_type());
+    return tensor::cat({scores, sink.view({1, 1}).expand({size, 1})}, 1)
+        .softmax(-1)
+        .narrow(1, 0, size);
+  }
+
   Tensor attention(const Tensor& x, const std::string& name, const Batch& batch,
                    std::int64_t layer) const {
     // Of --no-rope-freq the numbers only.
@@ -175,18 +211,16 @@ class PlainGpt {
           qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at);
           kj = rotate(kj, at);
         }
-        Tensor scores = qj.mm(kj.t()).div(std::sqrt(static_cast<double>(d)));
-        if (c_.position_embedding_type == "alibi") scores = scores.sub(distances(size, j));
-        if (mistake_ != Mistake::kNoCausalMask) {
-          const Tensor future = tensor::ones({size, size}, DType::Double).triu(1).gt(0.5);
-          scores = scores.masked_fill(future, -std::numeric_limits<double>::infinity());
-        }
-        heads.push_back(scores.softmax(-1).mm(cut(v, j / share)));
+        heads.push_back(probabilities(qj.mm(kj.t()), name, j, layer).mm(cut(v, j / share)));
       }
       if (mistake_ == Mistake::kSwappedHeads) std::swap(heads[1], heads[2]);
       segments.push_back(tensor::cat(heads, 1));
     }
-    return linear(rounded(tensor::cat(segments, 0)), name + "linear_proj");
+    Tensor mixed = rounded(tensor::cat(segments, 0));
+    if (c_.attention_output_gate) {
+      mixed = rounded(mixed.mul(linear(x, name + "linear_qkv.gate").sigmoid()));
+    }
+    return linear(mixed, name + "linear_proj");
   }
 
   config::ModelConfig c_;

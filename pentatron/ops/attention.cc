@@ -8,6 +8,8 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/attention_plan.h"
+#include "pentatron/ops/attention_sink.h"
+#include "pentatron/ops/attention_window.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
@@ -33,12 +35,12 @@ class AttentionBackward final : public Backward {
   }
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
-    if (!output_grads[0].defined()) return {Tensor(), Tensor(), Tensor()};
+    if (!output_grads[0].defined()) return {Tensor(), Tensor(), Tensor(), Tensor()};
     AttentionOutput output{.out_tnd = out_.get(), .lse_nt = lse_.get(), .library = {}};
     for (const Saved& saved : library_) output.library.push_back(saved.get());
     const AttentionGradients grads =
         attention_backward(plan_, q_.get(), k_.get(), v_.get(), output, output_grads[0]);
-    return {grads.dq_tnd, grads.dk_tgd, grads.dv_tgd};
+    return {grads.dq_tnd, grads.dk_tgd, grads.dv_tgd, grads.dsink_n};
   }
   void release() override {
     for (Saved* saved : {&q_, &k_, &v_, &out_, &lse_}) saved->release();
@@ -75,6 +77,17 @@ void check_alibi(const Tensor& q_tnd, const Tensor& alibi_n) {
                   tensor::describe(alibi_n), tensor::describe(q_tnd));
 }
 
+void check_forms(const Tensor& q_tnd, const AttentionOptions& options) {
+  PENTATRON_CHECK(options.window >= -1 && options.softcap >= 0.0, kInternal,
+                  "attention: a window of {} keys, scores capped at {}", options.window,
+                  options.softcap);
+  const Tensor& sink_n = options.sink_n;
+  PENTATRON_CHECK(!sink_n.defined() || (sink_n.dim() == 1 && sink_n.size(0) == q_tnd.size(1) &&
+                                        sink_n.device() == q_tnd.device()),
+                  kInternal, "attention: sinks {} do not fit the queries {}",
+                  tensor::describe(sink_n), tensor::describe(q_tnd));
+}
+
 // What only a GPU's kernels read.
 void check_boundaries(const AttentionSegments& rows, Device device) {
   for (const Tensor* boundaries : {&rows.q_boundaries, &rows.k_boundaries}) {
@@ -99,10 +112,22 @@ void check_plan(const Tensor& q_tnd, const Tensor& k_tgd, const AttentionPlan& p
                   tensor::describe(max_logit));
 }
 
+bool has_sink(const AttentionOptions& options) {
+  return options.sink_n.defined() && !options.partial;
+}
+
 AttentionOutput run_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
                             const Tensor& v_tgd) {
   const tensor::NoGrad no_grad;
-  return op_table(q_tnd.device()).attention_forward(plan, q_tnd, k_tgd, v_tgd);
+  const auto forward = op_table(q_tnd.device()).attention_forward;
+  if (!has_sink(plan.options)) return forward(plan, q_tnd, k_tgd, v_tgd);
+  AttentionPlan keys = plan;
+  keys.options.partial = true;  // not rounded before the sink has taken its share
+  AttentionOutput output = forward(keys, q_tnd, k_tgd, v_tgd);
+  output.out_tnd = tensor::cast(output.out_tnd, output.lse_nt.scalar_type());
+  add_sink(output, plan.options.sink_n);
+  output.out_tnd = tensor::cast(output.out_tnd, q_tnd.scalar_type());
+  return output;
 }
 
 }  // namespace
@@ -121,10 +146,16 @@ std::vector<double> alibi_slopes(std::int64_t num_heads) {
   return slopes;
 }
 
+AttentionOptions without_graph(AttentionOptions options) {
+  if (options.sink_n.defined()) options.sink_n = options.sink_n.detach();
+  return options;
+}
+
 AttentionOutput attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
                                   const Tensor& k_tgd, const Tensor& v_tgd) {
   check_heads(q_tnd, k_tgd, v_tgd);
   check_alibi(q_tnd, plan.options.alibi_n);
+  check_forms(q_tnd, plan.options);
   check_plan(q_tnd, k_tgd, plan);
   return run_forward(plan, q_tnd, k_tgd, v_tgd);
 }
@@ -133,7 +164,12 @@ AttentionGradients attention_backward(const AttentionPlan& plan, const Tensor& q
                                       const Tensor& k_tgd, const Tensor& v_tgd,
                                       const AttentionOutput& output, const Tensor& dout_tnd) {
   const tensor::NoGrad no_grad;
-  return op_table(q_tnd.device()).attention_backward(plan, q_tnd, k_tgd, v_tgd, output, dout_tnd);
+  AttentionGradients grads =
+      op_table(q_tnd.device()).attention_backward(plan, q_tnd, k_tgd, v_tgd, output, dout_tnd);
+  if (has_sink(plan.options)) {
+    grads.dsink_n = sink_gradient(output, plan.options.sink_n, dout_tnd);
+  }
+  return grads;
 }
 
 void merge_attention(AttentionOutput& sum, const AttentionOutput& part) {
@@ -159,28 +195,35 @@ Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
   PENTATRON_CHECK(layout.cut() == nullptr, kInternal,
                   "attention of {} rows that are a context-parallel rank's share of {}",
                   layout.num_rows(), layout.cut()->whole.layout.num_rows());
-  AttentionPlan plan{.rows = layout.attention(), .options = options};
+  const Tensor sink_n = options.sink_n;
+  AttentionPlan plan{.rows = layout.attention(), .options = without_graph(options)};
   AttentionOutput output = attention_forward(plan, q_tnd, k_tgd, v_tgd);
-  if (!needs_backward({q_tnd, k_tgd, v_tgd})) return output.out_tnd;
+  if (!needs_backward({q_tnd, k_tgd, v_tgd, sink_n})) return output.out_tnd;
   auto backward =
       std::make_unique<AttentionBackward>(std::move(plan), q_tnd, k_tgd, v_tgd, output, scope);
-  return attach(std::move(output.out_tnd), {q_tnd, k_tgd, v_tgd}, std::move(backward));
+  return attach(std::move(output.out_tnd), {q_tnd, k_tgd, v_tgd, sink_n}, std::move(backward));
 }
 
 Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd, const Tensor& v_sgd,
                             const AttentionOptions& options) {
   check_heads(q_tnd, k_sgd, v_sgd);
   check_alibi(q_tnd, options.alibi_n);
-  const std::int64_t q_len = q_tnd.size(0), k_len = k_sgd.size(0);
-  PENTATRON_CHECK(q_len <= k_len && options.dropout.p == 0.0, kInternal,
-                  "attention with cache: {} queries over {} keys, dropout {}", q_len, k_len,
+  check_forms(q_tnd, options);
+  const std::int64_t q_len = q_tnd.size(0), cached = k_sgd.size(0);
+  PENTATRON_CHECK(q_len <= cached && options.dropout.p == 0.0, kInternal,
+                  "attention with cache: {} queries over {} keys, dropout {}", q_len, cached,
                   options.dropout.p);
+  // Places count from the last key: the keys that no window reaches may be left away.
+  const KeyRange seen = seen_keys({0, q_len, 0, cached}, 0, q_len, options);
+  const std::int64_t k_len = cached - seen.begin;
   auto rows = std::make_shared<AttentionSegments>();
   rows->segments = {{0, q_len, 0, k_len}};
   rows->num_q_rows = rows->max_q_len = q_len;
   rows->num_k_rows = rows->max_k_len = k_len;
-  const AttentionPlan plan{.rows = std::move(rows), .options = options};
-  return run_forward(plan, q_tnd, k_sgd, v_sgd).out_tnd;
+  const AttentionPlan plan{.rows = std::move(rows), .options = without_graph(options)};
+  return run_forward(plan, q_tnd, k_sgd.narrow(0, seen.begin, k_len),
+                     v_sgd.narrow(0, seen.begin, k_len))
+      .out_tnd;
 }
 
 }  // namespace pentatron::ops

@@ -29,9 +29,19 @@ struct AttentionOptions {
   // of a query falls by slope * |its place - the key's| inside the segment. Undefined: none.
   Tensor alibi_n = {};
   DType statistics = DType::Float;
-  // Where defined: raised to the largest scale * q k^T of any query and a key that it sees. An fp64
-  // scalar; CPU only, kUnsupported on GPUs, whose fused kernels do not tell.
+  // Where defined: raised to the largest score (scaled, capped, biased) of any query and a key that
+  // it sees. An fp64 scalar; CPU only, kUnsupported on GPUs, whose fused kernels do not tell.
   Tensor max_logit = {};
+  // How many keys before its own place a query sees at most (sliding window); -1: all.
+  std::int64_t window = -1;
+  // Above 0: scores become softcap * tanh(score / softcap), before biases and mask (Gemma Team,
+  // "Gemma 2", 2024).
+  double softcap = 0.0;
+  // A sink for each query head [n] on the device of q: one more logit in the softmax, with a value
+  // of zero, so that probabilities of keys add up to less than one (E. Miller, "Attention is off by
+  // one", 2023; G. Xiao et al., "Efficient streaming language models with attention sinks", 2024).
+  // It may belong to the graph (sink_logits). Undefined: none.
+  Tensor sink_n = {};
 };
 
 // The slopes of `num_heads` heads (O. Press, N. Smith, M. Lewis, "Train Short, Test Long", 2022):

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/attention_math.h"
@@ -22,14 +23,27 @@ tensor::FlashArguments flash_arguments(const AttentionPlan& plan) {
           .max_q_len = std::max(rows.max_q_len, least),
           .max_k_len = std::max(rows.max_k_len, least),
           .scale = plan.options.scale,
-          .causal = plan.options.causal};
+          .causal = plan.options.causal,
+          .window = plan.options.window};
 }
 
-// The library's fused backward takes no slopes. The fused kernels' statistics are fp32; batches
-// without queries or keys need no kernel.
+// The fused kernels count places from a segment's last key. Where rows stand between that and the
+// last query, they know a window only if it hides nothing.
+bool knows_window(const AttentionPlan& plan) {
+  if (plan.options.window < 0) return true;
+  const std::vector<AttentionSegment>& segments = plan.rows->segments;
+  return std::all_of(segments.begin(), segments.end(), [&](const AttentionSegment& s) {
+    const std::int64_t furthest = s.apart + s.k_len - 1;  // key from the last query
+    return s.apart == 0 || s.q_len == 0 || s.k_len == 0 || furthest <= plan.options.window;
+  });
+}
+
+// The library's fused backward takes neither slopes nor a cap. The fused kernels' statistics are
+// fp32; batches without queries or keys need no kernel.
 bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd) {
   return tensor::flash_attention_takes(q_tnd) && plan.rows->num_q_rows > 0 &&
          plan.rows->num_k_rows > 0 && !plan.options.alibi_n.defined() &&
+         plan.options.softcap == 0.0 && knows_window(plan) &&
          compute_dtype(q_tnd.scalar_type(), plan.options.statistics) ==
              compute_dtype(q_tnd.scalar_type());
 }
@@ -47,6 +61,10 @@ std::optional<tensor::CudnnArguments> equal_segments(const AttentionPlan& plan,
   }
   for (const AttentionSegment& segment : segments) {
     if (segment.q_len != first.q_len || segment.k_len != first.k_len) return std::nullopt;
+    // This library knows no window.
+    const bool hides =
+        plan.options.window >= 0 && segment.apart + segment.k_len - 1 > plan.options.window;
+    if (hides) return std::nullopt;
   }
   return tensor::CudnnArguments{.segments = static_cast<std::int64_t>(segments.size()),
                                 .q_len = first.q_len,

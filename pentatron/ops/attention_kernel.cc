@@ -10,6 +10,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/philox.h"
+#include "pentatron/ops/attention_window.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/ops/rows.h"
 #include "pentatron/tensor/blas.h"
@@ -64,19 +65,29 @@ std::int64_t query_block(const AttentionPlan& plan) {
 struct Block {
   std::int64_t q_begin, q_len;  // segment-relative
   std::int64_t k_begin, k_len;
+  bool first;  // of the blocks of keys that these queries see
 };
 
-// How many keys of the block the query `row` (of the block) may see; the visible ones come first.
-std::int64_t visible_keys(const AttentionSegment& s, const Block& b, std::int64_t row,
-                          bool causal) {
-  if (!causal) return b.k_len;
-  const std::int64_t limit = b.q_begin + row + (s.k_len - s.q_len) + 1;
-  return std::clamp<std::int64_t>(limit - b.k_begin, 0, b.k_len);
+// Keys [begin, end) of the block that the query `row` (of the block) sees.
+KeyRange visible_keys(const AttentionSegment& s, const Block& b, std::int64_t row,
+                      const AttentionOptions& options) {
+  const KeyRange seen = seen_keys(s, b.q_begin + row, 1, options);
+  return {std::clamp<std::int64_t>(seen.begin - b.k_begin, 0, b.k_len),
+          std::clamp<std::int64_t>(seen.end - b.k_begin, 0, b.k_len)};
 }
 
-// One past the last key that any query of [.., q_end) sees.
-std::int64_t key_end(const AttentionSegment& s, std::int64_t q_end, bool causal) {
-  return causal ? std::min(s.k_len, q_end + (s.k_len - s.q_len)) : s.k_len;
+// Calls body(block) for the blocks of keys that the queries [q_begin, q_begin + q_len) see.
+template <typename F>
+void over_key_blocks(const KeyRange& seen, std::int64_t q_begin, std::int64_t q_len, F body) {
+  for (std::int64_t at = seen.begin; at < seen.end; at += kKeyBlock) {
+    body(Block{q_begin, q_len, at, std::min(kKeyBlock, seen.end - at), at == seen.begin});
+  }
+}
+
+// Scores of a row that its query does not see, in front of those that it sees.
+template <typename C>
+void hide_front(const KeyRange& visible, C* scores) {
+  std::fill_n(scores, visible.begin, -std::numeric_limits<C>::infinity());
 }
 
 // Takes slope * |distance| off the first n scores of a row (AttentionOptions::alibi_n).
@@ -160,20 +171,18 @@ class ForwardWorker final {
     const std::int64_t q_len = std::min(query_block_, s.q_len - q_begin);
     std::fill(maximum_.begin(), maximum_.end(), -std::numeric_limits<C>::infinity());
     std::fill(normalizer_.begin(), normalizer_.end(), C(0));
-    const bool causal = plan_.options.causal;
-    const std::int64_t end = key_end(s, q_begin + q_len, causal);
-    if (end <= 0) std::fill(sums_.begin(), sums_.begin() + q_len * d_, C(0));
-    for (std::int64_t k_begin = 0; k_begin < end; k_begin += kKeyBlock) {
-      const Block b{q_begin, q_len, k_begin, std::min(kKeyBlock, end - k_begin)};
+    const KeyRange seen = seen_keys(s, q_begin, q_len, plan_.options);
+    if (seen.begin == seen.end) std::fill(sums_.begin(), sums_.begin() + q_len * d_, C(0));
+    over_key_blocks(seen, q_begin, q_len, [&](const Block& b) {
       gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_,
            static_cast<C>(plan_.options.scale), q.row(s.q_begin + q_begin), q.stride,
-           k.row(s.k_begin + k_begin), k.stride, C(0), scores_.get(), key_stride_);
+           k.row(s.k_begin + b.k_begin), k.stride, C(0), scores_.get(), key_stride_);
       for (std::int64_t r = 0; r < q_len; ++r) {
         soften(s, b, r, head);
       }
       gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, C(1), scores_.get(), key_stride_,
-           v.row(s.k_begin + k_begin), v.stride, k_begin == 0 ? C(0) : C(1), sums_.data(), d_);
-    }
+           v.row(s.k_begin + b.k_begin), v.stride, b.first ? C(0) : C(1), sums_.data(), d_);
+    });
     for (std::int64_t r = 0; r < q_len; ++r) {
       const std::int64_t t = s.q_begin + q_begin + r;
       // A query that sees no key: its sums are 0, and so is its output.
@@ -193,16 +202,21 @@ class ForwardWorker final {
   // maximum.
   void soften(const AttentionSegment& s, const Block& b, std::int64_t r, std::int64_t head) {
     C* row = scores_.get() + r * key_stride_;
-    const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
-    if (n == 0) {
+    const KeyRange visible = visible_keys(s, b, r, plan_.options);
+    const std::int64_t n = visible.end;
+    if (visible.begin >= n) {
       std::fill_n(row, b.k_len, C(0));
       return;
     }
+    if (plan_.options.softcap > 0.0) {
+      rows::softcap(row, static_cast<C>(plan_.options.softcap), n);
+    }
     add_alibi(plan_, s, b, r, head, row, n);
+    hide_front(visible, row);
     const auto [highest, sum] = rows::softmax_visible(row, n, b.k_len, maximum_[r]);
-    const C correction = b.k_begin == 0 ? C(0) : std::exp(maximum_[r] - highest);
+    const C correction = b.first ? C(0) : std::exp(maximum_[r] - highest);
     normalizer_[r] = normalizer_[r] * correction + sum;
-    if (b.k_begin > 0 && correction != C(1)) rows::scale(sums_.data() + r * d_, correction, d_);
+    if (!b.first && correction != C(1)) rows::scale(sums_.data() + r * d_, correction, d_);
     maximum_[r] = highest;
     if (drop_.active()) {
       rows::multiply(row, drop_(s.q_begin + b.q_begin + r, head, s.k_begin + b.k_begin, n), n);
@@ -276,6 +290,7 @@ class BackwardWorker final {
         p_(new C[query_block_ * key_stride_]),
         dp_(new C[query_block_ * key_stride_]),
         dropped_(drop_.active() ? new C[query_block_ * key_stride_] : nullptr),
+        slopes_(plan.options.softcap > 0.0 ? kKeyBlock : 0),
         delta_(query_block_) {}
 
   void run(const AttentionSegment& s, const BackwardHeads<C>& h) {
@@ -291,22 +306,20 @@ class BackwardWorker final {
         const std::int64_t t = s.q_begin + q_begin + r;
         delta_[r] = rows::dot(h.dout.row(t), h.out.row(t), d_);
       }
-      const std::int64_t end = key_end(s, q_begin + q_len, plan_.options.causal);
-      if (end <= 0) clear(h.dq, s.q_begin + q_begin, q_len);
-      for (std::int64_t k_begin = 0; k_begin < end; k_begin += kKeyBlock) {
-        run_block(s, {q_begin, q_len, k_begin, std::min(kKeyBlock, end - k_begin)}, h);
-      }
+      const KeyRange seen = seen_keys(s, q_begin, q_len, plan_.options);
+      if (seen.begin == seen.end) clear(h.dq, s.q_begin + q_begin, q_len);
+      over_key_blocks(seen, q_begin, q_len, [&](const Block& b) { run_block(s, b, h); });
     }
   }
 
  private:
   // The first block of such a segment writes dk and dv of all its keys, the others add to them.
-  static bool written_at_once(const AttentionSegment& s) {
-    return s.q_len > 0 && s.k_len <= kKeyBlock;
+  [[nodiscard]] bool written_at_once(const AttentionSegment& s) const {
+    return s.q_len > 0 && s.k_len <= kKeyBlock && plan_.options.window < 0;
   }
-  // Whether one block of keys is all that a query of the segment sees.
+  // Whether one block of keys is all that a query of the segment gives probability to.
   [[nodiscard]] bool row_is_here(const AttentionSegment& s) const {
-    return s.k_len <= kKeyBlock && !plan_.options.partial;
+    return s.k_len <= kKeyBlock && !plan_.options.partial && !plan_.options.sink_n.defined();
   }
   void clear(HeadRows<C> x, std::int64_t begin, std::int64_t rows) const {
     for (std::int64_t r = begin; r < begin + rows; ++r) std::fill_n(x.row(r), d_, C(0));
@@ -323,7 +336,7 @@ class BackwardWorker final {
       row_gradient(s, b, r, h);
     }
     const C* weights = drop_.active() ? dropped_.get() : p_.get();
-    const C adds_q = b.k_begin == 0 ? C(0) : C(1);
+    const C adds_q = b.first ? C(0) : C(1);
     const bool first = h.first_of_kv && b.q_begin + b.q_len == s.q_len;
     const C adds_k = first && written_at_once(s) ? C(0) : C(1);
     gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, C(1), weights, key_stride_,
@@ -339,9 +352,15 @@ class BackwardWorker final {
                     const BackwardHeads<C>& h) {
     C* p = p_.get() + r * key_stride_;
     C* dp = dp_.get() + r * key_stride_;
-    const std::int64_t n = visible_keys(s, b, r, plan_.options.causal);
+    const KeyRange visible = visible_keys(s, b, r, plan_.options);
+    const std::int64_t n = visible.begin < visible.end ? visible.end : 0;
     const std::int64_t t = s.q_begin + b.q_begin + r;
+    const bool capped = plan_.options.softcap > 0.0;
+    if (capped) {
+      rows::softcap_with_slope(p, static_cast<C>(plan_.options.softcap), slopes_.data(), n);
+    }
     add_alibi(plan_, s, b, r, h.head, p, n);
+    if (n > 0) hide_front(visible, p);
     const C* factors = nullptr;
     if (drop_.active()) {
       factors = drop_(t, h.head, s.k_begin + b.k_begin, n);
@@ -350,6 +369,7 @@ class BackwardWorker final {
     // Summed over the row itself where it is all here: rounding errors of the output stay out.
     const C* delta = row_is_here(s) ? nullptr : &delta_[r];
     rows::softmax_visible_backward(p, dp, h.lse[t], delta, n, b.k_len);
+    if (capped) rows::multiply(dp, slopes_.data(), n);
     if (!drop_.active()) return;
     C* dropped = dropped_.get() + r * key_stride_;
     std::copy_n(p, b.k_len, dropped);
@@ -362,6 +382,7 @@ class BackwardWorker final {
   std::int64_t query_block_;
   std::int64_t key_stride_;
   std::unique_ptr<C[]> p_, dp_, dropped_;  // written by products before they are read
+  std::vector<C> slopes_;                  // of the cap, of one row
   std::vector<C> delta_;
 };
 

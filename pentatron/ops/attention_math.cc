@@ -4,30 +4,42 @@
 #include <algorithm>
 #include <limits>
 
+#include "pentatron/ops/attention_window.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::ops {
 namespace {
 
-// Queries [q_begin, q_begin + q_len) of a segment and the keys [0, k_len) that any of them sees.
+// Queries [q_begin, q_begin + q_len) of a segment and the keys [k_begin, k_begin + k_len) of it
+// that any of them sees.
 struct QueryBlock {
   AttentionSegment segment;
-  std::int64_t q_begin, q_len, k_len;
+  std::int64_t q_begin, q_len, k_begin, k_len;
 };
+
+// With a window blocks of queries are no longer than the window or this: what they compute in vain
+// stays in proportion.
+constexpr std::int64_t kLeastWindowBlock = 256;
 
 // Calls body(block) over all segments.
 template <typename F>
 void over_blocks(const AttentionPlan& plan, std::int64_t heads, std::int64_t max_scores, F body) {
   for (const AttentionSegment& s : plan.rows->segments) {
     if (s.q_len == 0 || s.k_len == 0) continue;
-    const std::int64_t step = std::clamp<std::int64_t>(
+    std::int64_t step = std::clamp<std::int64_t>(
         max_scores / std::max<std::int64_t>(heads * s.k_len, 1), 1, s.q_len);
+    if (plan.options.window >= 0) {
+      step = std::min(step, std::max(plan.options.window, kLeastWindowBlock));
+    }
     for (std::int64_t at = 0; at < s.q_len; at += step) {
       const std::int64_t length = std::min(step, s.q_len - at);
-      const std::int64_t seen =
-          plan.options.causal ? std::min(s.k_len, at + length + (s.k_len - s.q_len)) : s.k_len;
-      if (seen <= 0) continue;
-      body(QueryBlock{.segment = s, .q_begin = at, .q_len = length, .k_len = seen});
+      const KeyRange seen = seen_keys(s, at, length, plan.options);
+      if (seen.begin == seen.end) continue;
+      body(QueryBlock{.segment = s,
+                      .q_begin = at,
+                      .q_len = length,
+                      .k_begin = seen.begin,
+                      .k_len = seen.end - seen.begin});
     }
   }
 }
@@ -52,29 +64,37 @@ void put_query_rows(const Tensor& rows_gqd, const QueryBlock& b, const Tensor& x
 
 // [g, k_len, d] view of the block's keys or values.
 Tensor key_rows(const Tensor& x_tgd, const QueryBlock& b) {
-  return x_tgd.narrow(0, b.segment.k_begin, b.k_len).transpose(0, 1);
+  return x_tgd.narrow(0, b.segment.k_begin + b.k_begin, b.k_len).transpose(0, 1);
 }
 
-// scale q k^T - slope |distance| with minus infinity where a query does not see a key: [g, r *
-// q_len, k_len].
-Tensor masked_scores(const Tensor& q_gqd, const Tensor& k_gkd, const QueryBlock& b,
+// scale q k^T, capped: [g, r * q_len, k_len].
+Tensor plain_scores(const Tensor& q_gqd, const Tensor& k_gkd, const AttentionOptions& options) {
+  const Tensor scores = q_gqd.bmm(k_gkd.transpose(1, 2)).mul(options.scale);
+  const double cap = options.softcap;
+  return cap > 0.0 ? scores.div(cap).tanh().mul(cap) : scores;
+}
+
+// The same - slope |distance| with minus infinity where a query does not see a key.
+Tensor masked_scores(const Tensor& plain_gqk, const QueryBlock& b,
                      const AttentionOptions& options) {
-  Tensor scores = q_gqd.bmm(k_gkd.transpose(1, 2)).mul(options.scale);
-  if (!options.causal && !options.alibi_n.defined()) return scores;
-  const Device device = q_gqd.device();
-  const std::int64_t kv_heads = q_gqd.size(0);
-  scores = scores.view({kv_heads, -1, b.q_len, b.k_len});
+  if (!options.causal && !options.alibi_n.defined() && options.window < 0) return plain_gqk;
+  const Device device = plain_gqk.device();
+  const std::int64_t kv_heads = plain_gqk.size(0);
+  Tensor scores = plain_gqk.view({kv_heads, -1, b.q_len, b.k_len});
   // Query i of the block sees the keys up to i + offset.
   const std::int64_t offset = b.q_begin + b.segment.k_len - b.segment.q_len;
   const Tensor query = tensor::arange(b.q_len, DType::Long, device).add(offset).unsqueeze(1);
-  const Tensor key = tensor::arange(b.k_len, DType::Long, device).unsqueeze(0);
+  const Tensor key = tensor::arange(b.k_len, DType::Long, device).add(b.k_begin).unsqueeze(0);
   if (options.alibi_n.defined()) {
     const Tensor slopes = options.alibi_n.view({kv_heads, -1, 1, 1});
     const Tensor distance = key.sub(query).sub(b.segment.apart).abs();
     scores = scores.sub(distance.mul(slopes).to(scores.scalar_type()));
   }
-  if (options.causal) {
-    scores = scores.masked_fill(key.gt(query), -std::numeric_limits<double>::infinity());
+  constexpr double kHidden = -std::numeric_limits<double>::infinity();
+  if (options.causal) scores = scores.masked_fill(key.gt(query), kHidden);
+  if (options.window >= 0) {
+    const Tensor first = query.add(b.segment.apart - options.window);
+    scores = scores.masked_fill(key.lt(first), kHidden);
   }
   return scores.view({kv_heads, -1, b.k_len});
 }
@@ -83,7 +103,8 @@ Tensor masked_scores(const Tensor& q_gqd, const Tensor& k_gkd, const QueryBlock&
 // have their scores.
 Tensor subtrahend(const Tensor& lse, const QueryBlock& b, const AttentionOptions& options) {
   constexpr double kNone = -std::numeric_limits<double>::infinity();
-  const bool all_see_keys = !options.causal || b.segment.k_len >= b.segment.q_len;
+  const bool all_see_keys = (!options.causal || b.segment.k_len >= b.segment.q_len) &&
+                            (options.window < 0 || b.segment.apart == 0);
   return all_see_keys ? lse : lse.masked_fill(lse.eq(kNone), 0.0);
 }
 
@@ -104,8 +125,9 @@ AttentionOutput attention_math_forward(const AttentionPlan& plan, const Tensor& 
                              q_tnd.scalar_type(), q_tnd.device()),
       .library = {}};
   over_blocks(plan, heads, max_scores, [&](const QueryBlock& b) {
-    const Tensor scores =
-        masked_scores(query_rows(q_tnd, b, kv_heads), key_rows(k_tgd, b), b, plan.options);
+    const Tensor plain =
+        plain_scores(query_rows(q_tnd, b, kv_heads), key_rows(k_tgd, b), plan.options);
+    const Tensor scores = masked_scores(plain, b, plan.options);
     const Tensor lse = scores.logsumexp(IntList{-1}, /*keepdim=*/true);
     put_query_rows(scores.sub(subtrahend(lse, b, plan.options)).exp().bmm(key_rows(v_tgd, b)), b,
                    out.out_tnd);
@@ -127,12 +149,15 @@ AttentionGradients attention_math_backward(const AttentionPlan& plan, const Tens
   over_blocks(plan, heads, max_scores, [&](const QueryBlock& b) {
     const Tensor q = query_rows(q_tnd, b, kv_heads), k = key_rows(k_tgd, b);
     const Tensor v = key_rows(v_tgd, b), dout = query_rows(dout_tnd, b, kv_heads);
-    const Tensor p = masked_scores(q, k, b, plan.options)
+    const Tensor plain = plain_scores(q, k, plan.options);
+    const Tensor p = masked_scores(plain, b, plan.options)
                          .sub(subtrahend(row_values(lse_nt, b, kv_heads), b, plan.options))
                          .exp();
     const Tensor delta =
         dout.mul(query_rows(out_tnd, b, kv_heads)).sum(IntList{-1}, /*keepdim=*/true);
-    const Tensor ds = dout.bmm(v.transpose(1, 2)).sub(delta).mul(p).mul(plan.options.scale);
+    Tensor ds = dout.bmm(v.transpose(1, 2)).sub(delta).mul(p).mul(plan.options.scale);
+    const double cap = plan.options.softcap;
+    if (cap > 0.0) ds = ds.mul(plain.div(cap).pow(2).neg().add(1.0));
     put_query_rows(ds.bmm(k), b, grads.dq_tnd);
     key_rows(grads.dk_tgd, b).add_(ds.transpose(1, 2).bmm(q));
     key_rows(grads.dv_tgd, b).add_(p.transpose(1, 2).bmm(dout));

@@ -21,6 +21,8 @@ struct MathCase {
   bool causal;
   std::int64_t max_scores;
   std::vector<std::int64_t> k_boundaries = {};  // empty: the same rows
+  std::int64_t window = -1;
+  double softcap = 0.0;
 };
 
 AttentionPlan plan_of(const MathCase& c) {
@@ -28,7 +30,8 @@ AttentionPlan plan_of(const MathCase& c) {
   if (!c.k_boundaries.empty()) {
     layout = layout.with_keys(SequenceLayout({.boundaries = c.k_boundaries}));
   }
-  return {.rows = layout.attention(), .options = {.scale = 0.3, .causal = c.causal}};
+  return {.rows = layout.attention(),
+          .options = {.scale = 0.3, .causal = c.causal, .window = c.window, .softcap = c.softcap}};
 }
 
 // Queries that see no key have minus infinity.
@@ -48,6 +51,13 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
       {{0, 5, 12}, 4, 2, 8, true, 7 * 20 * 4, {0, 11, 31}},
       {{0, 9, 20, 24}, 2, 1, 8, true, 1 << 20, {0, 3, 14, 14}},
       {{0, 9, 20, 24}, 2, 1, 8, true, 2 * 11, {0, 3, 14, 14}},  // blocks that see no key
+      {{0, 5, 6, 6, 41}, 6, 2, 8, true, 1 << 20, {}, 0},
+      {{0, 9, 50}, 4, 1, 3, true, 7 * 41 * 4, {}, 7},
+      {{0, 700}, 2, 1, 4, true, 1 << 20, {}, 30},  // blocks that leave keys out
+      {{0, 9, 20, 24}, 2, 1, 8, true, 2 * 11, {0, 3, 14, 14}, 2},
+      {{0, 9, 50}, 4, 2, 3, false, 7 * 41 * 4, {}, 5},
+      {{0, 9, 50}, 4, 2, 3, true, 7 * 41 * 4, {}, -1, 1.3},
+      {{0, 9, 50}, 4, 2, 3, true, 1 << 20, {}, 6, 0.7},
   };
   for (const MathCase& c : cases) {
     for (const DType dtype : {DType::Double, DType::Float}) {
@@ -71,6 +81,35 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
       expect_close(b.dq_tnd, a.dq_tnd, tolerance, "gradient of q");
       expect_close(b.dk_tgd, a.dk_tgd, tolerance, "gradient of k");
       expect_close(b.dv_tgd, a.dv_tgd, tolerance, "gradient of v");
+    }
+  }
+}
+
+// A window over keys that stand before others, which are not here: some queries see none of them.
+TEST(AttentionMath, WindowsReachOverRowsThatAreNotHere) {
+  const Tensor q = normal({30, 4, 6}, 1), k = normal({20, 2, 6}, 2), v = normal({20, 2, 6}, 3);
+  const Tensor g = normal({30, 4, 6}, 4);
+  for (const std::int64_t apart : {0, 1, 9, 60}) {
+    for (const std::int64_t window : {0, 12, 25, 200}) {
+      AttentionPlan plan{
+          .rows = make_segments({{0, 12, 0, 8, apart}, {12, 18, 8, 12, apart}}, nullptr, nullptr),
+          .options = {.scale = 0.3, .causal = false, .partial = true}};
+      plan.options.window = window;
+      const AttentionOutput expected = cpu::attention_forward(plan, q, k, v);
+      const AttentionOutput out = attention_math_forward(plan, q, k, v);
+      if (window == 12 && apart == 9) {
+        EXPECT_TRUE(expected.lse_nt.isinf().any().item<bool>());
+        EXPECT_FALSE(expected.lse_nt.isinf().all().item<bool>());
+      }
+      EXPECT_TRUE(out.lse_nt.isinf().equal(expected.lse_nt.isinf()));
+      expect_close(out.out_tnd, expected.out_tnd, 1e-13, "output");
+      expect_close(finite_of(out.lse_nt), finite_of(expected.lse_nt), 1e-13, "log-sum-exp");
+      const AttentionGradients a = cpu::attention_backward(plan, q, k, v, expected, g);
+      const AttentionGradients b =
+          attention_math_backward(plan, q, k, v, out.out_tnd, out.lse_nt, g);
+      expect_close(b.dq_tnd, a.dq_tnd, 1e-13, "gradient of q");
+      expect_close(b.dk_tgd, a.dk_tgd, 1e-13, "gradient of k");
+      expect_close(b.dv_tgd, a.dv_tgd, 1e-13, "gradient of v");
     }
   }
 }

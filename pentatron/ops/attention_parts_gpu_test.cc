@@ -36,7 +36,8 @@ struct Result {
 };
 
 // All parts one after another on one device.
-Result run(const Inputs& in, const std::vector<Part>& parts, DType statistics, bool alibi) {
+Result run(const Inputs& in, const std::vector<Part>& parts, DType statistics, bool alibi,
+           std::int64_t window) {
   const Device device = in.q_tnd.device();
   const auto plan_of = [&](const Part& part) {
     const AttentionSegmentsPtr rows = make_segments(part.segments, nullptr, nullptr);
@@ -45,6 +46,7 @@ Result run(const Inputs& in, const std::vector<Part>& parts, DType statistics, b
     options.causal = part.causal;
     options.partial = true;
     options.statistics = statistics;
+    options.window = window;
     if (alibi) {
       options.alibi_n = tensor::from_vector(alibi_slopes(in.q_tnd.size(1))).to(device);
     }
@@ -80,7 +82,8 @@ Result run(const Inputs& in, const std::vector<Part>& parts, DType statistics, b
   return result;
 }
 
-void expect_equal_to_the_cpu(DType dtype, double tolerance, bool alibi = false) {
+void expect_equal_to_the_cpu(DType dtype, double tolerance, bool alibi = false,
+                             std::int64_t window = -1) {
   constexpr std::int64_t kQueries = 100, kKeys = 136, kHeads = 4, kGroups = 2, kChannels = 64;
   // Rounded once, so that both devices start from the same values.
   const auto values = [&](std::int64_t rows, std::int64_t heads, std::uint64_t seed) {
@@ -95,10 +98,13 @@ void expect_equal_to_the_cpu(DType dtype, double tolerance, bool alibi = false) 
        .k_len = 80,
        .causal = true},
       // All queries see all of these.
-      {.segments = {{0, 100, 0, 56}}, .k_begin = 80, .k_len = 56, .causal = false}};
+      {.segments = {{0, 100, 0, 56, window < 0 ? 0 : 30}},
+       .k_begin = 80,
+       .k_len = 56,
+       .causal = false}};
   const DType statistics = dtype == DType::Double ? DType::Double : DType::Float;
-  const Result expected = run(in, parts, DType::Double, alibi);
-  const Result got = run(in.to(kGpu, dtype), parts, statistics, alibi);
+  const Result expected = run(in, parts, DType::Double, alibi, window);
+  const Result got = run(in.to(kGpu, dtype), parts, statistics, alibi, window);
   const auto host = [](const Tensor& x) { return x.to(kCpu, DType::Double); };
   expect_close(host(got.merged.out_tnd), expected.merged.out_tnd, tolerance, "output");
   expect_close(host(got.merged.lse_nt), expected.merged.lse_nt, tolerance, "log-sum-exp");
@@ -106,7 +112,7 @@ void expect_equal_to_the_cpu(DType dtype, double tolerance, bool alibi = false) 
   expect_close(got.dk_sgd, expected.dk_sgd, tolerance, "gradient of k");
   expect_close(got.dv_sgd, expected.dv_sgd, tolerance, "gradient of v");
   // A part of which some queries see nothing, by itself.
-  const Result lonely = run(in.to(kGpu, dtype), {parts[0]}, statistics, alibi);
+  const Result lonely = run(in.to(kGpu, dtype), {parts[0]}, statistics, alibi, window);
   EXPECT_EQ(host(lonely.merged.out_tnd).narrow(0, 0, 40).abs().max().item().toDouble(), 0.0);
   const Tensor unseen = host(lonely.merged.lse_nt).narrow(1, 0, 40);
   EXPECT_EQ(unseen.max().item().toDouble(), -std::numeric_limits<double>::infinity());
@@ -133,6 +139,17 @@ TEST(AttentionInPartsOnGpu, Bf16) {
 TEST(AttentionInPartsOnGpu, Alibi) {
   PENTATRON_NEEDS_GPUS(1);
   expect_equal_to_the_cpu(DType::Float, 1e-5, /*alibi=*/true);
+}
+
+// The second part's keys stand further away than the fused kernels know: some queries see them all,
+// some a few, some none.
+TEST(AttentionInPartsOnGpu, Window) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const std::int64_t window : {0, 20, 50, 1000}) {
+    expect_equal_to_the_cpu(DType::Double, 1e-12, false, window);
+    expect_equal_to_the_cpu(DType::Float, 1e-5, false, window);
+    expect_equal_to_the_cpu(DType::BFloat16, 2e-2, false, window);
+  }
 }
 
 }  // namespace

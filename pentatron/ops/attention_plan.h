@@ -15,6 +15,9 @@ struct AttentionPlan {
   AttentionOptions options;
 };
 
+// The options with their tensors outside the graph: what a Backward keeps.
+[[nodiscard]] AttentionOptions without_graph(AttentionOptions options);
+
 struct AttentionOutput {
   Tensor out_tnd;               // in q's dtype
   Tensor lse_nt;                // log-sum-exp of each query in the computing dtype
@@ -23,10 +26,12 @@ struct AttentionOutput {
 
 struct AttentionGradients {
   Tensor dq_tnd, dk_tgd, dv_tgd;  // in the dtype of q
+  Tensor dsink_n = {};            // in the dtype of the sink; undefined: there is none
 };
 
 // The two halves of attention() for those who put it together from several plans: nothing is
 // recorded, nothing kept. Shapes and errors as there; q has the plan's queries, k and v its keys.
+// Of partial keys no sink is added (add_sink).
 [[nodiscard]] AttentionOutput attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
                                                 const Tensor& k_tgd, const Tensor& v_tgd);
 [[nodiscard]] AttentionGradients attention_backward(const AttentionPlan& plan, const Tensor& q_tnd,

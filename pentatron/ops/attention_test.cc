@@ -44,17 +44,55 @@ TEST(AttentionWithCache, EqualsTheRowsOfAttention) {
     const Tensor q = normal({300, 4, 6}, 1, dtype), k = normal({300, 2, 6}, 2, dtype);
     const Tensor v = normal({300, 2, 6}, 3, dtype);
     const SequenceLayout layout({.boundaries = {0, 300}});
-    const AttentionOptions options{.scale = 0.5, .alibi_n = tensor::from_vector(alibi_slopes(4))};
-    const Tensor whole = attention(q, k, v, layout, options);
-    for (const auto& [begin, end] :
-         {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
-      const Tensor part = attention_with_cache(q.narrow(0, begin, end - begin), k.narrow(0, 0, end),
-                                               v.narrow(0, 0, end), options);
-      expect_close(part, whole.narrow(0, begin, end - begin), tolerance, "cached rows");
+    AttentionOptions options{.scale = 0.5, .alibi_n = tensor::from_vector(alibi_slopes(4))};
+    for (const std::int64_t window : {-1, 0, 1, 40, 299, 1000}) {
+      options.window = window;
+      options.softcap = window == 1 ? 2.0 : 0.0;
+      options.sink_n = window == 40 ? normal({4}, 4) : Tensor();
+      const Tensor whole = attention(q, k, v, layout, options);
+      for (const auto& [begin, end] :
+           {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
+        const Tensor part = attention_with_cache(q.narrow(0, begin, end - begin),
+                                                 k.narrow(0, 0, end), v.narrow(0, 0, end), options);
+        expect_close(part, whole.narrow(0, begin, end - begin), tolerance, "cached rows");
+      }
     }
     EXPECT_THROW((void)attention_with_cache(q, k.narrow(0, 0, 5), v.narrow(0, 0, 5), options),
                  Error);
   }
+}
+
+// What no query of a block sees is not read: a NaN there would come through products with zero.
+// And cached decoding reads the last window + 1 keys alone.
+TEST(AttentionWindow, LeavesOutWhatLiesBefore) {
+  constexpr std::int64_t kTokens = 1024, kWindow = 16, kBlock = 128;
+  const SequenceLayout layout({.boundaries = {0, kTokens}});
+  const Tensor q = normal({kTokens, 2, 8}, 1), k = normal({kTokens, 1, 8}, 2);
+  Tensor v = normal({kTokens, 1, 8}, 3);
+  v[0].fill_(std::nan(""));
+  const AttentionOptions options{.scale = 0.3, .window = kWindow};
+  const Tensor x = testing::leaf(q), y = testing::leaf(k), z = testing::leaf(v);
+  const Tensor out = attention(x, y, z, layout, options);
+  EXPECT_TRUE(out[0].isnan().all().item<bool>());
+  EXPECT_TRUE(out.narrow(0, kBlock, kTokens - kBlock).isfinite().all().item<bool>());
+  run_backward(out, normal({kTokens, 2, 8}, 4));
+  EXPECT_TRUE(x.grad().narrow(0, kBlock, kTokens - kBlock).isfinite().all().item<bool>());
+  EXPECT_TRUE(z.grad().narrow(0, 2 * kBlock, kTokens - 2 * kBlock).isfinite().all().item<bool>());
+  const auto decoded = [&](std::int64_t length) {
+    return attention_with_cache(q.narrow(0, length - 1, 1), k.narrow(0, 0, length),
+                                v.narrow(0, 0, length), options);
+  };
+  EXPECT_TRUE(decoded(kWindow + 1).isnan().any().item<bool>());
+  EXPECT_TRUE(decoded(kWindow + 2).isfinite().all().item<bool>());
+}
+
+TEST(AttentionWindow, RefusesWhatIsNone) {
+  const SequenceLayout layout({.boundaries = {0, 4}});
+  const Tensor x = normal({4, 2, 8}, 1);
+  EXPECT_THROW((void)attention(x, x, x, layout, {.window = -2}), Error);
+  EXPECT_THROW((void)attention(x, x, x, layout, {.softcap = -1.0}), Error);
+  EXPECT_THROW((void)attention(x, x, x, layout, {.sink_n = normal({3}, 2)}), Error);
+  EXPECT_THROW((void)attention_with_cache(x, x, x, {.sink_n = normal({3}, 2)}), Error);
 }
 
 // The paper's values for eight heads, and for twelve: eight and every other one of sixteen.

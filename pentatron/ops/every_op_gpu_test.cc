@@ -80,6 +80,8 @@ INSTANTIATE_TEST_SUITE_P(Weights, EveryOpOnGpu, ::testing::ValuesIn(testing::wei
                          testing::case_name);
 INSTANTIATE_TEST_SUITE_P(Plain, EveryOpOnGpu, ::testing::ValuesIn(testing::plain_cases()),
                          testing::case_name);
+INSTANTIATE_TEST_SUITE_P(Forms, EveryOpOnGpu, ::testing::ValuesIn(testing::attention_form_cases()),
+                         testing::case_name);
 INSTANTIATE_TEST_SUITE_P(Shapes, EveryOpOnGpu, ::testing::ValuesIn(testing::shape_cases()),
                          testing::case_name);
 
@@ -110,16 +112,23 @@ TEST(AttentionOnGpu, CachedRowsEqualThoseOfTheWhole) {
                  k = testing::normal({300, 2, d}, 2).to(dtype),
                  v = testing::normal({300, 2, d}, 3).to(dtype);
     const SequenceLayout layout({.boundaries = {0, 300}});
-    const AttentionOptions options{.scale = 0.25};
-    const Tensor whole = attention(q, k, v, layout, options);
-    for (const auto& [begin, end] :
-         {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
-      const Tensor part =
-          attention_with_cache(q.to(kGpu).narrow(0, begin, end - begin),
-                               k.to(kGpu).narrow(0, 0, end), v.to(kGpu).narrow(0, 0, end), options);
-      EXPECT_TRUE(part.is_cuda());
-      testing::expect_close(part, whole.narrow(0, begin, end - begin), tolerance,
-                            "rows " + std::to_string(begin) + " to " + std::to_string(end));
+    for (const auto& [window, softcap, sinks] :
+         {std::tuple{-1, 0.0, false}, {40, 0.0, true}, {0, 3.0, false}}) {
+      AttentionOptions options{.scale = 0.25};
+      options.window = window;
+      options.softcap = softcap;
+      if (sinks) options.sink_n = testing::normal({4}, 4);
+      const Tensor whole = attention(q, k, v, layout, options);
+      if (sinks) options.sink_n = options.sink_n.to(kGpu);
+      for (const auto& [begin, end] :
+           {std::pair{299, 300}, {0, 300}, {290, 300}, {0, 1}, {130, 131}, {100, 271}}) {
+        const Tensor part = attention_with_cache(q.to(kGpu).narrow(0, begin, end - begin),
+                                                 k.to(kGpu).narrow(0, 0, end),
+                                                 v.to(kGpu).narrow(0, 0, end), options);
+        EXPECT_TRUE(part.is_cuda());
+        testing::expect_close(part, whole.narrow(0, begin, end - begin), tolerance,
+                              "rows " + std::to_string(begin) + " to " + std::to_string(end));
+      }
     }
   }
 }

@@ -79,6 +79,8 @@ INSTANTIATE_TEST_SUITE_P(Weights, EveryOp, ::testing::ValuesIn(testing::weight_c
                          testing::case_name);
 INSTANTIATE_TEST_SUITE_P(Plain, EveryOp, ::testing::ValuesIn(testing::plain_cases()),
                          testing::case_name);
+INSTANTIATE_TEST_SUITE_P(Forms, EveryOp, ::testing::ValuesIn(testing::attention_form_cases()),
+                         testing::case_name);
 INSTANTIATE_TEST_SUITE_P(Dropout, EveryOp, ::testing::ValuesIn(testing::attention_dropout_cases()),
                          testing::case_name);
 

@@ -77,6 +77,11 @@ void norm_weight_grad(const float* x, const float* dy, float mean, float rstd, f
 void norm_weight_grad(const double* x, const double* dy, double mean, double rstd, double* dweight,
                       double* dbias, std::int64_t n);
 
+// x = cap tanh(x / cap); with its derivative 1 - tanh^2(x / cap) in `slope`.
+void softcap(float* x, float cap, std::int64_t n);
+void softcap(double* x, double cap, std::int64_t n);
+void softcap_with_slope(float* x, float cap, float* slope, std::int64_t n);
+void softcap_with_slope(double* x, double cap, double* slope, std::int64_t n);
 // y = gelu(x), tanh form; dx = dy gelu'(x).
 void gelu(const float* x, float* y, std::int64_t n);
 void gelu(const double* x, double* y, std::int64_t n);

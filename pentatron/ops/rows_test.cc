@@ -72,6 +72,27 @@ TEST_P(Rows, ExponentialAtTheEnds) {
   }
 }
 
+// Small arguments, where 1 - 2 / (exp(2x) + 1) would cancel, and large ones.
+TEST_P(Rows, SoftcapIsATanh) {
+  constexpr double kCap = 30.0;
+  std::vector<float> x;
+  for (double at = -9.0; at <= 9.0; at += 0.00917) x.push_back(static_cast<float>(kCap * at));
+  x.insert(x.end(), {1e-6f, -3e-4f, 1e9f, -1e9f, 0.0f});
+  const auto n = static_cast<std::int64_t>(x.size());
+  std::vector<float> y = x, z = x, slope(x.size());
+  rows::softcap(y.data(), static_cast<float>(kCap), n);
+  rows::softcap_with_slope(z.data(), static_cast<float>(kCap), slope.data(), n);
+  std::vector<double> wide(x.begin(), x.end());
+  rows::softcap(wide.data(), kCap, n);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double t = std::tanh(x[i] / kCap);
+    EXPECT_NEAR(y[i], kCap * t, 6e-7 * kCap * std::abs(t)) << x[i];
+    EXPECT_EQ(z[i], y[i]);
+    EXPECT_NEAR(slope[i], 1.0 - t * t, 4e-7);
+    EXPECT_DOUBLE_EQ(wide[i], kCap * std::tanh(x[i] / kCap));
+  }
+}
+
 // For each number of visible scores: against fp64 of the visible ones; what stands behind them does
 // not count, be it NaN.
 template <typename C>

@@ -4,38 +4,23 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <ostream>
 #include <string>
 #include <vector>
 
 #include "pentatron/base/philox.h"
 #include "pentatron/ops/activation.h"
-#include "pentatron/ops/attention.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/embedding.h"
 #include "pentatron/ops/linear.h"
 #include "pentatron/ops/norm.h"
 #include "pentatron/ops/rotary.h"
-#include "pentatron/ops/testing.h"
+#include "pentatron/ops/sigmoid_gate.h"
+#include "pentatron/ops/test_attention_cases.h"
+#include "pentatron/ops/test_op_case.h"
 
 // Every differentiable op with a plain fp64 reference of library methods (differentiated by the
 // library): one list for both devices, ops_test (CPU) and ops_gpu_test (GPUs).
 namespace pentatron::ops::testing {
-
-using Tensors = std::vector<Tensor>;
-
-struct OpCase {
-  std::string name;
-  std::vector<Shape> inputs;
-  std::vector<Shape> weights;
-  std::function<Tensor(const Tensors&, std::vector<TestWeight>&)> op;
-  std::function<Tensor(const Tensors&, const Tensors&)> reference;
-};
-inline std::ostream& operator<<(std::ostream& out, const OpCase& c) { return out << c.name; }
-
-inline Tensor ids(const std::vector<std::int64_t>& values, Device device) {
-  return tensor::from_vector(values).to(device);
-}
 
 // --- plain references
 // -------------------------------------------------------------------------------------------------
@@ -68,105 +53,6 @@ inline Tensor plain_rotary(const Tensor& x_tnd, const std::vector<std::int64_t>&
                      2);
 }
 
-struct AttentionShape {
-  std::vector<std::int64_t> boundaries;
-  std::int64_t heads, kv_heads, d;
-  bool causal;
-  double p;
-  std::vector<std::int64_t> k_boundaries = {};  // cross attention; empty: the same rows
-  bool alibi = false;
-};
-
-// Sample 3 begins at the second segment, half-way through its tokens: indices are those inside the
-// sample.
-inline SequenceLayout sequence_of(const std::vector<std::int64_t>& boundaries) {
-  SequenceRows rows{.boundaries = boundaries};
-  for (std::int64_t t = 0; t < boundaries.back(); ++t) {
-    const bool second = boundaries.size() > 2 && t >= boundaries[1];
-    rows.sample_ids.push_back(second ? (std::int64_t{5} << 32) + 3 : 2);
-    rows.token_index.push_back(second ? t - boundaries[1] + 13 : t + 3);
-  }
-  return SequenceLayout(std::move(rows));
-}
-
-inline SequenceLayout layout_of(const AttentionShape& s, Device device) {
-  const SequenceLayout queries = sequence_of(s.boundaries);
-  if (s.k_boundaries.empty()) return queries.to(device);
-  return queries.with_keys(sequence_of(s.k_boundaries)).to(device);
-}
-
-inline constexpr std::uint64_t kSiteKey = 0x123456789abcdef0;
-
-// [n, t, s] factors of the dropout of probabilities, straight from Philox.
-inline Tensor plain_attention_factors(const AttentionShape& s, const AttentionSegments& rows,
-                                      std::int64_t head_begin) {
-  Tensor factors = tensor::ones({s.heads, rows.num_q_rows, rows.num_k_rows}, DType::Double);
-  auto* out = factors.data_ptr<double>();
-  const auto threshold = static_cast<std::uint32_t>(std::lround(s.p * 65536.0));
-  for (std::int64_t n = 0; n < s.heads; ++n) {
-    for (std::int64_t i = 0; i < rows.num_q_rows; ++i) {
-      for (std::int64_t j = 0; j < rows.num_k_rows; ++j) {
-        const std::int64_t key = rows.k_rows->token_index[j], sample = rows.q_rows->sample_ids[i];
-        const PhiloxWords words =
-            philox4x32_10({{static_cast<std::uint32_t>(key / 8),
-                            static_cast<std::uint32_t>(rows.q_rows->token_index[i]),
-                            static_cast<std::uint32_t>(sample & 0xffffffff),
-                            (static_cast<std::uint32_t>(sample >> 32) << 20) ^
-                                static_cast<std::uint32_t>(head_begin + n)}},
-                          {{static_cast<std::uint32_t>(kSiteKey & 0xffffffff),
-                            static_cast<std::uint32_t>(kSiteKey >> 32)}});
-        const std::uint32_t word = words.v[(key % 8) / 2];
-        const std::uint32_t draw = key % 2 == 0 ? word & 0xffff : word >> 16;
-        out[(n * rows.num_q_rows + i) * rows.num_k_rows + j] =
-            draw >= threshold ? 1.0 / (1.0 - s.p) : 0.0;
-      }
-    }
-  }
-  return factors;
-}
-
-// Slope times distance inside the segments, [n, t, s]; the last query stands at the last key.
-inline Tensor plain_alibi(const AttentionShape& s) {
-  const std::vector<std::int64_t>& qb = s.boundaries;
-  const std::vector<std::int64_t>& kb = s.k_boundaries.empty() ? qb : s.k_boundaries;
-  Tensor distance = tensor::zeros({qb.back(), kb.back()}, DType::Double);
-  for (std::size_t segment = 0; segment + 1 < qb.size(); ++segment) {
-    for (std::int64_t i = qb[segment]; i < qb[segment + 1]; ++i) {
-      for (std::int64_t j = kb[segment]; j < kb[segment + 1]; ++j) {
-        distance[i][j] =
-            static_cast<double>(std::abs((qb[segment + 1] - 1 - i) - (kb[segment + 1] - 1 - j)));
-      }
-    }
-  }
-  return distance.unsqueeze(0).mul(
-      tensor::from_vector(alibi_slopes(s.heads)).view({s.heads, 1, 1}));
-}
-
-inline Tensor plain_attention(const Tensors& qkv, const AttentionShape& s, double scale) {
-  const std::vector<std::int64_t>& qb = s.boundaries;
-  const std::vector<std::int64_t>& kb = s.k_boundaries.empty() ? qb : s.k_boundaries;
-  Tensor blocked = tensor::ones({qb.back(), kb.back()}, DType::Double);
-  for (std::size_t segment = 0; segment + 1 < qb.size(); ++segment) {
-    for (std::int64_t i = qb[segment]; i < qb[segment + 1]; ++i) {
-      // The last query sees the last key.
-      const std::int64_t end =
-          s.causal ? kb[segment + 1] - (qb[segment + 1] - 1 - i) : kb[segment + 1];
-      if (end > kb[segment]) blocked[i].narrow(0, kb[segment], end - kb[segment]).zero_();
-    }
-  }
-  const Tensor hidden = blocked.to(DType::Bool);
-  const auto heads_first = [&](const Tensor& x) {
-    return x.permute({1, 0, 2}).repeat_interleave(s.heads / x.size(1), 0);
-  };
-  const Tensor q = heads_first(qkv[0]), k = heads_first(qkv[1]), v = heads_first(qkv[2]);
-  Tensor scores = q.matmul(k.transpose(1, 2)).mul(scale);
-  if (s.alibi) scores = scores.sub(plain_alibi(s));
-  // Of a row without a key all probabilities are 0.
-  Tensor p = scores.masked_fill(hidden, -1e300).softmax(-1).masked_fill(hidden, 0.0);
-  if (s.p > 0.0) p = p.mul(plain_attention_factors(s, *layout_of(s, kCpu).attention(), 4));
-  return p.matmul(v).permute({1, 0, 2});
-}
-
 inline Tensor plain_dropout_factors(std::int64_t rows, std::int64_t channels, double p,
                                     std::int64_t begin) {
   Tensor factors = tensor::zeros({rows, channels}, DType::Double);
@@ -189,29 +75,6 @@ inline Tensor plain_dropout_factors(std::int64_t rows, std::int64_t channels, do
 
 // --- the cases
 // --------------------------------------------------------------------------------------------------------
-
-inline Device device_of(const Tensors& x) { return x[0].device(); }
-
-inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
-  const double scale = 1.5 / std::sqrt(static_cast<double>(s.d));
-  const std::int64_t t = s.boundaries.back();
-  const std::int64_t keys = s.k_boundaries.empty() ? t : s.k_boundaries.back();
-  return {
-      .name = name,
-      .inputs = {{t, s.heads, s.d}, {keys, s.kv_heads, s.d}, {keys, s.kv_heads, s.d}},
-      .weights = {},
-      .op =
-          [=](const Tensors& x, std::vector<TestWeight>&) {
-            const Tensor slopes =
-                s.alibi ? tensor::from_vector(alibi_slopes(s.heads)).to(device_of(x)) : Tensor();
-            return attention(x[0], x[1], x[2], layout_of(s, device_of(x)),
-                             {.scale = scale,
-                              .causal = s.causal,
-                              .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4},
-                              .alibi_n = slopes});
-          },
-      .reference = [=](const Tensors& x, const Tensors&) { return plain_attention(x, s, scale); }};
-}
 
 inline OpCase linear_case(const std::string& name, std::int64_t rows, std::int64_t in,
                           std::int64_t out) {
@@ -386,6 +249,14 @@ inline OpCase dropout_case(const std::string& name, std::int64_t rows, std::int6
           }};
 }
 
+inline OpCase sigmoid_gate_case(const std::string& name, const Shape& shape) {
+  return {name,
+          {shape, shape},
+          {},
+          [](const Tensors& x, auto&) { return sigmoid_gate(x[0], x[1].mul(3.0)); },
+          [](const Tensors& x, const Tensors&) { return x[0].div(x[1].mul(-3.0).exp().add(1.0)); }};
+}
+
 inline std::vector<OpCase> weight_cases() {
   return {linear_case("linear", 37, 19, 23),
           linear_bias_case("linear_bias", 1, 7, 5),
@@ -408,6 +279,7 @@ inline std::vector<OpCase> plain_cases() {
       gated_case("quick_geglu_offset_clamp",
                  {.kind = GateKind::kQuickGelu, .offset = 1.0, .clamp = 0.7}, 9, 21),
       gated_case("swiglu_offset", {.offset = 0.5}, 9, 21),
+      sigmoid_gate_case("sigmoid_gate", {7, 3, 11}),
       dropout_case("dropout", 6, 21, 13),
       attention_case("attention", {{0, 37}, 3, 3, 5, true, 0.0}),
       attention_case("attention_segments_gqa", {{0, 5, 6, 6, 41}, 6, 2, 8, true, 0.0}),
@@ -426,16 +298,6 @@ inline std::vector<OpCase> plain_cases() {
       attention_case("cross_causal_few_keys", {{0, 9, 20}, 2, 1, 8, true, 0.0, {0, 3, 14}}),
       attention_case("cross_causal_few_keys_blocks", {{0, 290}, 2, 2, 8, true, 0.0, {0, 270}}),
       attention_case("cross_empty", {{0, 6, 10, 10, 17}, 2, 1, 8, false, 0.0, {0, 4, 4, 9, 12}}),
-  };
-}
-
-// Only a device with an attention kernel of ours has these.
-inline std::vector<OpCase> attention_dropout_cases() {
-  return {
-      attention_case("attention_dropout", {{0, 9, 43}, 4, 2, 6, true, 0.25}),
-      attention_case("attention_blocks_dropout", {{0, 290}, 1, 1, 4, true, 0.1}),
-      attention_case("attention_blocks_bidirectional", {{0, 3, 293}, 1, 1, 4, false, 0.1}),
-      attention_case("cross_dropout", {{0, 9, 43}, 4, 2, 6, false, 0.25, {0, 21, 30}}),
   };
 }
 

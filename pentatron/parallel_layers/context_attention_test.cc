@@ -29,6 +29,9 @@ struct Case {
   std::int64_t inner = 1;  // ranks that exchange heads, of two levels
   double scale = 0.7;
   bool alibi = false;
+  std::int64_t window = -1;
+  double softcap = 0.0;
+  bool sink = false;
 };
 constexpr ContextComm kTypes[] = {ContextComm::kP2p, ContextComm::kAllGather, ContextComm::kA2a};
 
@@ -39,28 +42,34 @@ ops::AttentionOptions options_of(const Case& c) {
   ops::AttentionOptions options{.scale = c.scale};
   if (c.dropout > 0) options.dropout = {.p = c.dropout, .site = make_site(3, "site")};
   if (c.alibi) options.alibi_n = tensor::from_vector(ops::alibi_slopes(c.heads));
+  options.window = c.window;
+  options.softcap = c.softcap;
   return options;
 }
 
 // Output and gradients of the given rows under one gradient.
 struct Result {
   Tensor out, dq, dk, dv;
+  Tensor dsink;  // of these rows; undefined: none
 };
-using Attend = std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v)>;
+using Attend = std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const ops::AttentionOptions& options)>;
 Result attend_rows(const Case& c, const Tensor& rows, const Attend& attend) {
   const auto leaf = [&](std::int64_t heads, const char* name) {
     return random_tensor({kRows, heads, kDim}, name).index_select(0, rows).set_requires_grad(true);
   };
   const Tensor q = leaf(c.heads, "q"), k = leaf(c.kv_heads, "k"), v = leaf(c.kv_heads, "v");
-  const Tensor out = attend(q, k, v);
+  ops::AttentionOptions options = options_of(c);
+  if (c.sink) options.sink_n = random_tensor({c.heads}, "sink").set_requires_grad(true);
+  const Tensor out = attend(q, k, v, options);
   ops::run_backward(out, random_tensor({kRows, c.heads, kDim}, "dout").index_select(0, rows));
-  return {out.detach(), q.grad(), k.grad(), v.grad()};
+  return {out.detach(), q.grad(), k.grad(), v.grad(), c.sink ? options.sink_n.grad() : Tensor()};
 }
 
 Result whole(const Case& c) {
   return attend_rows(c, tensor::arange(kRows, DType::Long),
-                     [&](const Tensor& q, const Tensor& k, const Tensor& v) {
-                       return ops::attention(q, k, v, layout(), options_of(c));
+                     [&](const Tensor& q, const Tensor& k, const Tensor& v, const auto& options) {
+                       return ops::attention(q, k, v, layout(), options);
                      });
 }
 
@@ -99,6 +108,7 @@ double worst(const Case& c, std::int64_t size, const Lie& lie = {}) {
   const Result all = whole(c);
   std::mutex mutex;
   double off = 0.0;
+  Tensor dsink;
   on_ranks(size, c.inner, lie, [&](const ContextPlace& place) {
     const auto shifted = [&](std::int64_t by) {
       ContextPlace other = place;
@@ -107,18 +117,19 @@ double worst(const Case& c, std::int64_t size, const Lie& lie = {}) {
     };
     const Tensor rows = shifted(lie.row_shift).cut()->rows;
     const SequenceLayout share = shifted(lie.rank_shift);
-    const Result mine =
-        attend_rows(c, rows, [&](const Tensor& q, const Tensor& k, const Tensor& v) {
-          return context_attention(c.type, q, k, v, share, options_of(c));
+    const Result mine = attend_rows(
+        c, rows, [&](const Tensor& q, const Tensor& k, const Tensor& v, const auto& options) {
+          return context_attention(c.type, q, k, v, share, options);
         });
     const std::lock_guard lock(mutex);
+    if (c.sink) dsink = dsink.defined() ? dsink.add(mine.dsink) : mine.dsink;
     const std::pair<Tensor, Tensor> pairs[] = {
         {mine.out, all.out}, {mine.dq, all.dq}, {mine.dk, all.dk}, {mine.dv, all.dv}};
     for (const auto& [a, b] : pairs) {
       off = std::max(off, difference(a, b.index_select(0, rows)));
     }
   });
-  return off;
+  return c.sink ? std::max(off, difference(dsink, all.dsink)) : off;
 }
 
 TEST(ContextAttention, EqualsOneRankWithAllRows) {
@@ -137,6 +148,30 @@ TEST(ContextAttention, EqualsOneRankWithAllRows) {
     EXPECT_LE(worst({.type = type, .kv_heads = 1, .dropout = 0.3}, 4), 1e-12);
     EXPECT_LE(worst({.type = type}, 3), 1e-12);
   }
+}
+
+// Chunks of 3 to 12 tokens: windows inside one, over several, over whole documents.
+TEST(ContextAttention, WindowsSinksAndCaps) {
+  for (const ContextComm type : kTypes) {
+    for (const std::int64_t size : {1, 2, 4}) {
+      for (const std::int64_t window : {0, 1, 2, 3, 5, 11, 23, 100}) {
+        EXPECT_LE(worst({.type = type, .window = window}, size), 1e-12)
+            << static_cast<int>(type) << " " << size << " window " << window;
+      }
+      const Case all{.type = type,
+                     .kv_heads = 4,
+                     .dropout = 0.3,
+                     .alibi = true,
+                     .window = 4,
+                     .softcap = 1.5,
+                     .sink = true};
+      EXPECT_LE(worst(all, size), 1e-12) << static_cast<int>(type) << " " << size;
+      EXPECT_LE(worst({.type = type, .sink = true}, size), 1e-12);
+      EXPECT_LE(worst({.type = type, .softcap = 0.9}, size), 1e-12);
+    }
+  }
+  const Case two{.type = ContextComm::kA2aP2p, .inner = 2, .window = 4, .sink = true};
+  EXPECT_LE(worst(two, 4), 1e-12);
 }
 
 TEST(ContextAttention, TwoLevels) {

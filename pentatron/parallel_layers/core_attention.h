@@ -12,7 +12,14 @@ namespace pentatron::parallel_layers {
 // Largest scaled logit of any query and a key that it sees (--log-max-attention-logit).
 inline constexpr const char* kMaxAttentionLogit = "max attention logit";
 
-// softmax(q k^T / sqrt(d)) v over this rank's heads and all rows of one of the batch's sequences:
+// How the softmax of a CoreAttention treats its sink (ops::AttentionOptions::sink_n).
+enum class Sink {
+  kNone,
+  kZero,     // a logit of 0
+  kLearned,  // a parameter for each query head
+};
+
+// softmax(scale q k^T) v over this rank's heads and all rows of one of the batch's sequences:
 // three tensors of heads -> [rows, local heads * d], inside the sequence's segments. Rows that are
 // a context-parallel rank's share (SequenceLayout::cut) see the keys of the other ranks too. With a
 // cache in the step (prefill, decode) keys and values are appended to it and all of them are seen.
@@ -23,6 +30,10 @@ class CoreAttention final : public nn::Module {
     bool causal = true;
     // Scores fall with distance (ALiBi); the slopes are those of the model's query heads.
     bool alibi = false;
+    double scale = 0.0;        // 0: 1 / sqrt(head_dim)
+    std::int64_t window = -1;  // ops::AttentionOptions
+    double softcap = 0.0;      // ops::AttentionOptions
+    Sink sink = Sink::kNone;
     // Of the batch; one made by SequenceLayout::with_keys attends to another sequence's keys.
     std::string sequence{Batch::kText};
     double dropout = 0.0;
@@ -31,19 +42,24 @@ class CoreAttention final : public nn::Module {
     // How rows that are a share see the keys of the other ranks.
     config::ContextComm context_comm = config::ContextComm::kP2p;
   };
-  // `qkv` tells which heads stand on this rank; its parts are q, k, v. Channels that are no whole
-  // heads: kConfig.
-  CoreAttention(const LeafContext& context, const ColumnLinear& qkv, Options options);
+  // `qkv` tells which heads stand on this rank; its first parts are q, k, v. The weights of a
+  // learned sink are planned as `name`.softmax_offset. Channels that are no whole heads: kConfig.
+  CoreAttention(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
+                const ColumnLinear& qkv, Options options);
 
   // q [rows, local q heads, d]; k, v [rows of the keys, local kv heads, d].
   [[nodiscard]] Tensor forward(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                                nn::StepContext& step);
 
  private:
+  [[nodiscard]] Tensor sink(const nn::StepContext& step) const;
+
   LeafContext context_;
   Options options_;
   std::int64_t head_begin_;
-  Tensor alibi_n_;  // of this rank's query heads; undefined: none
+  Tensor alibi_n_;                         // of this rank's query heads; undefined: none
+  Tensor zero_sink_n_;                     // likewise
+  nn::Parameter* learned_sink_ = nullptr;  // null: none
 };
 
 }  // namespace pentatron::parallel_layers

@@ -48,7 +48,7 @@ class GatheredAttentionBackward final : public ops::Backward {
                     "{}: no gradient came, the other ranks would wait for this one", kName);
     const auto [k, v] = unpack(gather(cut_->whole, kv_.get()));
     std::vector<Tensor> dq;
-    Tensor dkv;
+    Tensor dkv, dsink;
     for (std::size_t half = 0; half < 2; ++half) {
       ops::AttentionOutput output{
           .out_tnd = half_of(out_.get(), half), .lse_nt = lse_[half].get(), .library = {}};
@@ -58,9 +58,10 @@ class GatheredAttentionBackward final : public ops::Backward {
       dq.push_back(grads.dq_tnd);
       const Tensor packed = pack(grads.dk_tgd, grads.dv_tgd);
       dkv = half == 0 ? packed : dkv.add_(packed);
+      if (grads.dsink_n.defined()) dsink = half == 0 ? grads.dsink_n : dsink.add(grads.dsink_n);
     }
     const auto [dk, dv] = unpack(scatter(cut_->whole, dkv));
-    return {tensor::cat(dq, 0), dk, dv};
+    return {tensor::cat(dq, 0), dk, dv, dsink};
   }
   void release() override {
     for (Saved* saved : {&q_, &kv_, &out_, &lse_[0], &lse_[1]}) saved->release();
@@ -93,15 +94,15 @@ Tensor gathered_attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor
     kv = pack(k_tgd, v_tgd);
     const auto [k, v] = unpack(gather(cut->whole, kv));
     for (std::size_t half = 0; half < 2; ++half) {
-      plans[half] = {.rows = cut->halves_with_whole[half], .options = options};
+      plans[half] = {.rows = cut->halves_with_whole[half], .options = without_graph(options)};
       outputs[half] = ops::attention_forward(plans[half], half_of(q_tnd, half), k, v);
     }
     out = tensor::cat({outputs[0].out_tnd, outputs[1].out_tnd}, 0);
   }
-  if (!ops::needs_backward({q_tnd, k_tgd, v_tgd})) return out;
+  if (!ops::needs_backward({q_tnd, k_tgd, v_tgd, options.sink_n})) return out;
   auto backward = std::make_unique<GatheredAttentionBackward>(cut, std::move(plans), q_tnd, kv, out,
                                                               outputs, scope);
-  return ops::attach(std::move(out), {q_tnd, k_tgd, v_tgd}, std::move(backward));
+  return ops::attach(std::move(out), {q_tnd, k_tgd, v_tgd, options.sink_n}, std::move(backward));
 }
 
 }  // namespace pentatron::parallel_layers

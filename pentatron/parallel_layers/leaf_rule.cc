@@ -12,7 +12,7 @@ nn::InitSpec init_of(const LeafRule& rule) {
   if (rule.kind == LeafKind::kNorm) {
     return {rule.starts_at_zero ? nn::InitKind::kZeros : nn::InitKind::kOnes, 0.0};
   }
-  if (!rule.xavier) return {nn::InitKind::kNormal, rule.std};
+  if (!rule.xavier || rule.kind == LeafKind::kVector) return {nn::InitKind::kNormal, rule.std};
   std::int64_t rows = 0;
   for (const LeafPart& part : rule.parts) rows += part.rows;
   const double bound = std::sqrt(6.0 / static_cast<double>(rows + rule.columns));
@@ -31,7 +31,8 @@ LeafRule norm_rule(std::string name, std::int64_t width, const NormForm& form) {
 
 void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& prefix, int unit,
               const TensorLayout& layout) {
-  const bool is_norm = rule.kind == LeafKind::kNorm;
+  const bool is_matrix = rule.kind == LeafKind::kMatrix;
+  const char* const weight = rule.kind == LeafKind::kVector ? "" : ".weight";
   const std::string leaf = prefix + rule.name;
   const auto part_name = [&](const LeafPart& part, const char* kind) {
     return leaf + (part.suffix.empty() ? "" : "." + part.suffix) + kind;
@@ -39,9 +40,9 @@ void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& 
   std::vector<PartRule> weights;
   std::vector<PartRule> biases;
   for (const LeafPart& part : rule.parts) {
-    weights.push_back({.name = part_name(part, ".weight"),
+    weights.push_back({.name = part_name(part, weight),
                        .rows = part.rows,
-                       .columns = is_norm ? 0 : rule.columns,
+                       .columns = is_matrix ? rule.columns : 0,
                        .cut = part.cut,
                        .cut_columns = part.cut_columns,
                        .init = init_of(rule),
@@ -54,10 +55,10 @@ void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& 
                       .of_cut_rows = rule.of_cut_rows});
   }
   nn::ShardSpec spec = lay_out(weights, layout);
-  if (!is_norm) {
+  if (is_matrix) {
     for (nn::ShardPart& part : spec.parts) part.role = rule.role;
   }
-  plan.add({leaf + ".weight", std::move(spec), unit});
+  plan.add({leaf + weight, std::move(spec), unit});
   if (rule.bias) plan.add({leaf + ".bias", lay_out(biases, layout), unit});
 }
 

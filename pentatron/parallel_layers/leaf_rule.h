@@ -15,6 +15,7 @@ namespace pentatron::parallel_layers {
 enum class LeafKind {
   kMatrix,  // a linear layer or a table: rows x columns, normally distributed
   kNorm,    // a vector that starts at one
+  kVector,  // one number a row, normally distributed; named without ".weight"
 };
 
 struct LeafPart {
@@ -44,9 +45,9 @@ struct LeafRule {
 
 [[nodiscard]] LeafRule norm_rule(std::string name, std::int64_t width, const NormForm& form);
 
-// Adds "<prefix><name>.weight" and, where the rule has one, ".bias". A bias follows the output:
-// split with the rows, whole where only the input is split. `unit` is PlannedParameter::layer.
-// Errors: those of lay_out().
+// Adds "<prefix><name>.weight" (of a vector "<prefix><name>") and, where the rule has one, ".bias".
+// A bias follows the output: split with the rows, whole where only the input is split. `unit` is
+// PlannedParameter::layer. Errors: those of lay_out().
 void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& prefix, int unit,
               const TensorLayout& layout);
 

@@ -234,7 +234,7 @@ TEST(Leaves, CoreAttentionWithDropoutAndSharedKvHeads) {
                                {"v", kv_heads * kDim, 1, copies_over_tp(kv_heads)}},
                               false);
     const ColumnLinear qkv(context, plan, "w");
-    CoreAttention leaf(context, qkv,
+    CoreAttention leaf(context, nn::ParameterPlan(), "core", qkv,
                        {.head_dim = kDim, .dropout = 0.3, .site = "site", .cache_layer = 0});
     const Batch meta = batch();
     const PrecisionPolicy policy = fp64();

@@ -124,7 +124,7 @@ TEST(Mutations, DropoutKeyedByHeadsOfAnotherRank) {
     nn::ParameterPlan plan;
     plan.add({"q.weight", spec, 0});
     const ColumnLinear qkv(context, plan, "q");
-    CoreAttention leaf(context, qkv,
+    CoreAttention leaf(context, nn::ParameterPlan(), "core", qkv,
                        {.head_dim = kDim, .dropout = 0.3, .site = "site", .cache_layer = 0});
     const Batch meta = batch();
     const PrecisionPolicy policy = fp64();

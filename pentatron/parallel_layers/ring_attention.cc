@@ -5,6 +5,8 @@
 #include "pentatron/base/error.h"
 #include "pentatron/comm/group.h"
 #include "pentatron/ops/attention_plan.h"
+#include "pentatron/ops/attention_sink.h"
+#include "pentatron/ops/attention_window.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/parallel_layers/context_attention.h"
 #include "pentatron/parallel_layers/context_rows.h"
@@ -70,7 +72,8 @@ ops::AttentionPlan plan_of(const RingBlock& block, ops::AttentionOptions options
 
 struct RingResult {
   std::array<ops::AttentionOutput, 2> halves;
-  std::vector<std::vector<Tensor>> library;  // of each block, in the order of the ring
+  // Of each block, in the order of the ring; blocks that a window hides keep their place.
+  std::vector<std::vector<Tensor>> library;
 };
 
 RingResult ring_forward(const SequenceCut& cut, const ops::AttentionOptions& options,
@@ -79,13 +82,18 @@ RingResult ring_forward(const SequenceCut& cut, const ops::AttentionOptions& opt
   around(*cut.whole.group, own_kv, [&](std::size_t step, const Tensor& kv) {
     const auto [k, v] = unpack(kv);
     for (const RingBlock& block : cut.ring.at(step)) {
-      ops::AttentionOutput part =
-          ops::attention_forward(plan_of(block, options), half_of(q_tnd, block.q_half),
-                                 half_of(k, block.k_half), half_of(v, block.k_half));
+      std::vector<Tensor>& library = result.library.emplace_back();
+      const ops::AttentionPlan plan = plan_of(block, options);
+      if (ops::sees_nothing(plan)) continue;
+      ops::AttentionOutput part = ops::attention_forward(
+          plan, half_of(q_tnd, block.q_half), half_of(k, block.k_half), half_of(v, block.k_half));
       ops::merge_attention(result.halves[block.q_half], part);
-      result.library.push_back(std::move(part.library));
+      library = std::move(part.library);
     }
   });
+  if (options.sink_n.defined()) {
+    for (ops::AttentionOutput& half : result.halves) ops::add_sink(half, options.sink_n);
+  }
   return result;
 }
 
@@ -127,7 +135,8 @@ class RingAttentionBackward final : public ops::Backward {
     });
     const auto [dk, dv] = unpack(gradients.arrive());
     const DType dtype = q.scalar_type();
-    return {tensor::cast(dq, dtype), tensor::cast(dk, dtype), tensor::cast(dv, dtype)};
+    return {tensor::cast(dq, dtype), tensor::cast(dk, dtype), tensor::cast(dv, dtype),
+            sink_gradient(output_grads[0])};
   }
   void release() override {
     for (Saved* saved : {&q_, &kv_, &out_, &lse_[0], &lse_[1]}) saved->release();
@@ -138,17 +147,29 @@ class RingAttentionBackward final : public ops::Backward {
   std::string_view name() const override { return kName; }
 
  private:
+  [[nodiscard]] ops::AttentionOutput output_of(std::size_t half) const {
+    return {.out_tnd = half_of(out_.get(), half), .lse_nt = lse_[half].get(), .library = {}};
+  }
+
+  [[nodiscard]] Tensor sink_gradient(const Tensor& dout_tnd) const {
+    if (!options_.sink_n.defined()) return {};
+    const auto of_half = [&](std::size_t half) {
+      return ops::sink_gradient(output_of(half), options_.sink_n, half_of(dout_tnd, half));
+    };
+    return of_half(0).add(of_half(1));
+  }
+
   // Adds the gradients of a block to those of its queries in `dq` and of its keys in `dkv`.
   void add_block(const RingBlock& block, const std::vector<Saved>& library, const Tensor& q_tnd,
                  const Tensor& kv, const Tensor& dout_tnd, const Tensor& dq, const Tensor& dkv) {
-    ops::AttentionOutput output{.out_tnd = half_of(out_.get(), block.q_half),
-                                .lse_nt = lse_[block.q_half].get(),
-                                .library = {}};
+    const ops::AttentionPlan plan = plan_of(block, options_);
+    if (ops::sees_nothing(plan)) return;
+    ops::AttentionOutput output = output_of(block.q_half);
     for (const Saved& saved : library) output.library.push_back(saved.get());
     const auto [k, v] = unpack(kv);
-    const ops::AttentionGradients grads = ops::attention_backward(
-        plan_of(block, options_), half_of(q_tnd, block.q_half), half_of(k, block.k_half),
-        half_of(v, block.k_half), output, half_of(dout_tnd, block.q_half));
+    const ops::AttentionGradients grads =
+        ops::attention_backward(plan, half_of(q_tnd, block.q_half), half_of(k, block.k_half),
+                                half_of(v, block.k_half), output, half_of(dout_tnd, block.q_half));
     half_of(dq, block.q_half).add_(grads.dq_tnd);
     const auto [dk, dv] = unpack(dkv);
     half_of(dk, block.k_half).add_(grads.dk_tgd);
@@ -174,14 +195,14 @@ Tensor ring_attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_
   {
     const tensor::NoGrad no_grad;
     kv = pack(k_tgd, v_tgd);
-    result = ring_forward(*cut, options, q_tnd, kv);
+    result = ring_forward(*cut, without_graph(options), q_tnd, kv);
     out = tensor::cast(tensor::cat({result.halves[0].out_tnd, result.halves[1].out_tnd}, 0),
                        q_tnd.scalar_type());
   }
-  if (!ops::needs_backward({q_tnd, k_tgd, v_tgd})) return out;
-  auto backward =
-      std::make_unique<RingAttentionBackward>(cut, options, q_tnd, kv, out, result, scope);
-  return ops::attach(std::move(out), {q_tnd, k_tgd, v_tgd}, std::move(backward));
+  if (!ops::needs_backward({q_tnd, k_tgd, v_tgd, options.sink_n})) return out;
+  auto backward = std::make_unique<RingAttentionBackward>(cut, without_graph(options), q_tnd, kv,
+                                                          out, result, scope);
+  return ops::attach(std::move(out), {q_tnd, k_tgd, v_tgd, options.sink_n}, std::move(backward));
 }
 
 }  // namespace pentatron::parallel_layers

@@ -56,7 +56,7 @@ class TinyLayer final : public nn::Module {
                                                     {"v", kHidden, kHidden, over_tp(4)}}),
                                        "qkv"));
     core_ = &add_child(std::make_unique<CoreAttention>(
-        context, *qkv_,
+        context, nn::ParameterPlan(), "core", *qkv_,
         CoreAttention::Options{.head_dim = 8, .dropout = 0.0, .site = "core", .cache_layer = 0}));
     proj_ = &add_child(std::make_unique<RowLinear>(
         context, plan("proj", {{"w", kHidden, kHidden, over_tp(4), true}}), "proj"));

@@ -22,6 +22,9 @@ Tensor aligned_rows(const Tensor& x_tnd) {
   return fits ? x_tnd : x_tnd.contiguous();
 }
 
+// To the right nothing is cut but by a causal mask.
+constexpr std::int64_t kNoLimit = -1;
+
 std::optional<Tensor> optional_of(const Tensor& t) {
   return t.defined() ? std::optional<Tensor>(t) : std::nullopt;
 }
@@ -46,7 +49,8 @@ FlashOutput flash_attention_forward(const Tensor& q_tnd, const Tensor& k_tgd, co
   auto [out, lse, rng_state, unused, debug] = at::_flash_attention_forward(
       q, k, v, optional_of(arguments.q_boundaries), optional_of(arguments.k_boundaries),
       arguments.max_q_len, arguments.max_k_len, /*dropout_p=*/0.0, arguments.causal,
-      /*return_debug_mask=*/false, std::optional<double>(arguments.scale));
+      /*return_debug_mask=*/false, std::optional<double>(arguments.scale), arguments.window,
+      kNoLimit);
   FlashOutput result{.out_tnd = dense ? out.squeeze(0) : out,
                      .lse_nt = dense ? lse.squeeze(0) : lse,
                      .rng_state = rng_state,
@@ -69,7 +73,8 @@ FlashGradients flash_attention_backward(const Tensor& dout_tnd, const Tensor& q_
       dout_tnd.contiguous(), aligned_rows(q_tnd), aligned_rows(k_tgd), aligned_rows(v_tgd),
       output.out_tnd, output.lse_nt, arguments.q_boundaries, arguments.k_boundaries,
       arguments.max_q_len, arguments.max_k_len, /*dropout_p=*/0.0, arguments.causal,
-      output.rng_state, output.unused, std::optional<double>(arguments.scale));
+      output.rng_state, output.unused, std::optional<double>(arguments.scale), arguments.window,
+      kNoLimit);
   return {.dq_tnd = dq, .dk_tgd = dk, .dv_tgd = dv};
 }
 

@@ -17,6 +17,7 @@ struct FlashArguments {
   std::int64_t max_k_len = 0;
   double scale = 1.0;
   bool causal = true;
+  std::int64_t window = -1;  // keys before its own place that a query sees at most; -1: all
 };
 
 struct FlashOutput {

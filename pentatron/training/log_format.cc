@@ -79,7 +79,8 @@ double model_flops(const FlopsInput& in) {
   const auto layers = static_cast<double>(in.num_layers);
   const double ffn_factor = in.swiglu ? 3.0 : 2.0;
   const double mlp = h * ffn_factor * static_cast<double>(in.ffn_hidden) * layers;
-  const double attention = layers * (h * (q + 2.0 * kv) + q * h);
+  const double gate = in.attention_output_gate ? q : 0.0;
+  const double attention = layers * (h * (q + gate + 2.0 * kv) + q * h);
   const double head = h * static_cast<double>(in.padded_vocab);
   return kPerWeight * in.tokens * (mlp + attention + head) +
          kPerWeight * in.sum_squared_lengths * layers * q;

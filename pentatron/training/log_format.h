@@ -35,7 +35,8 @@ struct IterationTitle {
 // "1h 02m", "3m 20s", "12s"
 [[nodiscard]] std::string format_duration(double seconds);
 
-// Model FLOPs of one global batch, forward and backward, Megatron's formula (dense models).
+// Model FLOPs of one global batch, forward and backward, Megatron's formula (dense models); the
+// products that a window of attention leaves out count all the same.
 struct FlopsInput {
   double tokens = 0;               // of the batch
   double sum_squared_lengths = 0;  // of its sequences, in tokens
@@ -46,6 +47,7 @@ struct FlopsInput {
   std::int64_t kv_projection = 0;     // groups * kv_channels
   std::int64_t padded_vocab = 0;
   bool swiglu = false;
+  bool attention_output_gate = false;  // one more query projection
 };
 [[nodiscard]] double model_flops(const FlopsInput& input);
 

@@ -149,6 +149,7 @@ double counted_flops(const FlopsInput& in, const std::vector<double>& lengths) {
   for (const double length : lengths) {
     for (std::int64_t layer = 0; layer < in.num_layers; ++layer) {
       product(length, in.hidden, in.query_projection);
+      if (in.attention_output_gate) product(length, in.hidden, in.query_projection);
       product(length, in.hidden, in.kv_projection);
       product(length, in.hidden, in.kv_projection);
       product(length / 2, length, in.query_projection);  // scores, the causal half
@@ -172,7 +173,8 @@ TEST(LogFormat, ModelFlopsCountEveryProduct) {
                   .query_projection = 128,
                   .kv_projection = 32,
                   .padded_vocab = 1024,
-                  .swiglu = swiglu};
+                  .swiglu = swiglu,
+                  .attention_output_gate = swiglu};
     for (const double length : lengths) {
       in.tokens += length;
       in.sum_squared_lengths += length * length;

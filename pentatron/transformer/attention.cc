@@ -7,6 +7,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/nn/recompute.h"
+#include "pentatron/ops/sigmoid_gate.h"
 #include "pentatron/transformer/layer_spec.h"
 #include "pentatron/transformer/recompute_plan.h"
 
@@ -17,8 +18,35 @@ using parallel_layers::CoreAttention;
 using parallel_layers::Cut;
 using parallel_layers::FewerUnits;
 using parallel_layers::HeadNorm;
+using parallel_layers::LeafPart;
 using parallel_layers::LeafRule;
 using parallel_layers::RowLinear;
+using parallel_layers::Sink;
+
+namespace {
+
+constexpr const char* kCoreAttention = "core_attention";
+
+Sink sink_of(const config::ModelConfig& c) {
+  if (c.softmax_type == "learnable") return Sink::kLearned;
+  return c.softmax_type == "off-by-one" ? Sink::kZero : Sink::kNone;
+}
+
+CoreAttention::Options core_options(const config::ModelConfig& c, const AttentionSpec& spec,
+                                    std::string site, std::int64_t cache_layer) {
+  return {.head_dim = c.kv_channels,
+          .alibi = c.position_embedding_type == "alibi",
+          .scale = c.softmax_scale.value_or(0.0),
+          .window = spec.window,
+          .softcap = c.attn_logit_softcapping.value_or(0.0),
+          .sink = sink_of(c),
+          .dropout = c.attention_dropout,
+          .site = std::move(site),
+          .cache_layer = cache_layer,
+          .context_comm = spec.context_comm};
+}
+
+}  // namespace
 
 std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
   const std::int64_t q = c.num_attention_heads * c.kv_channels;
@@ -28,10 +56,12 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
                    .units = c.num_query_groups,
                    .option = "--num-query-groups",
                    .fewer = FewerUnits::kCopy};
+  std::vector<LeafPart> qkv = {{.suffix = "q", .rows = q, .cut = heads},
+                               {.suffix = "k", .rows = kv, .cut = groups},
+                               {.suffix = "v", .rows = kv, .cut = groups}};
+  if (c.attention_output_gate) qkv.push_back({.suffix = "gate", .rows = q, .cut = heads});
   std::vector<LeafRule> rules = {{.name = "linear_qkv",
-                                  .parts = {{.suffix = "q", .rows = q, .cut = heads},
-                                            {.suffix = "k", .rows = kv, .cut = groups},
-                                            {.suffix = "v", .rows = kv, .cut = groups}},
+                                  .parts = std::move(qkv),
                                   .columns = c.hidden_size,
                                   .bias = c.add_bias_linear || c.add_qkv_bias,
                                   .std = c.init_method_std,
@@ -41,6 +71,12 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
     for (const char* name : {"q_layernorm", "k_layernorm"}) {
       rules.push_back(parallel_layers::head_norm_rule(name, c.kv_channels, norm_form(c)));
     }
+  }
+  if (c.softmax_type == "learnable") {
+    rules.push_back({.name = std::string(kCoreAttention) + ".softmax_offset",
+                     .kind = parallel_layers::LeafKind::kVector,
+                     .parts = {{.rows = c.num_attention_heads, .cut = heads}},
+                     .std = c.init_method_std});
   }
   rules.push_back({.name = "linear_proj",
                    .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true}},
@@ -56,17 +92,13 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              const config::ModelConfig& config, const AttentionSpec& spec,
                              RotaryTablePtr rotary, std::int64_t cache_layer)
     : head_dim_(config.kv_channels),
+      gated_(config.attention_output_gate),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       rotary_(spec.rotary ? std::move(rotary) : nullptr),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
       core_(add_child(std::make_unique<CoreAttention>(
-          context, qkv_,
-          CoreAttention::Options{.head_dim = config.kv_channels,
-                                 .alibi = config.position_embedding_type == "alibi",
-                                 .dropout = config.attention_dropout,
-                                 .site = name + ".core_attention",
-                                 .cache_layer = cache_layer,
-                                 .context_comm = spec.context_comm}))),
+          context, plan, name + "." + kCoreAttention, qkv_,
+          core_options(config, spec, name + "." + kCoreAttention, cache_layer)))),
       projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {
   if (!config.qk_layernorm && !config.qk_l2_norm) return;
   const auto add_norm = [&](const char* leaf) {
@@ -88,14 +120,19 @@ Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
     q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.text());
     k_tgd = ops::rotary(k_tgd, *rotary_, step.batch.text());
   }
-  if (!recompute_core_) {
-    return projection_.forward(core_.forward(q_tnd, k_tgd, v_tgd, step), step);
-  }
-  const std::vector<Tensor> mixed = nn::recomputed(
-      {q_tnd, k_tgd, v_tgd}, step, [this](const std::vector<Tensor>& qkv, nn::StepContext& inner) {
-        return std::vector<Tensor>{core_.forward(qkv[0], qkv[1], qkv[2], inner)};
-      });
-  return projection_.forward(mixed.at(0), step);
+  Tensor mixed_th = mixed(q_tnd, k_tgd, v_tgd, step);
+  if (gated_) mixed_th = ops::sigmoid_gate(mixed_th, qkv[3].flatten(1), step.scope);
+  return projection_.forward(mixed_th, step);
+}
+
+Tensor SelfAttention::mixed(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
+                            nn::StepContext& step) {
+  if (!recompute_core_) return core_.forward(q_tnd, k_tgd, v_tgd, step);
+  return nn::recomputed({q_tnd, k_tgd, v_tgd}, step,
+                        [this](const std::vector<Tensor>& qkv, nn::StepContext& inner) {
+                          return std::vector<Tensor>{core_.forward(qkv[0], qkv[1], qkv[2], inner)};
+                        })
+      .at(0);
 }
 
 RotaryTablePtr make_rotary(const config::ModelConfig& config, const PrecisionPolicy& policy,

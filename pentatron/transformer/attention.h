@@ -21,7 +21,9 @@ using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
     const config::ModelConfig& config);
 
 // Multi-head (or grouped-query) causal self-attention with its projections: [local rows, hidden] ->
-// the same shape, in the compute dtype.
+// the same shape, in the compute dtype. With --attention-output-gate the output of each head's
+// channel is multiplied by the sigmoid of one more projection (Z. Qiu et al., "Gated attention for
+// large language models", 2025).
 class SelfAttention final : public nn::Module {
  public:
   // `rotary`: the angles, for a spec that rotates. `cache_layer`: place of this layer in the step's
@@ -32,7 +34,12 @@ class SelfAttention final : public nn::Module {
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
+  // The core, kept or recomputed: [rows, local heads * head_dim].
+  [[nodiscard]] Tensor mixed(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
+                             nn::StepContext& step);
+
   std::int64_t head_dim_;
+  bool gated_;  // by one more part of qkv_
   bool recompute_core_;
   RotaryTablePtr rotary_;
   parallel_layers::ColumnLinear& qkv_;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "pentatron/config/attention_window.h"
 #include "pentatron/config/layer_pattern.h"
 
 namespace pentatron::transformer {
@@ -41,10 +42,13 @@ std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
   const std::vector<config::ContextComm> context_comm = config::context_comm_of_layers(c);
   const std::vector<bool> unrotated =
       config::layer_pattern(c.no_rope_freq, c.num_layers, "--no-rope-freq");
+  const std::vector<std::int64_t> windows = config::window_of_layers(c);
   std::vector<LayerSpec> specs;
   for (std::size_t layer = 0; layer < unrotated.size(); ++layer) {
     const bool rotates = c.position_embedding_type == "rope" && !unrotated[layer];
-    specs.push_back({.mixer = {.rotary = rotates, .context_comm = context_comm[layer]},
+    specs.push_back({.mixer = {.rotary = rotates,
+                               .window = windows[layer],
+                               .context_comm = context_comm[layer]},
                      .ffn = {.ffn_hidden_size = c.ffn_hidden_size,
                              .activation = activation_of(c),
                              .gate = gate_of(c)}});

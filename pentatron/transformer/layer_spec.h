@@ -16,7 +16,8 @@ namespace pentatron::transformer {
 
 // What mixes tokens: multi-head (or grouped-query) causal self-attention.
 struct AttentionSpec {
-  bool rotary = false;  // queries and keys are rotated
+  bool rotary = false;       // queries and keys are rotated
+  std::int64_t window = -1;  // keys before its own place that a query sees at most; -1: all
   // With samples that are cut over context-parallel ranks
   config::ContextComm context_comm = config::ContextComm::kP2p;
 };

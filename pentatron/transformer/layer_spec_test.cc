@@ -47,6 +47,15 @@ TEST(LayerSpec, SomeLayersAreNotRotated) {
   EXPECT_FALSE(specs[3].mixer.rotary);
 }
 
+TEST(LayerSpec, SomeLayersHaveAWindow) {
+  config::ModelConfig config{.num_layers = 3};
+  config.window_size = "5,0";
+  EXPECT_EQ(layer_specs(config)[2].mixer.window, 5);
+  config.window_attn_skip_freq = "[1,0,1]";
+  EXPECT_EQ(layer_specs(config)[0].mixer.window, 5);
+  EXPECT_EQ(layer_specs(config)[1].mixer.window, -1);
+}
+
 TEST(LayerSpec, ContextCommunicationOfEachLayer) {
   using config::ContextComm;
   config::ModelConfig config{.num_layers = 2};

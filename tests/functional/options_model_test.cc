@@ -151,6 +151,62 @@ TEST(Options, NoRopeFreq) {
                  {"--no-rope-freq", "--num-layers"});
 }
 
+TEST(Options, WindowSize) {
+  // Documents of 6 to 25 tokens in samples of 16; two layers.
+  const Options narrow = base().with("--window-size", "3,0");
+  expect_all_different(
+      {base(), narrow, base().with("--window-size", "4,0"), base().with("--window-size", "0,0"),
+       narrow.with("--window-attn-skip-freq", 2), narrow.with("--window-attn-skip-freq", "[0,1]")});
+  const double full = train(base()).first_loss();
+  EXPECT_EQ(train(base().with("--window-size", "16,0")).first_loss(), full);
+  EXPECT_EQ(train(base().with("--window-size", "(-1,-1)")).first_loss(), full);
+  EXPECT_EQ(train(narrow.with("--window-attn-skip-freq", 1)).first_loss(), full);
+  EXPECT_EQ(train(narrow.with("--window-attn-skip-freq", "[1,0]")).first_loss(),
+            train(narrow.with("--window-attn-skip-freq", 2)).first_loss());
+  expect_refusal(try_train(base().with("--window-size", "3,1")).program, 2,
+                 {"--window-size", "sees no later key"});
+  expect_refusal(try_train(base().with("--window-size", "3")).program, 2, {"--window-size"});
+  expect_refusal(try_train(narrow.with("--window-attn-skip-freq", "[1]")).program, 2,
+                 {"--window-attn-skip-freq", "--num-layers"});
+}
+
+TEST(Options, SoftmaxType) {
+  const Options learnable = base().with("--softmax-type", "learnable");
+  expect_all_different({base(), base().with("--softmax-type", "off-by-one"), learnable});
+  EXPECT_EQ(train(base().with("--softmax-type", "vanilla")).losses(), train(base()).losses());
+  const std::string sink = "self_attention.core_attention.softmax_offset";
+  EXPECT_EQ(in_layer(shapes_of(learnable), sink), (Shape{2}));
+  EXPECT_EQ(in_layer(shapes_of(base().with("--softmax-type", "off-by-one")), sink), Shape{});
+  // Part of the model that a checkpoint holds.
+  const std::filesystem::path folder = new_folder();
+  train(saving(learnable.with("--train-iters", 2), folder));
+  expect_refusal(try_train(resuming(base().with("--train-iters", 4), folder)).program, 7,
+                 {"another model", "softmax_type"});
+  EXPECT_EQ(train(resuming(learnable.with("--train-iters", 4), folder)).losses().size(), 2U);
+}
+
+TEST(Options, SoftmaxScale) {
+  const double usual = train(base()).first_loss();  // heads of 8 channels
+  EXPECT_NE(train(base().with("--softmax-scale", "0.5")).first_loss(), usual);
+  EXPECT_EQ(train(base().with("--softmax-scale", "0.35355339059327373")).first_loss(), usual);
+  expect_refusal(try_train(base().with("--softmax-scale", "0")).program, 2, {"--softmax-scale"});
+}
+
+TEST(Options, AttnLogitSoftcapping) {
+  expect_all_different({base(), base().with("--attn-logit-softcapping", "0.05"),
+                        base().with("--attn-logit-softcapping", "0.5")});
+  expect_refusal(try_train(base().with("--attn-logit-softcapping", "0")).program, 2,
+                 {"--attn-logit-softcapping"});
+}
+
+TEST(Options, AttentionOutputGate) {
+  const Options gated = base().with("--attention-output-gate");
+  expect_all_different({base(), gated});
+  const Shapes shapes = shapes_of(gated);
+  EXPECT_EQ(in_layer(shapes, "self_attention.linear_qkv.gate.weight"), (Shape{16, 16}));
+  EXPECT_EQ(in_layer(shapes, "self_attention.linear_qkv.gate.bias"), (Shape{16}));
+}
+
 TEST(Options, Activations) {
   const Options gated = base().with("--quick-geglu");
   const Options swiglu = base().with("--swiglu").with("--ffn-hidden-size", 64);

@@ -192,6 +192,16 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   m.qk_layernorm = options.attention == "qk-layernorm";
   m.qk_l2_norm = options.attention == "qk-l2-norm";
   if (options.attention == "alibi") m.position_embedding_type = "alibi";
+  if (options.attention == "windows") {
+    m.window_size = "3,0";
+    m.window_attn_skip_freq = "[1,0,1,1]";
+    m.attn_logit_softcapping = 2.0;
+  }
+  if (options.attention == "sinks") {
+    m.softmax_type = "learnable";
+    m.window_size = "6,0";
+  }
+  m.attention_output_gate = options.attention == "gate";
   config::ParallelConfig& p = config.parallel;
   p.world_size = layout.world_size();
   p.tensor_model_parallel_size = layout.tp;

@@ -127,9 +127,11 @@ TEST(Parity, LayersOfTwoKinds) {
   }
 }
 
-// Weights that all heads of all ranks share, and slopes that differ from head to head.
+// Weights that all heads of all ranks share, slopes and sinks that differ from head to head,
+// windows of some layers.
 TEST(Parity, FurtherFormsOfAttention) {
-  for (const char* attention : {"qk-layernorm", "qk-l2-norm", "alibi"}) {
+  for (const char* attention :
+       {"qk-layernorm", "qk-l2-norm", "alibi", "windows", "sinks", "gate"}) {
     for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
       const CaseOptions options{.model = model, .attention = attention};
       for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
@@ -138,6 +140,17 @@ TEST(Parity, FurtherFormsOfAttention) {
     // Copies of key heads see only their ranks' share of the gradient.
     expect_equal({.model = ModelKind::kLlama, .num_query_groups = 1, .attention = attention},
                  {.tp = 4, .sequence_parallel = true});
+  }
+}
+
+// Sinks have a weight inside what is recomputed.
+TEST(Parity, RecomputeWithFurtherFormsOfAttention) {
+  for (const char* attention : {"windows", "sinks", "gate"}) {
+    const CaseOptions options{.model = ModelKind::kGpt2, .attention = attention};
+    for (const char* recompute : {"uniform 1", "core_attn"}) {
+      expect_equal(options, {.recompute = recompute});
+      expect_equal(options, {.tp = 2, .pp = 2, .schedule = "zb-h1", .recompute = recompute});
+    }
   }
 }
 
@@ -195,14 +208,24 @@ TEST(Parity, ContextParallel) {
     expect_equal(options, {.strategy = "optim_grads_params", .cp = 2});
     expect_equal(options, {.dp = 2, .sharded_optimizer = true, .instances = 2, .cp = 2});
   }
-  // Distances and norms of heads are those of whole samples.
-  for (const char* attention : {"qk-layernorm", "alibi"}) {
+  // Distances, windows and norms of heads are those of whole samples; a sink's gradient is summed
+  // over all shares.
+  for (const char* attention : {"qk-layernorm", "alibi", "windows", "sinks", "gate"}) {
     CaseOptions options{.model = ModelKind::kLlama};
     options.attention = attention;
     for (const char* comm : {"p2p", "all_gather", "a2a"}) {
       expect_equal(options, {.cp = 2, .cp_comm = comm});
     }
     expect_equal(options, {.cp = 4});
+    expect_equal(options, {.tp = 2, .sequence_parallel = true, .cp = 2});
+  }
+  for (const char* attention : {"windows", "sinks"}) {
+    const CaseOptions options{.model = ModelKind::kGpt2, .attention = attention};  // dropout
+    expect_equal(options, {.cp = 4});
+    expect_equal(options, {.cp = 4, .cp_comm = "all_gather"});
+    expect_equal(options, {.cp = 4, .cp_comm = "a2a"});
+    expect_equal(options, {.cp = 4, .cp_comm = "a2a+p2p", .cp_inner = 2});
+    expect_equal(options, {.pp = 2, .schedule = "zb-h1", .recompute = "core_attn", .cp = 2});
   }
   expect_equal({.model = ModelKind::kLlama, .num_query_groups = 1}, {.cp = 4});
   expect_equal({.model = ModelKind::kGpt2},

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "pentatron/base/philox.h"
+#include "pentatron/ops/attention.h"
+#include "pentatron/ops/attention_sink.h"
+#include "pentatron/ops/test_op_case.h"
+
+// Attention in all its forms with a plain fp64 reference, for test_cases.h.
+namespace pentatron::ops::testing {
+
+struct AttentionShape {
+  std::vector<std::int64_t> boundaries;
+  std::int64_t heads, kv_heads, d;
+  bool causal;
+  double p;
+  std::vector<std::int64_t> k_boundaries = {};  // cross attention; empty: the same rows
+  bool alibi = false;
+  std::int64_t window = -1;
+  double softcap = 0.0;
+  bool sink = false;  // the case's weight
+};
+
+// Sample 3 begins at the second segment, half-way through its tokens: indices are those inside the
+// sample.
+inline SequenceLayout sequence_of(const std::vector<std::int64_t>& boundaries) {
+  SequenceRows rows{.boundaries = boundaries};
+  for (std::int64_t t = 0; t < boundaries.back(); ++t) {
+    const bool second = boundaries.size() > 2 && t >= boundaries[1];
+    rows.sample_ids.push_back(second ? (std::int64_t{5} << 32) + 3 : 2);
+    rows.token_index.push_back(second ? t - boundaries[1] + 13 : t + 3);
+  }
+  return SequenceLayout(std::move(rows));
+}
+
+inline SequenceLayout layout_of(const AttentionShape& s, Device device) {
+  const SequenceLayout queries = sequence_of(s.boundaries);
+  if (s.k_boundaries.empty()) return queries.to(device);
+  return queries.with_keys(sequence_of(s.k_boundaries)).to(device);
+}
+
+// [n, t, s] factors of the dropout of probabilities, straight from Philox.
+inline Tensor plain_attention_factors(const AttentionShape& s, const AttentionSegments& rows,
+                                      std::int64_t head_begin) {
+  Tensor factors = tensor::ones({s.heads, rows.num_q_rows, rows.num_k_rows}, DType::Double);
+  auto* out = factors.data_ptr<double>();
+  const auto threshold = static_cast<std::uint32_t>(std::lround(s.p * 65536.0));
+  for (std::int64_t n = 0; n < s.heads; ++n) {
+    for (std::int64_t i = 0; i < rows.num_q_rows; ++i) {
+      for (std::int64_t j = 0; j < rows.num_k_rows; ++j) {
+        const std::int64_t key = rows.k_rows->token_index[j], sample = rows.q_rows->sample_ids[i];
+        const PhiloxWords words =
+            philox4x32_10({{static_cast<std::uint32_t>(key / 8),
+                            static_cast<std::uint32_t>(rows.q_rows->token_index[i]),
+                            static_cast<std::uint32_t>(sample & 0xffffffff),
+                            (static_cast<std::uint32_t>(sample >> 32) << 20) ^
+                                static_cast<std::uint32_t>(head_begin + n)}},
+                          {{static_cast<std::uint32_t>(kSiteKey & 0xffffffff),
+                            static_cast<std::uint32_t>(kSiteKey >> 32)}});
+        const std::uint32_t word = words.v[(key % 8) / 2];
+        const std::uint32_t draw = key % 2 == 0 ? word & 0xffff : word >> 16;
+        out[(n * rows.num_q_rows + i) * rows.num_k_rows + j] =
+            draw >= threshold ? 1.0 / (1.0 - s.p) : 0.0;
+      }
+    }
+  }
+  return factors;
+}
+
+// Slope times distance inside the segments, [n, t, s]; the last query stands at the last key.
+inline Tensor plain_alibi(const AttentionShape& s) {
+  const std::vector<std::int64_t>& qb = s.boundaries;
+  const std::vector<std::int64_t>& kb = s.k_boundaries.empty() ? qb : s.k_boundaries;
+  Tensor distance = tensor::zeros({qb.back(), kb.back()}, DType::Double);
+  for (std::size_t segment = 0; segment + 1 < qb.size(); ++segment) {
+    for (std::int64_t i = qb[segment]; i < qb[segment + 1]; ++i) {
+      for (std::int64_t j = kb[segment]; j < kb[segment + 1]; ++j) {
+        distance[i][j] =
+            static_cast<double>(std::abs((qb[segment + 1] - 1 - i) - (kb[segment + 1] - 1 - j)));
+      }
+    }
+  }
+  return distance.unsqueeze(0).mul(
+      tensor::from_vector(alibi_slopes(s.heads)).view({s.heads, 1, 1}));
+}
+
+// Which keys a query does not see, [t, s]. The last query stands at the last key.
+inline Tensor plain_hidden(const AttentionShape& s) {
+  const std::vector<std::int64_t>& qb = s.boundaries;
+  const std::vector<std::int64_t>& kb = s.k_boundaries.empty() ? qb : s.k_boundaries;
+  Tensor blocked = tensor::ones({qb.back(), kb.back()}, DType::Double);
+  for (std::size_t segment = 0; segment + 1 < qb.size(); ++segment) {
+    for (std::int64_t i = qb[segment]; i < qb[segment + 1]; ++i) {
+      const std::int64_t place = kb[segment + 1] - 1 - (qb[segment + 1] - 1 - i);
+      for (std::int64_t j = kb[segment]; j < kb[segment + 1]; ++j) {
+        const bool later = s.causal && j > place;
+        const bool outside = s.window >= 0 && place - j > s.window;
+        if (!later && !outside) blocked[i][j] = 0.0;
+      }
+    }
+  }
+  return blocked.to(DType::Bool);
+}
+
+// weights: the sink [n], if there is one.
+inline Tensor plain_attention(const Tensors& qkv, const Tensors& weights, const AttentionShape& s,
+                              double scale) {
+  const Tensor hidden = plain_hidden(s);
+  const auto heads_first = [&](const Tensor& x) {
+    return x.permute({1, 0, 2}).repeat_interleave(s.heads / x.size(1), 0);
+  };
+  const Tensor q = heads_first(qkv[0]), k = heads_first(qkv[1]), v = heads_first(qkv[2]);
+  Tensor scores = q.matmul(k.transpose(1, 2)).mul(scale);
+  if (s.softcap > 0.0) scores = scores.div(s.softcap).tanh().mul(s.softcap);
+  if (s.alibi) scores = scores.sub(plain_alibi(s));
+  Tensor logits = scores.masked_fill(hidden, -1e300);
+  if (s.sink) {
+    const Tensor column = weights[0].view({s.heads, 1, 1}).expand({s.heads, logits.size(1), 1});
+    logits = tensor::cat({logits, column}, 2);
+  }
+  // Of a row without a key all probabilities are 0.
+  Tensor p = logits.softmax(-1).narrow(2, 0, scores.size(2)).masked_fill(hidden, 0.0);
+  if (s.p > 0.0) p = p.mul(plain_attention_factors(s, *layout_of(s, kCpu).attention(), 4));
+  return p.matmul(v).permute({1, 0, 2});
+}
+
+inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
+  const double scale = 1.5 / std::sqrt(static_cast<double>(s.d));
+  const std::int64_t t = s.boundaries.back();
+  const std::int64_t keys = s.k_boundaries.empty() ? t : s.k_boundaries.back();
+  return {.name = name,
+          .inputs = {{t, s.heads, s.d}, {keys, s.kv_heads, s.d}, {keys, s.kv_heads, s.d}},
+          .weights = s.sink ? std::vector<Shape>{{s.heads}} : std::vector<Shape>{},
+          .op =
+              [=](const Tensors& x, std::vector<TestWeight>& w) {
+                const Tensor slopes =
+                    s.alibi ? tensor::from_vector(alibi_slopes(s.heads)).to(device_of(x))
+                            : Tensor();
+                return attention(x[0], x[1], x[2], layout_of(s, device_of(x)),
+                                 {.scale = scale,
+                                  .causal = s.causal,
+                                  .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4},
+                                  .alibi_n = slopes,
+                                  .window = s.window,
+                                  .softcap = s.softcap,
+                                  .sink_n = s.sink ? sink_logits(w[0], DType::Float) : Tensor()});
+              },
+          .reference = [=](const Tensors& x,
+                           const Tensors& w) { return plain_attention(x, w, s, scale); }};
+}
+
+// Windows, capped scores and sinks, by themselves and together.
+inline std::vector<OpCase> attention_form_cases() {
+  const std::vector<std::int64_t> short_rows{0, 5, 6, 6, 41}, long_rows{0, 300, 860};
+  const AttentionShape few{
+      .boundaries = short_rows, .heads = 6, .kv_heads = 2, .d = 8, .causal = true, .p = 0.0};
+  const AttentionShape many{
+      .boundaries = long_rows, .heads = 2, .kv_heads = 1, .d = 8, .causal = true, .p = 0.0};
+  const AttentionShape cross{.boundaries = {0, 5, 12},
+                             .heads = 4,
+                             .kv_heads = 2,
+                             .d = 8,
+                             .causal = true,
+                             .p = 0.0,
+                             .k_boundaries = {0, 11, 31}};
+  const AttentionShape few_keys{.boundaries = {0, 9, 20},
+                                .heads = 2,
+                                .kv_heads = 1,
+                                .d = 8,
+                                .causal = true,
+                                .p = 0.0,
+                                .k_boundaries = {0, 3, 14}};
+  std::vector<OpCase> cases;
+  const auto add = [&cases](const std::string& name, AttentionShape shape, auto change) {
+    change(shape);
+    cases.push_back(attention_case("attention_" + name, shape));
+  };
+  for (const std::int64_t window : {0, 1, 7, 1000}) {
+    add("window_" + std::to_string(window), few, [=](auto& s) { s.window = window; });
+  }
+  // Of a token that sees itself alone no gradient reaches q and k: with a sink one does.
+  add("blocks_window_0_sink", many, [](auto& s) {
+    s.window = 0;
+    s.sink = true;
+  });
+  for (const std::int64_t window : {7, 130, 257}) {
+    add("blocks_window_" + std::to_string(window), many, [=](auto& s) { s.window = window; });
+  }
+  add("window_cross", cross, [](auto& s) { s.window = 3; });
+  add("window_few_keys", few_keys, [](auto& s) { s.window = 2; });
+  add("window_both_ways", few, [](auto& s) {
+    s.window = 4;
+    s.causal = false;
+  });
+  add("softcap", few, [](auto& s) { s.softcap = 1.5; });
+  add("softcap_blocks", many, [](auto& s) { s.softcap = 20.0; });
+  add("sink", few, [](auto& s) { s.sink = true; });
+  add("sink_blocks", many, [](auto& s) { s.sink = true; });
+  add("sink_cross", cross, [](auto& s) { s.sink = true; });
+  add("sink_few_keys", few_keys, [](auto& s) { s.sink = true; });
+  add("window_sink_softcap_alibi", many, [](auto& s) {
+    s.window = 100;
+    s.softcap = 3.0;
+    s.sink = s.alibi = true;
+  });
+  return cases;
+}
+
+// Only a device with an attention kernel of ours has these.
+inline std::vector<OpCase> attention_dropout_cases() {
+  return {
+      attention_case("attention_dropout", {{0, 9, 43}, 4, 2, 6, true, 0.25}),
+      attention_case("attention_blocks_dropout", {{0, 290}, 1, 1, 4, true, 0.1}),
+      attention_case("attention_blocks_bidirectional", {{0, 3, 293}, 1, 1, 4, false, 0.1}),
+      attention_case("cross_dropout", {{0, 9, 43}, 4, 2, 6, false, 0.25, {0, 21, 30}}),
+      attention_case("attention_window_sink_softcap_dropout",
+                     {{0, 9, 343}, 4, 2, 6, true, 0.25, {}, true, 40, 2.0, true}),
+  };
+}
+
+}  // namespace pentatron::ops::testing
