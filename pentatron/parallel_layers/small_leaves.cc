@@ -58,22 +58,23 @@ Tensor PositionEmbedding::forward(nn::StepContext& step) {
 
 Norm::Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
            const NormForm& form)
-    : context_(context),
-      epsilon_(form.epsilon),
-      zero_centred_(form.zero_centred),
-      weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
-      bias_(nullptr) {
-  PENTATRON_CHECK(form.kind == "LayerNorm" || form.kind == "RMSNorm", kConfig,
-                  "--normalization must be LayerNorm or RMSNorm, not '{}'", form.kind);
-  if (form.kind == "LayerNorm")
+    : epsilon_(form.epsilon), zero_centred_(form.zero_centred) {
+  PENTATRON_CHECK(form.kind == "LayerNorm" || form.kind == "RMSNorm" || form.kind == "L2Norm",
+                  kConfig, "--normalization must be LayerNorm or RMSNorm, not '{}'", form.kind);
+  if (form.kind == "L2Norm") return;
+  weight_ = &add_parameter(make_parameter(context, plan, name + ".weight"));
+  if (form.kind == "LayerNorm") {
     bias_ = &add_parameter(make_parameter(context, plan, name + ".bias"));
+  }
 }
 
-Tensor Norm::forward(const Tensor& x_th, nn::StepContext& step) {
-  return bias_ == nullptr ? ops::rms_norm(x_th, *weight_, epsilon_, step.policy.statistics,
-                                          step.scope, zero_centred_)
-                          : ops::layer_norm(x_th, *weight_, *bias_, epsilon_,
-                                            step.policy.statistics, step.scope, zero_centred_);
+Tensor Norm::forward(const Tensor& x, nn::StepContext& step) {
+  const DType statistics = step.policy.statistics;
+  if (weight_ == nullptr) return ops::l2_norm(x, epsilon_, statistics, step.scope);
+  if (bias_ == nullptr) {
+    return ops::rms_norm(x, *weight_, epsilon_, statistics, step.scope, zero_centred_);
+  }
+  return ops::layer_norm(x, *weight_, *bias_, epsilon_, statistics, step.scope, zero_centred_);
 }
 
 ResidualDropout::ResidualDropout(const LeafContext& context, double probability, std::string site)

@@ -16,9 +16,20 @@ using parallel_layers::ColumnLinear;
 using parallel_layers::CoreAttention;
 using parallel_layers::Cut;
 using parallel_layers::FewerUnits;
-using parallel_layers::HeadNorm;
 using parallel_layers::LeafRule;
+using parallel_layers::Norm;
 using parallel_layers::RowLinear;
+
+namespace {
+
+// The norm of each query and key head.
+parallel_layers::NormForm qk_norm_form(const config::ModelConfig& c) {
+  parallel_layers::NormForm form = norm_form(c);
+  if (c.qk_l2_norm) form.kind = "L2Norm";
+  return form;
+}
+
+}  // namespace
 
 std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
   const std::int64_t q = c.num_attention_heads * c.kv_channels;
@@ -39,7 +50,9 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
                                   .role = nn::ShardRole::kQkv}};
   if (c.qk_layernorm) {
     for (const char* name : {"q_layernorm", "k_layernorm"}) {
-      rules.push_back(parallel_layers::head_norm_rule(name, c.kv_channels, norm_form(c)));
+      LeafRule rule = parallel_layers::norm_rule(name, c.kv_channels, qk_norm_form(c));
+      rule.of_cut_rows = true;  // all heads of all ranks share the weights
+      rules.push_back(std::move(rule));
     }
   }
   rules.push_back({.name = "linear_proj",
@@ -70,7 +83,7 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {
   if (!config.qk_layernorm && !config.qk_l2_norm) return;
   const auto add_norm = [&](const char* leaf) {
-    return &add_child(std::make_unique<HeadNorm>(context, plan, name + leaf, norm_form(config)));
+    return &add_child(std::make_unique<Norm>(context, plan, name + leaf, qk_norm_form(config)));
   };
   q_norm_ = add_norm(".q_layernorm");
   k_norm_ = add_norm(".k_layernorm");

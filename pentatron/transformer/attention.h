@@ -7,8 +7,8 @@
 #include "pentatron/config/config.h"
 #include "pentatron/ops/rotary.h"
 #include "pentatron/parallel_layers/core_attention.h"
-#include "pentatron/parallel_layers/head_norm.h"
 #include "pentatron/parallel_layers/leaf_rule.h"
+#include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/row_linear.h"
 #include "pentatron/transformer/layer_spec.h"
 
@@ -36,8 +36,8 @@ class SelfAttention final : public nn::Module {
   bool recompute_core_;
   RotaryTablePtr rotary_;
   parallel_layers::ColumnLinear& qkv_;
-  parallel_layers::HeadNorm* q_norm_ = nullptr;  // null: queries and keys go on as they are
-  parallel_layers::HeadNorm* k_norm_ = nullptr;
+  parallel_layers::Norm* q_norm_ = nullptr;  // null: queries and keys go on as they are
+  parallel_layers::Norm* k_norm_ = nullptr;
   parallel_layers::CoreAttention& core_;
   parallel_layers::RowLinear& projection_;
 };
