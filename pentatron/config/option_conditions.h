@@ -19,13 +19,14 @@ inline constexpr Condition kRopeScaling{
     [](const RunConfig& c) { return kRope.holds(c) && c.model.use_rope_scaling; },
     "there is no --use-rope-scaling"};
 inline constexpr Condition kGated{
-    [](const RunConfig& c) { return c.model.swiglu || c.model.quick_geglu; },
-    "it belongs to --swiglu and --quick-geglu"};
+    [](const RunConfig& c) { return c.model.swiglu || c.model.quick_geglu || c.model.geglu; },
+    "it belongs to --swiglu, --geglu and --quick-geglu"};
 inline constexpr Condition kQuickGeglu{[](const RunConfig& c) { return c.model.quick_geglu; },
                                        "it belongs to --quick-geglu"};
 inline constexpr Condition kBiasedGelu{[](const RunConfig& c) {
-                                         return c.model.add_bias_linear && !c.model.swiglu &&
-                                                !c.model.quick_geglu && !c.model.squared_relu;
+                                         const ModelConfig& m = c.model;
+                                         return m.add_bias_linear && !m.swiglu && !m.quick_geglu &&
+                                                !m.geglu && !m.squared_relu && !m.openai_gelu;
                                        },
                                        "the feed-forward has no GELU with a bias"};
 inline constexpr Condition kNoBiasYet{[](const RunConfig& c) { return !c.model.add_bias_linear; },

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/validate.h"
 
+#include <fmt/ranges.h>
+
+#include <utility>
+#include <vector>
+
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 #include "pentatron/config/layer_pattern.h"
@@ -92,6 +97,19 @@ void resolve_query_groups(ModelConfig& model, std::int64_t tp, Problems& problem
   }
 }
 
+void check_one_activation(const ModelConfig& model, Problems& problems) {
+  std::vector<std::string_view> given;
+  for (const auto& [option, on] : {std::pair{"--swiglu", model.swiglu},
+                                   {"--geglu", model.geglu},
+                                   {"--quick-geglu", model.quick_geglu},
+                                   {"--squared-relu", model.squared_relu},
+                                   {"--openai-gelu", model.openai_gelu}}) {
+    if (on) given.emplace_back(option);
+  }
+  if (given.size() < 2) return;
+  problems.add(fmt::format("{} exclude each other: give one activation", fmt::join(given, ", ")));
+}
+
 void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   const std::int64_t hidden = model.hidden_size;
   const std::int64_t heads = model.num_attention_heads;
@@ -119,11 +137,7 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
                     "--tensor-model-parallel-size {}",
                     model.ffn_hidden_size, tp));
   }
-  if (static_cast<int>(model.swiglu) + static_cast<int>(model.squared_relu) +
-          static_cast<int>(model.quick_geglu) >
-      1) {
-    problems.add("--swiglu, --squared-relu and --quick-geglu exclude each other: give one");
-  }
+  check_one_activation(model, problems);
   if (model.qk_layernorm && model.qk_l2_norm) {
     problems.add("--qk-layernorm and --qk-l2-norm exclude each other: give one");
   }

@@ -242,6 +242,14 @@ TEST(Forms, AreInTheModel) {
     c.glu_linear_offset = 1.0;
     c.activation_func_clamp_value = 0.4;
   });
+  check(gpt2_kind(), [](auto& c) {
+    c.add_bias_linear = false;
+    c.openai_gelu = true;
+  });
+  check(gpt2_kind(), [](auto& c) {
+    c.geglu = true;
+    c.glu_linear_offset = 0.5;
+  });
   check(llama_kind(), [](auto& c) { c.glu_linear_offset = 0.5; });
   check(llama_kind(), [](auto& c) { c.rotary_interleaved = true; });
   check(llama_kind(), [](auto& c) { c.rotary_seq_len_interpolation_factor = 3; });

@@ -81,7 +81,7 @@ class PlainGpt {
   }
 
   Tensor mlp(const Tensor& x, const std::string& name) const {
-    if (c_.swiglu || c_.quick_geglu) {
+    if (c_.swiglu || c_.quick_geglu || c_.geglu) {
       Tensor gate = linear(x, name + "linear_fc1.gate");
       Tensor up = linear(x, name + "linear_fc1.up");
       if (c_.activation_func_clamp_value) {
@@ -89,18 +89,23 @@ class PlainGpt {
         up = up.clamp(-*c_.activation_func_clamp_value, *c_.activation_func_clamp_value);
       }
       const double slope = c_.quick_geglu ? 1.702 : 1.0;
-      const Tensor gated = gate.mul(gate.mul(slope).sigmoid()).mul(up.add(c_.glu_linear_offset));
+      const Tensor open = c_.geglu ? gelu_tanh(gate) : gate.mul(gate.mul(slope).sigmoid());
+      const Tensor gated = open.mul(up.add(c_.glu_linear_offset));
       return linear(rounded(gated), name + "linear_fc2");
     }
     const Tensor h = linear(x, name + "linear_fc1");
     if (c_.squared_relu) return linear(rounded(h.relu().pow(2)), name + "linear_fc2");
-    if (!c_.add_bias_linear || !c_.bias_gelu_fusion) {
+    if ((!c_.add_bias_linear || !c_.bias_gelu_fusion) && !c_.openai_gelu) {
       const Tensor erf = h.mul(std::sqrt(0.5)).erf();
       return linear(rounded(h.mul(erf.add(1.0)).mul(0.5)), name + "linear_fc2");
     }
+    return linear(rounded(gelu_tanh(h)), name + "linear_fc2");
+  }
+
+  static Tensor gelu_tanh(const Tensor& h) {
     const double root = std::sqrt(2.0 / 3.14159265358979323846);
     const Tensor inner = h.add(h.pow(3).mul(0.044715)).mul(root).tanh();
-    return linear(rounded(h.mul(inner.add(1.0)).mul(0.5)), name + "linear_fc2");
+    return h.mul(inner.add(1.0)).mul(0.5);
   }
 
   // One head of one segment, [s, d], with the angle p / base^(2i/d) on channels i and i + d/2.

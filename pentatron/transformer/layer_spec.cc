@@ -25,12 +25,14 @@ ops::Activation activation_of(const ModelConfig& c) {
   if (c.squared_relu) return ops::Activation::kSquaredRelu;
   // Megatron's fused kernel adds a bias and has the tanh form.
   const bool fused = c.bias_gelu_fusion && c.add_bias_linear;
-  return fused ? ops::Activation::kGeluTanh : ops::Activation::kGeluErf;
+  return fused || c.openai_gelu ? ops::Activation::kGeluTanh : ops::Activation::kGeluErf;
 }
 
 std::optional<ops::Gate> gate_of(const ModelConfig& c) {
-  if (!c.swiglu && !c.quick_geglu) return std::nullopt;
-  return ops::Gate{.kind = c.swiglu ? ops::GateKind::kSilu : ops::GateKind::kQuickGelu,
+  if (!c.swiglu && !c.quick_geglu && !c.geglu) return std::nullopt;
+  return ops::Gate{.kind = c.swiglu  ? ops::GateKind::kSilu
+                           : c.geglu ? ops::GateKind::kGeluTanh
+                                     : ops::GateKind::kQuickGelu,
                    .offset = c.glu_linear_offset,
                    .clamp = c.quick_geglu ? c.activation_func_clamp_value.value_or(0.0) : 0.0};
 }

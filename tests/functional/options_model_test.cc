@@ -154,11 +154,20 @@ TEST(Options, NoRopeFreq) {
 TEST(Options, Activations) {
   const Options gated = base().with("--quick-geglu");
   const Options swiglu = base().with("--swiglu").with("--ffn-hidden-size", 64);
-  expect_all_different({base(), base().with("--squared-relu"), base().with("--no-bias-gelu-fusion"),
-                        gated, gated.with("--glu-linear-offset", "1.0"),
+  const Options geglu = base().with("--geglu");
+  expect_all_different({geglu, geglu.with("--glu-linear-offset", "1.0"), base(),
+                        base().with("--squared-relu"), base().with("--no-bias-gelu-fusion"), gated,
+                        gated.with("--glu-linear-offset", "1.0"),
                         gated.with("--activation-func-clamp-value", "0.001"), swiglu,
                         swiglu.with("--glu-linear-offset", "1.0")});
+  // The tanh form, which biases have by default.
+  const Options unfused = base().with("--no-bias-gelu-fusion");
+  EXPECT_EQ(train(unfused.with("--openai-gelu")).first_loss(), train(base()).first_loss());
+  const Options unbiased = base().with("--disable-bias-linear");
+  EXPECT_NE(train(unbiased.with("--openai-gelu")).first_loss(), train(unbiased).first_loss());
   expect_refusal(try_train(gated.with("--squared-relu")).program, 2, {"--squared-relu", "exclude"});
+  expect_refusal(try_train(geglu.with("--swiglu").with("--openai-gelu")).program, 2,
+                 {"--swiglu, --geglu, --openai-gelu exclude each other"});
 }
 
 TEST(Options, LayerNorm1p) {
