@@ -110,6 +110,26 @@ void check_one_activation(const ModelConfig& model, Problems& problems) {
   problems.add(fmt::format("{} exclude each other: give one activation", fmt::join(given, ", ")));
 }
 
+void check_layer_form(const ModelConfig& model, Problems& problems) {
+  const bool parallel = model.parallel_attention != "none";
+  if (parallel && model.norm_placement != "pre") {
+    problems.add(fmt::format("--parallel-attention {} needs --norm-placement pre, not {}",
+                             model.parallel_attention, model.norm_placement));
+  }
+  if (!model.apply_residual_connection_post_layernorm) return;
+  if (parallel) {
+    problems.add(fmt::format(
+        "--apply-residual-connection-post-layernorm and --parallel-attention {} exclude each "
+        "other: drop one",
+        model.parallel_attention));
+  }
+  if (model.norm_placement == "post") {
+    problems.add(
+        "--apply-residual-connection-post-layernorm adds to normalised inputs, and "
+        "--norm-placement post has none: drop one");
+  }
+}
+
 void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   const std::int64_t hidden = model.hidden_size;
   const std::int64_t heads = model.num_attention_heads;
@@ -138,6 +158,7 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
                     model.ffn_hidden_size, tp));
   }
   check_one_activation(model, problems);
+  check_layer_form(model, problems);
   if (model.qk_layernorm && model.qk_l2_norm) {
     problems.add("--qk-layernorm and --qk-l2-norm exclude each other: give one");
   }

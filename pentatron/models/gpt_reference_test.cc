@@ -260,6 +260,25 @@ TEST(Forms, AreInTheModel) {
   });
 }
 
+TEST(LayerForms, AreInTheModel) {
+  for (const config::ModelConfig& kind : {gpt2_kind(), llama_kind()}) {
+    const auto check = [&kind](auto change) {
+      config::ModelConfig config = kind;
+      change(config);
+      expect_plain_writing(config);
+    };
+    check([](auto& c) { c.norm_placement = "post"; });
+    check([](auto& c) { c.norm_placement = "both"; });
+    check([](auto& c) { c.apply_residual_connection_post_layernorm = true; });
+    check([](auto& c) {
+      c.norm_placement = "both";
+      c.apply_residual_connection_post_layernorm = true;
+    });
+    check([](auto& c) { c.parallel_attention = "shared-norm"; });
+    check([](auto& c) { c.parallel_attention = "own-norms"; });
+  }
+}
+
 // Against a second writing that rounds at the same places, in fp64. What stays of the forward is
 // that the model sums in fp32: errors of 2^-20 or so, which may here and there decide between two
 // neighbours in bf16. Such a flip moves one of 24 channels by 2^-8 of itself, and the logits by

@@ -37,9 +37,7 @@ class PlainGpt {
     }
     for (std::int64_t n = 0; n < c_.num_layers; ++n) {
       const std::string layer = "decoder.layers." + std::to_string(n) + ".";
-      x = rounded(x.add(
-          attention(norm(x, layer + "input_layernorm"), layer + "self_attention.", batch, n)));
-      x = rounded(x.add(mlp(norm(x, layer + "pre_mlp_layernorm"), layer + "mlp.")));
+      x = transformer_layer(x, layer, batch, n);
     }
     x = norm(x, "decoder.final_layernorm");
     return x.mm(w(c_.untie_embeddings_and_output_weights ? "output_layer.weight"
@@ -59,6 +57,28 @@ class PlainGpt {
 
  private:
   const Tensor& w(const std::string& name) const { return w_.at(name); }
+
+  Tensor transformer_layer(const Tensor& x, const std::string& layer, const Batch& batch,
+                           std::int64_t n) const {
+    const bool pre = c_.norm_placement != "post", post = c_.norm_placement != "pre";
+    const auto norm_if = [&](bool wanted, const Tensor& of, const char* name) {
+      return wanted ? norm(of, layer + name) : of;
+    };
+    const Tensor read = norm_if(pre, x, "input_layernorm");
+    const Tensor attended = norm_if(post, attention(read, layer + "self_attention.", batch, n),
+                                    "post_self_attn_layernorm");
+    if (c_.parallel_attention != "none") {
+      const bool shared = c_.parallel_attention == "shared-norm";
+      const Tensor mixed =
+          mlp(shared ? read : norm(x, layer + "pre_mlp_layernorm"), layer + "mlp.");
+      return rounded(rounded(x.add(attended)).add(mixed));
+    }
+    const bool after = c_.apply_residual_connection_post_layernorm;
+    const Tensor middle = rounded((after ? read : x).add(attended));
+    const Tensor read_mlp = norm_if(pre, middle, "pre_mlp_layernorm");
+    const Tensor mixed = norm_if(post, mlp(read_mlp, layer + "mlp."), "post_mlp_layernorm");
+    return rounded((after ? read_mlp : middle).add(mixed));
+  }
 
   Tensor rounded(const Tensor& x) const {
     return rounding_ == Rounding::kNone ? x : x.to(DType::BFloat16).to(x.scalar_type());

@@ -49,7 +49,12 @@ std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
     specs.push_back({.mixer = {.rotary = rotates, .context_comm = context_comm[layer]},
                      .ffn = {.ffn_hidden_size = c.ffn_hidden_size,
                              .activation = activation_of(c),
-                             .gate = gate_of(c)}});
+                             .gate = gate_of(c)},
+                     .norms_inputs = c.norm_placement != "post",
+                     .norms_outputs = c.norm_placement != "pre",
+                     .parallel = c.parallel_attention != "none",
+                     .shared_norm = c.parallel_attention == "shared-norm",
+                     .residual_after_norm = c.apply_residual_connection_post_layernorm});
   }
   return specs;
 }

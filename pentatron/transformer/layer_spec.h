@@ -31,6 +31,15 @@ struct MlpSpec {
 struct LayerSpec {
   AttentionSpec mixer;
   MlpSpec ffn;
+  // Where normalisations stand: on what mixer and ffn read, on what they give before it is added to
+  // the residual stream, or on both.
+  bool norms_inputs = true;
+  bool norms_outputs = false;
+  // The ffn reads what the mixer reads, beside it: x + mixer + ffn.
+  bool parallel = false;
+  bool shared_norm = false;  // of a parallel layer: one norm for both inputs
+  // What is added to is the normalised input instead of the input.
+  bool residual_after_norm = false;
 };
 
 // The normalisation of a model.

@@ -170,6 +170,45 @@ TEST(Options, Activations) {
                  {"--swiglu, --geglu, --openai-gelu exclude each other"});
 }
 
+TEST(Options, NormPlacement) {
+  const Options post = base().with("--norm-placement", "post");
+  const Options both = base().with("--norm-placement", "both");
+  const std::string after = "--apply-residual-connection-post-layernorm";
+  expect_all_different({base(), post, both, base().with(after), both.with(after)});
+  EXPECT_EQ(train(base().with("--norm-placement", "pre")).first_loss(), train(base()).first_loss());
+  const auto norms = [](const Options& options) {
+    std::set<std::string> names;
+    for (const auto& [name, shape] : shapes_of(options)) {
+      if (name.starts_with(kLayer) && name.ends_with("layernorm.weight")) {
+        names.insert(name.substr(std::string(kLayer).size()));
+      }
+    }
+    return names;
+  };
+  const std::set<std::string> outputs = {"post_self_attn_layernorm.weight",
+                                         "post_mlp_layernorm.weight"};
+  EXPECT_EQ(norms(post), outputs);
+  std::set<std::string> all = outputs;
+  all.insert({"input_layernorm.weight", "pre_mlp_layernorm.weight"});
+  EXPECT_EQ(norms(both), all);
+  expect_refusal(try_train(post.with(after)).program, 2, {after, "--norm-placement post"});
+}
+
+TEST(Options, ParallelAttention) {
+  const Options shared = base().with("--parallel-attention", "shared-norm");
+  const Options own = base().with("--parallel-attention", "own-norms");
+  // Equal at first, when both norms are; then each learns by itself.
+  EXPECT_EQ(train(shared).first_loss(), train(own).first_loss());
+  EXPECT_NE(train(shared).first_loss(), train(base()).first_loss());
+  EXPECT_NE(train(shared).last_loss(), train(own).last_loss());
+  EXPECT_FALSE(shapes_of(shared).contains("param/decoder.layers.0.pre_mlp_layernorm.weight"));
+  EXPECT_TRUE(shapes_of(own).contains("param/decoder.layers.0.pre_mlp_layernorm.weight"));
+  expect_refusal(try_train(own.with("--norm-placement", "both")).program, 2,
+                 {"--parallel-attention own-norms", "--norm-placement pre"});
+  expect_refusal(try_train(own.with("--apply-residual-connection-post-layernorm")).program, 2,
+                 {"--apply-residual-connection-post-layernorm", "--parallel-attention", "exclude"});
+}
+
 TEST(Options, LayerNorm1p) {
   // Weights that start at 0 and are used as 1 + weight begin as ones do, but are no ones.
   const Options plain = base().with("--log-params-norm");

@@ -123,6 +123,12 @@ void set_recompute(config::ModelConfig& model, const std::string& text) {
   }
 }
 
+void set_form(config::ModelConfig& m, const std::string& form) {
+  if (form == "post" || form == "both") m.norm_placement = form;
+  if (form == "shared-norm" || form == "own-norms") m.parallel_attention = form;
+  m.apply_residual_connection_post_layernorm = form == "residual-after-norm";
+}
+
 // Layers in turn as the options say and of another kind and width.
 training::StageFactory factory_of(const CaseOptions& options, const config::RunConfig& config) {
   if (!options.mixed_layers) return {};
@@ -191,6 +197,7 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   }
   m.qk_layernorm = options.attention == "qk-layernorm";
   m.qk_l2_norm = options.attention == "qk-l2-norm";
+  set_form(m, options.form);
   if (options.attention == "alibi") m.position_embedding_type = "alibi";
   config::ParallelConfig& p = config.parallel;
   p.world_size = layout.world_size();

@@ -18,7 +18,7 @@ const Outcome& reference_of(const CaseOptions& options) {
   static std::map<std::string, Outcome> cache;
   const std::string key = options.optimizer + (options.model == ModelKind::kGpt2 ? "g" : "l") +
                           std::to_string(options.num_query_groups) +
-                          (options.mixed_layers ? "m" : "") + options.attention;
+                          (options.mixed_layers ? "m" : "") + options.attention + options.form;
   auto found = cache.find(key);
   if (found == cache.end())
     found = cache.emplace(key, run_case(options, Layout{.micro_batch_size = 8})).first;
@@ -138,6 +138,25 @@ TEST(Parity, FurtherFormsOfAttention) {
     // Copies of key heads see only their ranks' share of the gradient.
     expect_equal({.model = ModelKind::kLlama, .num_query_groups = 1, .attention = attention},
                  {.tp = 4, .sequence_parallel = true});
+  }
+}
+
+// Norms elsewhere, layers whose halves stand side by side.
+TEST(Parity, FormsOfTheLayer) {
+  for (const auto& [form, model] : {std::pair{"post", ModelKind::kLlama},
+                                    {"both", ModelKind::kGpt2},
+                                    {"shared-norm", ModelKind::kGpt2},
+                                    {"own-norms", ModelKind::kLlama},
+                                    {"residual-after-norm", ModelKind::kGpt2}}) {
+    const CaseOptions options{.model = model, .form = form};
+    for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+    EXPECT_NE(difference(reference_of({.model = model}), reference_of(options), kTolerance), "");
+    Layout layout{.tp = 2, .sequence_parallel = true};
+    const Outcome kept = run_case(options, layout);
+    for (const char* recompute : {"uniform 1", "core_attn mlp"}) {
+      layout.recompute = recompute;
+      EXPECT_EQ(difference(kept, run_case(options, layout), 0.0), "") << form << " " << recompute;
+    }
   }
 }
 
