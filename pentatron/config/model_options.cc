@@ -318,6 +318,17 @@ constexpr OptionSpec kRows[] = {
      .help = "--normalization of each head's query and key, before the rotation",
      .test = "models_test QkNorm.IsInTheModel; functional_test Options.QkNorm",
      .field = model<&ModelConfig::qk_layernorm>()},
+    {.names = "--qk-norm-scope",
+     .dest = "qk_norm_scope",
+     .default_repr = "'head'",
+     .choices = "head|all-heads",
+     .help = "--qk-layernorm of each head by itself, or of all query heads and of all key heads "
+             "together (OLMo 2), for --normalization RMSNorm",
+     .test = "models_test QkNorm.IsInTheModel; parity_test Parity.NormOverAllHeads; "
+             "functional_test Options.QkNorm",
+     .needs = kQkLayerNorm,
+     .field = model<&ModelConfig::qk_norm_scope>(),
+     .ours = true},
     {.names = "--qk-l2-norm",
      .dest = "qk_l2_norm",
      .kind = OptionKind::kSwitchOn,

@@ -23,6 +23,8 @@ inline constexpr Condition kGated{
     "it belongs to --swiglu, --geglu and --quick-geglu"};
 inline constexpr Condition kQuickGeglu{[](const RunConfig& c) { return c.model.quick_geglu; },
                                        "it belongs to --quick-geglu"};
+inline constexpr Condition kQkLayerNorm{[](const RunConfig& c) { return c.model.qk_layernorm; },
+                                        "there is no --qk-layernorm"};
 inline constexpr Condition kBiasedGelu{[](const RunConfig& c) {
                                          const ModelConfig& m = c.model;
                                          return m.add_bias_linear && !m.swiglu && !m.quick_geglu &&

@@ -162,6 +162,11 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   if (model.qk_layernorm && model.qk_l2_norm) {
     problems.add("--qk-layernorm and --qk-l2-norm exclude each other: give one");
   }
+  if (model.qk_layernorm && model.qk_norm_scope == "all-heads" &&
+      model.normalization != "RMSNorm") {
+    problems.add(fmt::format("--qk-norm-scope all-heads needs --normalization RMSNorm, not {}",
+                             model.normalization));
+  }
   if (model.position_embedding_type == "rope") {
     const auto rotated =
         static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent);

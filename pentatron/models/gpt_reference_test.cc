@@ -208,6 +208,8 @@ TEST(QkNorm, IsInTheModel) {
   for (config::ModelConfig config : {gpt2_kind(), llama_kind()}) {
     config.qk_layernorm = true;
     expect_plain_writing(config);
+    config.qk_norm_scope = "all-heads";
+    if (config.normalization == "RMSNorm") expect_plain_writing(config);
     config.qk_layernorm = false;
     config.qk_l2_norm = true;
     expect_plain_writing(config);

@@ -176,8 +176,13 @@ class PlainGpt {
         (c_.no_rope_freq.empty() || (layer + 1) % std::stoll(c_.no_rope_freq) != 0);
     const std::int64_t d = c_.kv_channels;
     const std::int64_t share = c_.num_attention_heads / c_.num_query_groups;
-    const Tensor q = linear(x, name + "linear_qkv.q");
-    const Tensor k = linear(x, name + "linear_qkv.k");
+    const bool norm_all = c_.qk_layernorm && c_.qk_norm_scope == "all-heads";
+    const auto channels = [&](const char* part, const char* norm_name) {
+      const Tensor y = linear(x, name + part);
+      return norm_all ? norm(y, name + norm_name) : y;
+    };
+    const Tensor q = channels("linear_qkv.q", "q_layernorm");
+    const Tensor k = channels("linear_qkv.k", "k_layernorm");
     const Tensor v = linear(x, name + "linear_qkv.v");
     std::vector<Tensor> segments;
     for (const AttentionSegment& segment : batch.text().attention()->segments) {
@@ -191,7 +196,7 @@ class PlainGpt {
         };
         Tensor qj = cut(q, j);
         Tensor kj = cut(k, j / share);
-        if (c_.qk_layernorm || c_.qk_l2_norm) {
+        if ((c_.qk_layernorm && !norm_all) || c_.qk_l2_norm) {
           qj = head_norm(qj, name + "q_layernorm");
           kj = head_norm(kj, name + "k_layernorm");
         }

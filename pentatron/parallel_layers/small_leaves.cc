@@ -5,9 +5,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/ops/activation.h"
 #include "pentatron/ops/embedding.h"
-#include "pentatron/ops/norm.h"
 #include "pentatron/parallel_layers/make_parameter.h"
-#include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/position_embedding.h"
 #include "pentatron/parallel_layers/regions.h"
 #include "pentatron/parallel_layers/residual_dropout.h"
@@ -54,27 +52,6 @@ Tensor PositionEmbedding::forward(nn::StepContext& step) {
   PENTATRON_CHECK(text.max_position() < rows, kConfig,
                   "position {} is beyond --max-position-embeddings {}", text.max_position(), rows);
   return ops::embedding(context_.take_local_rows(text.positions()), *weight_, 0, rows);
-}
-
-Norm::Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
-           const NormForm& form)
-    : epsilon_(form.epsilon), zero_centred_(form.zero_centred) {
-  PENTATRON_CHECK(form.kind == "LayerNorm" || form.kind == "RMSNorm" || form.kind == "L2Norm",
-                  kConfig, "--normalization must be LayerNorm or RMSNorm, not '{}'", form.kind);
-  if (form.kind == "L2Norm") return;
-  weight_ = &add_parameter(make_parameter(context, plan, name + ".weight"));
-  if (form.kind == "LayerNorm") {
-    bias_ = &add_parameter(make_parameter(context, plan, name + ".bias"));
-  }
-}
-
-Tensor Norm::forward(const Tensor& x, nn::StepContext& step) {
-  const DType statistics = step.policy.statistics;
-  if (weight_ == nullptr) return ops::l2_norm(x, epsilon_, statistics, step.scope);
-  if (bias_ == nullptr) {
-    return ops::rms_norm(x, *weight_, epsilon_, statistics, step.scope, zero_centred_);
-  }
-  return ops::layer_norm(x, *weight_, *bias_, epsilon_, statistics, step.scope, zero_centred_);
 }
 
 ResidualDropout::ResidualDropout(const LeafContext& context, double probability, std::string site)

@@ -22,11 +22,25 @@ using parallel_layers::RowLinear;
 
 namespace {
 
-// The norm of each query and key head.
+// The norm of queries and keys.
 parallel_layers::NormForm qk_norm_form(const config::ModelConfig& c) {
   parallel_layers::NormForm form = norm_form(c);
   if (c.qk_l2_norm) form.kind = "L2Norm";
   return form;
+}
+
+// Of `channels` in all heads, which stand on the ranks as `heads` says.
+LeafRule qk_norm_rule(const config::ModelConfig& c, const char* name, std::int64_t channels,
+                      const Cut& heads) {
+  const bool all_heads = c.qk_norm_scope == "all-heads";
+  LeafRule rule =
+      parallel_layers::norm_rule(name, all_heads ? channels : c.kv_channels, qk_norm_form(c));
+  if (all_heads) {
+    rule.parts.at(0).cut = heads;
+  } else {
+    rule.of_cut_rows = true;  // all heads of all ranks share the weights
+  }
+  return rule;
 }
 
 }  // namespace
@@ -49,11 +63,8 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
                                   .xavier = c.init_method_xavier_uniform,
                                   .role = nn::ShardRole::kQkv}};
   if (c.qk_layernorm) {
-    for (const char* name : {"q_layernorm", "k_layernorm"}) {
-      LeafRule rule = parallel_layers::norm_rule(name, c.kv_channels, qk_norm_form(c));
-      rule.of_cut_rows = true;  // all heads of all ranks share the weights
-      rules.push_back(std::move(rule));
-    }
+    rules.push_back(qk_norm_rule(c, "q_layernorm", q, heads));
+    rules.push_back(qk_norm_rule(c, "k_layernorm", kv, groups));
   }
   rules.push_back({.name = "linear_proj",
                    .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true}},
@@ -69,6 +80,7 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              const config::ModelConfig& config, const AttentionSpec& spec,
                              RotaryTablePtr rotary, std::int64_t cache_layer)
     : head_dim_(config.kv_channels),
+      norm_all_heads_(config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       rotary_(spec.rotary ? std::move(rotary) : nullptr),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
@@ -89,13 +101,20 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
   k_norm_ = add_norm(".k_layernorm");
 }
 
+Tensor SelfAttention::normalised(parallel_layers::Norm& norm, const Tensor& x_tnd,
+                                 nn::StepContext& step) const {
+  if (!norm_all_heads_) return norm.forward(x_tnd, step);
+  const Tensor x_tc = x_tnd.reshape({x_tnd.size(0), x_tnd.size(1) * head_dim_});
+  return norm.forward(x_tc, step).reshape(x_tnd.sizes());
+}
+
 Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
   std::vector<Tensor> qkv = qkv_.forward_heads(x_th, head_dim_, step);
   Tensor q_tnd = std::move(qkv[0]), k_tgd = std::move(qkv[1]);
   const Tensor v_tgd = std::move(qkv[2]);
   if (q_norm_ != nullptr) {
-    q_tnd = q_norm_->forward(q_tnd, step);
-    k_tgd = k_norm_->forward(k_tgd, step);
+    q_tnd = normalised(*q_norm_, q_tnd, step);
+    k_tgd = normalised(*k_norm_, k_tgd, step);
   }
   if (rotary_ != nullptr) {
     q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.text());

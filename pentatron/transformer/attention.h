@@ -32,7 +32,12 @@ class SelfAttention final : public nn::Module {
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
+  // Of each head by itself, or of all heads together.
+  [[nodiscard]] Tensor normalised(parallel_layers::Norm& norm, const Tensor& x_tnd,
+                                  nn::StepContext& step) const;
+
   std::int64_t head_dim_;
+  bool norm_all_heads_;
   bool recompute_core_;
   RotaryTablePtr rotary_;
   parallel_layers::ColumnLinear& qkv_;

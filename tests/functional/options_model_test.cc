@@ -116,6 +116,14 @@ TEST(Options, QkNorm) {
       shapes_of(layer_norm).contains("param/decoder.layers.0.self_attention.q_layernorm.weight"));
   EXPECT_FALSE(
       shapes_of(l2_norm).contains("param/decoder.layers.0.self_attention.q_layernorm.weight"));
+  const Options rms = layer_norm.with("--normalization", "RMSNorm");
+  const Options all_heads = rms.with("--qk-norm-scope", "all-heads");
+  EXPECT_NE(train(all_heads).first_loss(), train(rms).first_loss());
+  EXPECT_EQ(train(rms.with("--qk-norm-scope", "head")).first_loss(), train(rms).first_loss());
+  EXPECT_EQ(in_layer(shapes_of(all_heads), "self_attention.q_layernorm.weight"), (Shape{16}));
+  expect_refusal(try_train(layer_norm.with("--qk-norm-scope", "all-heads")).program, 2,
+                 {"--qk-norm-scope all-heads", "--normalization RMSNorm"});
+  expect_no_effect(train(base().with("--qk-norm-scope", "all-heads")).program, "--qk-norm-scope");
   expect_refusal(try_train(layer_norm.with("--qk-l2-norm")).program, 2,
                  {"--qk-layernorm", "--qk-l2-norm", "exclude each other"});
 }

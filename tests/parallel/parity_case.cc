@@ -195,7 +195,8 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
     m.untie_embeddings_and_output_weights = true;
     m.ffn_hidden_size = 48;
   }
-  m.qk_layernorm = options.attention == "qk-layernorm";
+  if (options.attention == "qk-all-heads") m.qk_norm_scope = "all-heads";
+  m.qk_layernorm = options.attention == "qk-layernorm" || options.attention == "qk-all-heads";
   m.qk_l2_norm = options.attention == "qk-l2-norm";
   set_form(m, options.form);
   if (options.attention == "alibi") m.position_embedding_type = "alibi";

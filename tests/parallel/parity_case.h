@@ -52,8 +52,8 @@ struct CaseOptions {
   double dropout = 0.1;               // GPT-2
   bool mixed_layers = false;          // GELU and SwiGLU layers of two widths in turn
   bool attention_dropout = true;      // GPT-2: dropout there too
-  std::string form = {};              // of the layers: a word of set_form(), or blanks: as the kind's
-  std::string attention = {};         // qk-layernorm, qk-l2-norm, alibi, or blanks: as the kind's
+  std::string form = {};       // of the layers: a word of set_form(), or blanks: as the kind's
+  std::string attention = {};  // qk-layernorm, qk-all-heads (Llama), qk-l2-norm, alibi, or blanks
   Device device = Device("cpu");
   int steps = 3;
 };

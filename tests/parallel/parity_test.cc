@@ -160,6 +160,25 @@ TEST(Parity, FormsOfTheLayer) {
   }
 }
 
+// One norm over heads that stand on several ranks; copies of key heads count once.
+TEST(Parity, NormOverAllHeads) {
+  for (const std::int64_t groups : {1, 2, 4}) {
+    const CaseOptions options{
+        .model = ModelKind::kLlama, .num_query_groups = groups, .attention = "qk-all-heads"};
+    for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+    expect_equal(options, {.tp = 4});
+    expect_equal(options, {.tp = 4, .sequence_parallel = true});
+    expect_equal(options, {.tp = 2, .cp = 2, .cp_comm = "a2a"});
+  }
+  const CaseOptions all{.model = ModelKind::kLlama, .attention = "qk-all-heads"};
+  const CaseOptions each{.model = ModelKind::kLlama, .attention = "qk-layernorm"};
+  EXPECT_NE(difference(reference_of(each), reference_of(all), kTolerance), "");
+  Layout layout{.tp = 2, .sequence_parallel = true};
+  const Outcome kept = run_case(all, layout);
+  layout.recompute = "uniform 1";
+  EXPECT_EQ(difference(kept, run_case(all, layout), 0.0), "");
+}
+
 // Recomputing changes no bit of a layout's own outcome.
 TEST(Parity, RecomputeIsEqualToTheBit) {
   const std::vector<Layout> layouts = {
