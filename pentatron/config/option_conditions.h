@@ -12,9 +12,25 @@ namespace pentatron::config {
 inline constexpr Condition kGroupedQueries{
     [](const RunConfig& c) { return c.model.group_query_attention; },
     "there is no --group-query-attention"};
+inline constexpr Condition kRotates{[](const RunConfig& c) {
+                                      return c.model.position_embedding_type == "rope" ||
+                                             c.model.position_embedding_type == "yarn";
+                                    },
+                                    "it belongs to --position-embedding-type rope and yarn"};
+inline constexpr Condition kYarn{
+    [](const RunConfig& c) { return c.model.position_embedding_type == "yarn"; },
+    "it belongs to --position-embedding-type yarn"};
 inline constexpr Condition kRope{
     [](const RunConfig& c) { return c.model.position_embedding_type == "rope"; },
     "it belongs to --position-embedding-type rope"};
+inline constexpr Condition kWindowRotates{
+    [](const RunConfig& c) { return kRotates.holds(c) && !c.model.window_size.empty(); },
+    "no layer has both a window and a rotation"};
+inline constexpr Condition kSixteenBit{
+    [](const RunConfig& c) {
+      return c.training.precision == "bf16" || c.training.precision == "fp16";
+    },
+    "activations have 32 bits already: it belongs to --bf16 and --fp16"};
 inline constexpr Condition kRopeScaling{
     [](const RunConfig& c) { return kRope.holds(c) && c.model.use_rope_scaling; },
     "there is no --use-rope-scaling"};

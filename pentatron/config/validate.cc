@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/validate.h"
 
-#include <fmt/ranges.h>
-
-#include <utility>
-#include <vector>
-
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/config/validate_context.h"
+#include "pentatron/config/validate_layer.h"
 #include "pentatron/config/validate_training.h"
 
 namespace pentatron::config {
@@ -97,39 +93,6 @@ void resolve_query_groups(ModelConfig& model, std::int64_t tp, Problems& problem
   }
 }
 
-void check_one_activation(const ModelConfig& model, Problems& problems) {
-  std::vector<std::string_view> given;
-  for (const auto& [option, on] : {std::pair{"--swiglu", model.swiglu},
-                                   {"--geglu", model.geglu},
-                                   {"--quick-geglu", model.quick_geglu},
-                                   {"--squared-relu", model.squared_relu},
-                                   {"--openai-gelu", model.openai_gelu}}) {
-    if (on) given.emplace_back(option);
-  }
-  if (given.size() < 2) return;
-  problems.add(fmt::format("{} exclude each other: give one activation", fmt::join(given, ", ")));
-}
-
-void check_layer_form(const ModelConfig& model, Problems& problems) {
-  const bool parallel = model.parallel_attention != "none";
-  if (parallel && model.norm_placement != "pre") {
-    problems.add(fmt::format("--parallel-attention {} needs --norm-placement pre, not {}",
-                             model.parallel_attention, model.norm_placement));
-  }
-  if (!model.apply_residual_connection_post_layernorm) return;
-  if (parallel) {
-    problems.add(fmt::format(
-        "--apply-residual-connection-post-layernorm and --parallel-attention {} exclude each "
-        "other: drop one",
-        model.parallel_attention));
-  }
-  if (model.norm_placement == "post") {
-    problems.add(
-        "--apply-residual-connection-post-layernorm adds to normalised inputs, and "
-        "--norm-placement post has none: drop one");
-  }
-}
-
 void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   const std::int64_t hidden = model.hidden_size;
   const std::int64_t heads = model.num_attention_heads;
@@ -157,26 +120,7 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
                     "--tensor-model-parallel-size {}",
                     model.ffn_hidden_size, tp));
   }
-  check_one_activation(model, problems);
-  check_layer_form(model, problems);
-  if (model.qk_layernorm && model.qk_l2_norm) {
-    problems.add("--qk-layernorm and --qk-l2-norm exclude each other: give one");
-  }
-  if (model.qk_layernorm && model.qk_norm_scope == "all-heads" &&
-      model.normalization != "RMSNorm") {
-    problems.add(fmt::format("--qk-norm-scope all-heads needs --normalization RMSNorm, not {}",
-                             model.normalization));
-  }
-  if (model.position_embedding_type == "rope") {
-    const auto rotated =
-        static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent);
-    if (rotated < 2 || rotated % 2 != 0) {
-      problems.add(
-          fmt::format("--kv-channels {} x --rotary-percent {} rotates {} channels of a "
-                      "head: the number must be even and at least 2",
-                      model.kv_channels, model.rotary_percent, rotated));
-    }
-  }
+  check_layer(model, problems);
 }
 
 void check_layer_patterns(const ModelConfig& model, Problems& problems) {

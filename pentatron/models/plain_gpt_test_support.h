@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -30,6 +31,7 @@ class PlainGpt {
   // [tokens, vocabulary].
   Tensor logits(const Batch& batch) const {
     Tensor x = w("embedding.word_embeddings.weight").index_select(0, batch.tokens());
+    if (c_.embedding_multiplier) x = x.mul(*c_.embedding_multiplier);
     if (c_.position_embedding_type == "learned_absolute") {
       const Tensor at = mistake_ == Mistake::kShiftedPositions ? batch.text().positions().add(1)
                                                                : batch.text().positions();
@@ -40,9 +42,13 @@ class PlainGpt {
       x = transformer_layer(x, layer, batch, n);
     }
     x = norm(x, "decoder.final_layernorm");
-    return x.mm(w(c_.untie_embeddings_and_output_weights ? "output_layer.weight"
-                                                         : "embedding.word_embeddings.weight")
-                    .t());
+    const Tensor y =
+        x.mm(w(c_.untie_embeddings_and_output_weights ? "output_layer.weight"
+                                                      : "embedding.word_embeddings.weight")
+                 .t());
+    if (!c_.final_logit_softcapping) return y;
+    const double cap = *c_.final_logit_softcapping;
+    return y.div(cap).tanh().mul(cap);
   }
 
   // Sum of mask x cross entropy.
@@ -71,18 +77,21 @@ class PlainGpt {
       const bool shared = c_.parallel_attention == "shared-norm";
       const Tensor mixed =
           mlp(shared ? read : norm(x, layer + "pre_mlp_layernorm"), layer + "mlp.");
-      return rounded(rounded(x.add(attended)).add(mixed));
+      return stream(stream(x.add(attended)).add(mixed));
     }
     const bool after = c_.apply_residual_connection_post_layernorm;
-    const Tensor middle = rounded((after ? read : x).add(attended));
+    const Tensor middle = stream((after ? read : x).add(attended));
     const Tensor read_mlp = norm_if(pre, middle, "pre_mlp_layernorm");
     const Tensor mixed = norm_if(post, mlp(read_mlp, layer + "mlp."), "post_mlp_layernorm");
-    return rounded((after ? read_mlp : middle).add(mixed));
+    return stream((after ? read_mlp : middle).add(mixed));
   }
 
   Tensor rounded(const Tensor& x) const {
     return rounding_ == Rounding::kNone ? x : x.to(DType::BFloat16).to(x.scalar_type());
   }
+
+  // The residual stream.
+  Tensor stream(const Tensor& x) const { return c_.fp32_residual_connection ? x : rounded(x); }
 
   // The bias is added to the product as it is kept.
   Tensor linear(const Tensor& x, const std::string& name) const {
@@ -128,18 +137,54 @@ class PlainGpt {
     return h.mul(inner.add(1.0)).mul(0.5);
   }
 
+  // Layers with a window, of --window-attn-skip-freq the numbers only.
+  bool windowed(std::int64_t layer) const {
+    if (c_.window_size.empty()) return false;
+    const std::string& skip = c_.window_attn_skip_freq;
+    return skip.empty() || (layer + 1) % std::stoll(skip) != 0;
+  }
+
+  // With --position-embedding-type yarn: pairs from `last` on are slowed down by the factor, those
+  // up to `first` not at all. And the length that a vector of length 1 gets.
+  Tensor yarn_frequencies(const Tensor& frequencies, std::int64_t d) const {
+    const double trained = c_.yarn_original_max_position_embeddings > 0
+                               ? static_cast<double>(c_.yarn_original_max_position_embeddings)
+                               : 4096.0;
+    const auto pair_turning = [&](double times) {
+      const double wave = trained / times;  // 2 pi base^(2 i / d)
+      return 0.5 * static_cast<double>(d) * std::log(wave / 6.283185307179586) /
+             std::log(static_cast<double>(c_.rotary_base));
+    };
+    double first = pair_turning(c_.yarn_beta_fast), last = pair_turning(c_.yarn_beta_slow);
+    if (c_.yarn_correction_range_round_to_int) first = std::floor(first), last = std::ceil(last);
+    first = std::max(first, 0.0);
+    last = std::min(last, static_cast<double>(d - 1));
+    const Tensor slowed =
+        tensor::arange(d / 2, DType::Double).sub(first).div(last - first).clamp(0.0, 1.0);
+    return frequencies.mul(slowed.mul(1.0 / c_.rotary_scaling_factor - 1.0).add(1.0));
+  }
+  double yarn_length() const {
+    const double log_factor = std::log(std::max(c_.rotary_scaling_factor, 1.0));
+    return (1.0 + 0.1 * c_.mscale * log_factor) / (1.0 + 0.1 * c_.mscale_all_dim * log_factor);
+  }
+
   // One head of one segment, [s, d], with the angle p / base^(2i/d) on channels i and i + d/2.
-  Tensor rotate(const Tensor& x, const Tensor& positions) const {
+  Tensor rotate(const Tensor& x, const Tensor& positions, std::int64_t layer) const {
+    const bool local = c_.rotary_base_local > 0 && windowed(layer);
+    const bool yarn = c_.position_embedding_type == "yarn" && !local;
     const std::int64_t half = x.size(1) / 2;
     const Tensor exponents =
         tensor::arange(half, DType::Double).mul(2.0 / static_cast<double>(x.size(1)));
-    Tensor frequencies = exponents.mul(-std::log(static_cast<double>(c_.rotary_base))).exp();
-    if (c_.rotary_seq_len_interpolation_factor > 0) {
+    const auto base = static_cast<double>(local ? c_.rotary_base_local : c_.rotary_base);
+    Tensor frequencies = exponents.mul(-std::log(base)).exp();
+    if (c_.rotary_seq_len_interpolation_factor > 0 && !local) {
       frequencies = frequencies.div(static_cast<double>(c_.rotary_seq_len_interpolation_factor));
     }
+    if (yarn) frequencies = yarn_frequencies(frequencies, x.size(1));
+    const double length = yarn ? yarn_length() : 1.0;
     const Tensor angles = positions.to(DType::Double).unsqueeze(1).mul(frequencies.unsqueeze(0));
-    const Tensor cos = angles.cos().to(x.scalar_type());
-    const Tensor sin = angles.sin().to(x.scalar_type());
+    const Tensor cos = angles.cos().mul(length).to(x.scalar_type());
+    const Tensor sin = angles.sin().mul(length).to(x.scalar_type());
     if (c_.rotary_interleaved) {
       const Tensor pairs = x.view({x.size(0), half, 2});
       const Tensor p = pairs.select(2, 0), q = pairs.select(2, 1);
@@ -172,7 +217,7 @@ class PlainGpt {
                    std::int64_t layer) const {
     // Of --no-rope-freq the numbers only.
     const bool rotates =
-        c_.position_embedding_type == "rope" &&
+        (c_.position_embedding_type == "rope" || c_.position_embedding_type == "yarn") &&
         (c_.no_rope_freq.empty() || (layer + 1) % std::stoll(c_.no_rope_freq) != 0);
     const std::int64_t d = c_.kv_channels;
     const std::int64_t share = c_.num_attention_heads / c_.num_query_groups;
@@ -202,8 +247,8 @@ class PlainGpt {
         }
         if (rotates) {
           // A shift of queries and keys alike would change nothing.
-          qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at);
-          kj = rotate(kj, at);
+          qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at, layer);
+          kj = rotate(kj, at, layer);
         }
         Tensor scores = qj.mm(kj.t()).div(std::sqrt(static_cast<double>(d)));
         if (c_.position_embedding_type == "alibi") scores = scores.sub(distances(size, j));

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/transformer/attention.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "pentatron/base/error.h"
 #include "pentatron/nn/recompute.h"
 #include "pentatron/transformer/layer_spec.h"
 #include "pentatron/transformer/recompute_plan.h"
@@ -82,7 +79,7 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
     : head_dim_(config.kv_channels),
       norm_all_heads_(config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
-      rotary_(spec.rotary ? std::move(rotary) : nullptr),
+      rotary_(std::move(rotary)),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
       core_(add_child(std::make_unique<CoreAttention>(
           context, qkv_,
@@ -128,25 +125,6 @@ Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
         return std::vector<Tensor>{core_.forward(qkv[0], qkv[1], qkv[2], inner)};
       });
   return projection_.forward(mixed.at(0), step);
-}
-
-RotaryTablePtr make_rotary(const config::ModelConfig& config, const PrecisionPolicy& policy,
-                           Device device) {
-  if (config.position_embedding_type != "rope") return nullptr;
-  const auto rotary_dim = static_cast<std::int64_t>(
-      std::llround(static_cast<double>(config.kv_channels) * config.rotary_percent));
-  PENTATRON_CHECK(
-      rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= config.kv_channels, kConfig,
-      "--kv-channels {} times --rotary-percent {} must be an even number of channels to "
-      "rotate",
-      config.kv_channels, config.rotary_percent);
-  const std::int64_t positions = std::max(config.max_position_embeddings, config.seq_length);
-  return std::make_shared<const ops::RotaryTable>(ops::make_rotary_table(
-      positions, rotary_dim, static_cast<double>(config.rotary_base), policy.statistics, device,
-      {.interleaved = config.rotary_interleaved,
-       .interpolation = static_cast<double>(
-           std::max<std::int64_t>(1, config.rotary_seq_len_interpolation_factor)),
-       .llama3_factor = config.use_rope_scaling ? config.rope_scaling_factor : 0.0}));
 }
 
 }  // namespace pentatron::transformer

@@ -5,16 +5,14 @@
 #include <string>
 
 #include "pentatron/config/config.h"
-#include "pentatron/ops/rotary.h"
 #include "pentatron/parallel_layers/core_attention.h"
 #include "pentatron/parallel_layers/leaf_rule.h"
 #include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/row_linear.h"
 #include "pentatron/transformer/layer_spec.h"
+#include "pentatron/transformer/rotary_tables.h"
 
 namespace pentatron::transformer {
-
-using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
 
 // The weights of a SelfAttention.
 [[nodiscard]] std::vector<parallel_layers::LeafRule> attention_rules(
@@ -24,7 +22,7 @@ using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
 // the same shape, in the compute dtype.
 class SelfAttention final : public nn::Module {
  public:
-  // `rotary`: the angles, for a spec that rotates. `cache_layer`: place of this layer in the step's
+  // `rotary`: the angles; null: no rotation. `cache_layer`: place of this layer in the step's
   // cache.
   SelfAttention(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
                 const std::string& name, const config::ModelConfig& config,
@@ -46,10 +44,5 @@ class SelfAttention final : public nn::Module {
   parallel_layers::CoreAttention& core_;
   parallel_layers::RowLinear& projection_;
 };
-
-// Angles for every position of the model; null unless --position-embedding-type rope. Config error
-// for an odd number of rotated channels (--kv-channels, --rotary-percent).
-[[nodiscard]] RotaryTablePtr make_rotary(const config::ModelConfig& config,
-                                         const PrecisionPolicy& policy, Device device);
 
 }  // namespace pentatron::transformer

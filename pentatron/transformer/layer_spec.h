@@ -16,7 +16,8 @@ namespace pentatron::transformer {
 
 // What mixes tokens: multi-head (or grouped-query) causal self-attention.
 struct AttentionSpec {
-  bool rotary = false;  // queries and keys are rotated
+  bool rotary = false;        // queries and keys are rotated
+  bool local_rotary = false;  // by the angles of --rotary-base-local
   // With samples that are cut over context-parallel ranks
   config::ContextComm context_comm = config::ContextComm::kP2p;
 };
@@ -44,6 +45,9 @@ struct LayerSpec {
 
 // The normalisation of a model.
 [[nodiscard]] parallel_layers::NormForm norm_form(const config::ModelConfig& config);
+
+// Whether queries and keys are rotated, in layers that --no-rope-freq leaves.
+[[nodiscard]] bool rotates(const config::ModelConfig& config);
 
 // Standard deviation of the initial values of projections back into the residual stream:
 // --init-method-std / sqrt(2 layers).

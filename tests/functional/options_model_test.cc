@@ -178,6 +178,59 @@ TEST(Options, Activations) {
                  {"--swiglu, --geglu, --openai-gelu exclude each other"});
 }
 
+TEST(Options, EmbeddingMultiplier) {
+  expect_all_different({base(), base().with("--embedding-multiplier", "4.0"),
+                        base().with("--embedding-multiplier", "2.0")});
+  EXPECT_EQ(train(base().with("--embedding-multiplier", "1.0")).first_loss(),
+            train(base()).first_loss());
+}
+
+TEST(Options, FinalLogitSoftcapping) {
+  expect_all_different({base(), base().with("--final-logit-softcapping", "1.0"),
+                        base().with("--final-logit-softcapping", "0.5")});
+  // Logits of almost nothing leave all tokens as likely.
+  EXPECT_NEAR(train(base().with("--final-logit-softcapping", "1e-6")).first_loss(), std::log(64.0),
+              1e-5);
+}
+
+TEST(Options, Fp32ResidualConnection) {
+  const Options bf16 = base().with("--bf16");
+  const Options wide = bf16.with("--fp32-residual-connection");
+  EXPECT_NE(train(wide).losses(), train(bf16).losses());
+  expect_same_losses(train(wide), train(base()), 0.02);
+  // Stages send what one stage keeps.
+  const Options staged = wide.with("--pipeline-model-parallel-size", 2)
+                             .with("--world-size", 2)
+                             .with("--distributed-backend", "threads");
+  EXPECT_EQ(train(staged).first_loss(), train(wide).first_loss());
+  expect_no_effect(train(base().with("--fp32-residual-connection")).program,
+                   "--fp32-residual-connection");
+}
+
+TEST(Options, RotaryBaseLocal) {
+  const Options rope = base().with("--position-embedding-type", "rope");
+  expect_no_effect(train(rope.with("--rotary-base-local", 100)).program, "--rotary-base-local");
+}
+
+TEST(Options, Yarn) {
+  const Options yarn =
+      base().with("--position-embedding-type", "yarn").with("--rotary-scaling-factor", "8.0");
+  const std::string original = "--yarn-original-max-position-embeddings";
+  const Options all = yarn.with(original, 64).with("--yarn-beta-fast", "8.0");
+  expect_all_different({yarn, yarn.with(original, 64), all, all.with("--yarn-beta-slow", "2.0"),
+                        all.with("--no-yarn-correction-range-round-to-int"),
+                        all.with("--mscale", "2.0"), all.with("--mscale-all-dim", "0.5"),
+                        all.with("--rotary-scaling-factor", "4.0"), all.with("--rotary-base", 100),
+                        all.with("--rotary-percent", "0.5"), all.with("--rotary-interleaved")});
+  // A factor of 1 changes nothing.
+  EXPECT_EQ(train(all.with("--rotary-scaling-factor", "1.0")).first_loss(),
+            train(base().with("--position-embedding-type", "rope")).first_loss());
+  expect_no_effect(train(all.with("--use-rope-scaling")).program, "--use-rope-scaling");
+  expect_no_effect(train(base().with("--mscale", "2.0")).program, "--mscale");
+  expect_refusal(try_train(all.with("--yarn-beta-slow", "9.0")).program, 2,
+                 {"--yarn-beta-fast 8", "--yarn-beta-slow 9"});
+}
+
 TEST(Options, NormPlacement) {
   const Options post = base().with("--norm-placement", "post");
   const Options both = base().with("--norm-placement", "both");
