@@ -77,7 +77,7 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              const config::ModelConfig& config, const AttentionSpec& spec,
                              RotaryTablePtr rotary, std::int64_t cache_layer)
     : head_dim_(config.kv_channels),
-      norm_all_heads_(config.qk_norm_scope == "all-heads"),
+      norm_all_heads_(config.qk_layernorm && config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       rotary_(std::move(rotary)),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
