@@ -150,7 +150,7 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kSwitchOn,
      .default_repr = "False",
      .help = "the residual stream is kept in fp32, also between pipeline stages",
-     .test = "models_test Kinds/GptReference.Fp32ResidualIsNotRounded/Llama; functional_test "
+     .test = "models_test GptReference.Fp32ResidualIsNotRounded; functional_test "
              "Options.Fp32ResidualConnection",
      .needs = kSixteenBit,
      .field = model<&ModelConfig::fp32_residual_connection>()},

@@ -13,8 +13,8 @@ namespace pentatron::parallel_layers {
 struct SplitNormOptions {
   std::int64_t channels = 0;  // of all ranks of the group
   double epsilon = 1e-5;
-  DType statistics = DType::Float;  // dtype of the arithmetic
-  bool zero_centred = false;        // the weight is used as 1 + weight
+  DType statistics;           // dtype of the arithmetic
+  bool zero_centred = false;  // the weight is used as 1 + weight
 };
 
 // RMSNorm over channels that the ranks of `group` hold in slices, each channel on one of them: y =

@@ -215,11 +215,12 @@ TEST(Options, RotaryBaseLocal) {
 TEST(Options, Yarn) {
   const Options yarn =
       base().with("--position-embedding-type", "yarn").with("--rotary-scaling-factor", "8.0");
-  const std::string original = "--yarn-original-max-position-embeddings";
-  const Options all = yarn.with(original, 64).with("--yarn-beta-fast", "8.0");
-  expect_all_different({yarn, yarn.with(original, 64), all, all.with("--yarn-beta-slow", "2.0"),
-                        all.with("--no-yarn-correction-range-round-to-int"),
-                        all.with("--mscale", "2.0"), all.with("--mscale-all-dim", "0.5"),
+  // Of the four pairs of a head those from 0.7 to 2.2 are mixed, rounded from 0 to 3.
+  const Options all = yarn.with("--yarn-original-max-position-embeddings", 1024);
+  const Options unrounded = all.with("--no-yarn-correction-range-round-to-int");
+  expect_all_different({yarn, all, all.with("--yarn-beta-slow", "0.05"), unrounded,
+                        unrounded.with("--yarn-beta-fast", "8.0"), all.with("--mscale", "2.0"),
+                        all.with("--mscale-all-dim", "0.5"),
                         all.with("--rotary-scaling-factor", "4.0"), all.with("--rotary-base", 100),
                         all.with("--rotary-percent", "0.5"), all.with("--rotary-interleaved")});
   // A factor of 1 changes nothing.
@@ -227,8 +228,8 @@ TEST(Options, Yarn) {
             train(base().with("--position-embedding-type", "rope")).first_loss());
   expect_no_effect(train(all.with("--use-rope-scaling")).program, "--use-rope-scaling");
   expect_no_effect(train(base().with("--mscale", "2.0")).program, "--mscale");
-  expect_refusal(try_train(all.with("--yarn-beta-slow", "9.0")).program, 2,
-                 {"--yarn-beta-fast 8", "--yarn-beta-slow 9"});
+  expect_refusal(try_train(all.with("--yarn-beta-slow", "40.0")).program, 2,
+                 {"--yarn-beta-fast 32", "--yarn-beta-slow 40"});
 }
 
 TEST(Options, NormPlacement) {
