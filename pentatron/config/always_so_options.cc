@@ -189,13 +189,6 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kLogging,
      .option_class = kAlways,
      .reason = "nothing is sent to a logging service"},
-    {.names = "--openai-gelu",
-     .dest = "openai_gelu",
-     .kind = kSwitch,
-     .default_repr = "False",
-     .option_class = OptionClass::kNoEffect,
-     .reason = "Megatron reads it nowhere either: --no-bias-gelu-fusion and --disable-bias-linear "
-               "choose the form of GELU"},
     {.names = "--disable-bf16-reduced-precision-matmul",
      .dest = "disable_bf16_reduced_precision_matmul",
      .kind = kSwitch,

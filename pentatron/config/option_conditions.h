@@ -12,20 +12,39 @@ namespace pentatron::config {
 inline constexpr Condition kGroupedQueries{
     [](const RunConfig& c) { return c.model.group_query_attention; },
     "there is no --group-query-attention"};
+inline constexpr Condition kRotates{[](const RunConfig& c) {
+                                      return c.model.position_embedding_type == "rope" ||
+                                             c.model.position_embedding_type == "yarn";
+                                    },
+                                    "it belongs to --position-embedding-type rope and yarn"};
+inline constexpr Condition kYarn{
+    [](const RunConfig& c) { return c.model.position_embedding_type == "yarn"; },
+    "it belongs to --position-embedding-type yarn"};
 inline constexpr Condition kRope{
     [](const RunConfig& c) { return c.model.position_embedding_type == "rope"; },
     "it belongs to --position-embedding-type rope"};
+inline constexpr Condition kWindowRotates{
+    [](const RunConfig& c) { return kRotates.holds(c) && !c.model.window_size.empty(); },
+    "no layer has both a window and a rotation"};
+inline constexpr Condition kSixteenBit{
+    [](const RunConfig& c) {
+      return c.training.precision == "bf16" || c.training.precision == "fp16";
+    },
+    "activations have 32 bits already: it belongs to --bf16 and --fp16"};
 inline constexpr Condition kRopeScaling{
     [](const RunConfig& c) { return kRope.holds(c) && c.model.use_rope_scaling; },
     "there is no --use-rope-scaling"};
 inline constexpr Condition kGated{
-    [](const RunConfig& c) { return c.model.swiglu || c.model.quick_geglu; },
-    "it belongs to --swiglu and --quick-geglu"};
+    [](const RunConfig& c) { return c.model.swiglu || c.model.quick_geglu || c.model.geglu; },
+    "it belongs to --swiglu, --geglu and --quick-geglu"};
 inline constexpr Condition kQuickGeglu{[](const RunConfig& c) { return c.model.quick_geglu; },
                                        "it belongs to --quick-geglu"};
+inline constexpr Condition kQkLayerNorm{[](const RunConfig& c) { return c.model.qk_layernorm; },
+                                        "there is no --qk-layernorm"};
 inline constexpr Condition kBiasedGelu{[](const RunConfig& c) {
-                                         return c.model.add_bias_linear && !c.model.swiglu &&
-                                                !c.model.quick_geglu && !c.model.squared_relu;
+                                         const ModelConfig& m = c.model;
+                                         return m.add_bias_linear && !m.swiglu && !m.quick_geglu &&
+                                                !m.geglu && !m.squared_relu && !m.openai_gelu;
                                        },
                                        "the feed-forward has no GELU with a bias"};
 inline constexpr Condition kNoBiasYet{[](const RunConfig& c) { return !c.model.add_bias_linear; },

@@ -16,6 +16,7 @@ std::vector<const OptionSpec*> all_options() {
   };
   append(run_options());
   append(model_options());
+  append(rotary_options());
   append(parallel_options());
   append(pipeline_options());
   append(data_options());

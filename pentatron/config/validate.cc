@@ -7,6 +7,7 @@
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/config/validate_context.h"
+#include "pentatron/config/validate_layer.h"
 #include "pentatron/config/validate_training.h"
 
 namespace pentatron::config {
@@ -120,24 +121,7 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
                     "--tensor-model-parallel-size {}",
                     model.ffn_hidden_size, tp));
   }
-  if (static_cast<int>(model.swiglu) + static_cast<int>(model.squared_relu) +
-          static_cast<int>(model.quick_geglu) >
-      1) {
-    problems.add("--swiglu, --squared-relu and --quick-geglu exclude each other: give one");
-  }
-  if (model.qk_layernorm && model.qk_l2_norm) {
-    problems.add("--qk-layernorm and --qk-l2-norm exclude each other: give one");
-  }
-  if (model.position_embedding_type == "rope") {
-    const auto rotated =
-        static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent);
-    if (rotated < 2 || rotated % 2 != 0) {
-      problems.add(
-          fmt::format("--kv-channels {} x --rotary-percent {} rotates {} channels of a "
-                      "head: the number must be even and at least 2",
-                      model.kv_channels, model.rotary_percent, rotated));
-    }
-  }
+  check_layer(model, problems);
 }
 
 void check_layer_patterns(const ModelConfig& model, Problems& problems) {

@@ -118,17 +118,18 @@ cudaError_t activate(Activation kind, Type type, const void* x, const void* dy, 
   return cudaErrorInvalidValue;
 }
 
-// What a gate does to a pair, in the computing type; a clamp of 0 is infinite here. Plain SwiGLU
-// has kernels without the general form's comparisons.
+// What a gate does to a pair, in the computing type; a clamp of 0 is infinite here. All are f(g) =
+// g sigmoid(z(g)) with z = sharpness (g + cubic g^3). Plain SwiGLU has kernels without the general
+// form's comparisons.
 template <typename C, bool kPlain>
 struct GateOf {
-  C sharpness, offset, clamp;
+  C sharpness, cubic, offset, clamp;
 
   template <bool kFast>
   __device__ __forceinline__ C value(C gate, C up) const {
     if constexpr (kPlain) return gate * sigmoid_of<kFast>(gate) * up;
     const C g = gate > clamp ? clamp : gate;
-    return g * sigmoid_of<kFast>(sharpness * g) * (cut(up) + offset);
+    return g * sigmoid_of<kFast>(argument(g)) * (cut(up) + offset);
   }
   // Derivatives by gate and up, times d.
   template <bool kFast>
@@ -140,12 +141,19 @@ struct GateOf {
       return;
     }
     const C g = gate > clamp ? clamp : gate;
-    const C s = sigmoid_of<kFast>(sharpness * g);
-    dgate = gate > clamp ? C(0) : d * (cut(up) + offset) * s * (C(1) + sharpness * g * (C(1) - s));
+    const C s = sigmoid_of<kFast>(argument(g));
+    const C bend = argument_slope(g) * g * (C(1) - s);
+    dgate = gate > clamp ? C(0) : d * (cut(up) + offset) * s * (C(1) + bend);
     dup = up > clamp || up < -clamp ? C(0) : d * (g * s);
   }
 
  private:
+  __device__ __forceinline__ C argument(C g) const {
+    return sharpness * g * (C(1) + cubic * g * g);
+  }
+  __device__ __forceinline__ C argument_slope(C g) const {
+    return sharpness * (C(1) + C(3) * cubic * g * g);
+  }
   __device__ __forceinline__ C cut(C up) const {
     return up > clamp ? clamp : (up < -clamp ? -clamp : up);
   }
@@ -153,8 +161,10 @@ struct GateOf {
 
 template <typename C, bool kPlain>
 GateOf<C, kPlain> gate_of(const Gate& gate) {
-  return {static_cast<C>(gate.kind == GateKind::kQuickGelu ? kQuickGelu : 1.0),
-          static_cast<C>(gate.offset),
+  const bool gelu = gate.kind == GateKind::kGeluTanh;
+  const double sharpness = gate.kind == GateKind::kQuickGelu ? kQuickGelu : 1.0;
+  return {static_cast<C>(gelu ? 2 * kGeluScale : sharpness),
+          static_cast<C>(gelu ? kGeluCubic : 0.0), static_cast<C>(gate.offset),
           gate.clamp > 0.0 ? static_cast<C>(gate.clamp) : std::numeric_limits<C>::infinity()};
 }
 

@@ -53,6 +53,24 @@ TEST(GptParallel, EveryLayoutGivesTheSameLossAndGradients) {
   }
 }
 
+TEST(GptParallel, FormsOfTheLayerGiveTheSameInEveryLayout) {
+  std::vector<config::ModelConfig> configs(4, with_dropout(llama_kind()));
+  configs[0].norm_placement = "post";
+  configs[1].norm_placement = "both";
+  configs[2].parallel_attention = "shared-norm";
+  configs[3].qk_layernorm = true;
+  configs[3].qk_norm_scope = "all-heads";
+  for (const config::ModelConfig& config : configs) {
+    const Tensors one = run(config, {});
+    for (const Placement& layout :
+         {Placement{2, 1, false}, Placement{4, 1, true}, Placement{2, 2, true}}) {
+      const auto [off, name] = worst_difference(run(config, layout), one);
+      EXPECT_LE(off, 1e-12) << name << ": tp " << layout.tensor_size << " pp "
+                            << layout.pipeline_size << " sp " << layout.sequence_parallel;
+    }
+  }
+}
+
 TEST(GptParallel, DropoutAndSeedMatter) {
   const Tensors with = run(with_dropout(gpt2_kind()), {});
   const Tensors without = run(gpt2_kind(), {});

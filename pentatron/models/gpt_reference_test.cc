@@ -209,6 +209,8 @@ TEST(QkNorm, IsInTheModel) {
   for (config::ModelConfig config : {gpt2_kind(), llama_kind()}) {
     config.qk_layernorm = true;
     expect_plain_writing(config);
+    config.qk_norm_scope = "all-heads";
+    if (config.normalization == "RMSNorm") expect_plain_writing(config);
     config.qk_layernorm = false;
     config.qk_l2_norm = true;
     expect_plain_writing(config);
@@ -319,6 +321,14 @@ TEST(Forms, AreInTheModel) {
     c.glu_linear_offset = 1.0;
     c.activation_func_clamp_value = 0.4;
   });
+  check(gpt2_kind(), [](auto& c) {
+    c.add_bias_linear = false;
+    c.openai_gelu = true;
+  });
+  check(gpt2_kind(), [](auto& c) {
+    c.geglu = true;
+    c.glu_linear_offset = 0.5;
+  });
   check(llama_kind(), [](auto& c) { c.glu_linear_offset = 0.5; });
   check(llama_kind(), [](auto& c) { c.rotary_interleaved = true; });
   check(llama_kind(), [](auto& c) { c.rotary_seq_len_interpolation_factor = 3; });
@@ -329,6 +339,79 @@ TEST(Forms, AreInTheModel) {
   });
 }
 
+TEST(Gemma, MultiplierAndCapAreInTheModel) {
+  for (config::ModelConfig config : {gpt2_kind(), llama_kind()}) {
+    config.embedding_multiplier = 4.5;
+    expect_plain_writing(config);
+    config.final_logit_softcapping = 1.5;
+    expect_plain_writing(config);
+  }
+}
+
+// The multiplier is rounded to the compute dtype first: 4.9 is 4.90625 in bf16.
+TEST(Gemma, MultiplierIsRoundedToTheComputeDtype) {
+  config::ModelConfig config = gpt2_kind();
+  config.position_embedding_type = "none";
+  const Batch batch = make_batch({{12}}, config.vocab_size);
+  Tensors weights = random_weights(config);
+  config.embedding_multiplier = 4.9;
+  const Outcome given = run_one(config, weights, batch, "bf16");
+  config.embedding_multiplier = 4.90625;
+  EXPECT_EQ(difference(given.logits, run_one(config, weights, batch, "bf16").logits), 0.0);
+  const Outcome exact = run_one(config, weights, batch, "fp32");
+  config.embedding_multiplier = 4.9;
+  EXPECT_GT(difference(exact.logits, run_one(config, weights, batch, "fp32").logits), 0.0);
+}
+
+TEST(Yarn, IsInTheModel) {
+  config::ModelConfig config = llama_kind();
+  config.position_embedding_type = "yarn";
+  config.rotary_base = 100;
+  config.rotary_scaling_factor = 8.0;
+  config.yarn_original_max_position_embeddings = 64;
+  config.yarn_beta_fast = 8.0;
+  expect_plain_writing(config);
+  config.yarn_correction_range_round_to_int = false;
+  config.mscale = 2.0;
+  config.mscale_all_dim = 0.5;
+  config.rotary_interleaved = true;
+  expect_plain_writing(config);
+}
+
+// Windows that are wider than the samples: what differs is the rotation.
+TEST(RotaryBaseLocal, IsOfLayersWithAWindow) {
+  config::ModelConfig config = llama_kind();
+  config.window_size = "100,0";
+  config.window_attn_skip_freq = "2";
+  config.rotary_base_local = 50;
+  config.rotary_seq_len_interpolation_factor = 3;
+  expect_plain_writing(config);
+  config.rotary_seq_len_interpolation_factor = 0;
+  config.position_embedding_type = "yarn";
+  config.rotary_scaling_factor = 8.0;
+  config.yarn_original_max_position_embeddings = 64;
+  expect_plain_writing(config);
+}
+
+TEST(LayerForms, AreInTheModel) {
+  for (const config::ModelConfig& kind : {gpt2_kind(), llama_kind()}) {
+    const auto check = [&kind](auto change) {
+      config::ModelConfig config = kind;
+      change(config);
+      expect_plain_writing(config);
+    };
+    check([](auto& c) { c.norm_placement = "post"; });
+    check([](auto& c) { c.norm_placement = "both"; });
+    check([](auto& c) { c.apply_residual_connection_post_layernorm = true; });
+    check([](auto& c) {
+      c.norm_placement = "both";
+      c.apply_residual_connection_post_layernorm = true;
+    });
+    check([](auto& c) { c.parallel_attention = "shared-norm"; });
+    check([](auto& c) { c.parallel_attention = "own-norms"; });
+  }
+}
+
 // Against a second writing that rounds at the same places, in fp64. What stays of the forward is
 // that the model sums in fp32: errors of 2^-20 or so, which may here and there decide between two
 // neighbours in bf16. Such a flip moves one of 24 channels by 2^-8 of itself, and the logits by
@@ -337,8 +420,7 @@ TEST(Forms, AreInTheModel) {
 // Backward rounds gradients (2^-9 each) at the same places too, but where two paths join, the model
 // sums rounded terms: a few 2^-9 of the terms. Gradients whose terms cancel (k's bias is exactly
 // zero) keep that error with little value, so each is measured against the model's larger ones.
-TEST_P(GptReference, Bf16RoundsWhereThePlainWritingRounds) {
-  config::ModelConfig config = GetParam() ? llama_kind() : gpt2_kind();
+void expect_same_roundings(const config::ModelConfig& config) {
   const Batch batch = make_batch({{12}, {12}}, config.vocab_size);
   Tensors weights = random_weights(config);
   for (auto& [name, t] : weights) t = t.to(DType::BFloat16).to(DType::Double);
@@ -356,6 +438,47 @@ TEST_P(GptReference, Bf16RoundsWhereThePlainWritingRounds) {
   EXPECT_LE(off, 2e-2) << name;
   const PlainGpt exact(config, weights);
   EXPECT_GT(difference(ours.logits, exact.logits(batch).detach()), 5 * kFlips);
+}
+
+TEST_P(GptReference, Bf16RoundsWhereThePlainWritingRounds) {
+  expect_same_roundings(GetParam() ? llama_kind() : gpt2_kind());
+}
+
+// --fp32-residual-connection: what is added up is not rounded.
+TEST_P(GptReference, Fp32ResidualIsNotRounded) {
+  const config::ModelConfig narrow = GetParam() ? llama_kind() : gpt2_kind();
+  config::ModelConfig wide = narrow;
+  wide.fp32_residual_connection = true;
+  expect_same_roundings(wide);
+  const Batch batch = make_batch({{12}, {12}}, wide.vocab_size);
+  const Tensors weights = random_weights(wide);
+  EXPECT_GT(difference(run_one(narrow, weights, batch, "bf16").logits,
+                       run_one(wide, weights, batch, "bf16").logits),
+            1e-3);
+  expect_plain_writing(wide);
+  wide.norm_placement = "post";
+  expect_plain_writing(wide);
+}
+
+// Nor is it between stages.
+TEST_P(GptReference, Fp32ResidualCrossesStages) {
+  config::ModelConfig config = GetParam() ? llama_kind() : gpt2_kind();
+  config.fp32_residual_connection = true;
+  const Batch batch = make_batch({{12}, {12}}, config.vocab_size);
+  const Tensors weights = random_weights(config);
+  const auto run = [&](std::int64_t stages) {
+    Gathered out;
+    run_layout({1, false}, precision_policy("bf16"),
+               [&](const parallel_layers::LeafContext& context) {
+                 run_model(config, context, stages, weights, batch, out);
+               });
+    return out.tensors();
+  };
+  const Tensors two = run(2), one = run(1);
+  EXPECT_EQ(difference(two.at("loss"), one.at("loss")), 0.0);
+  // Both ends of a tied weight are summed in another order.
+  const auto [off, name] = worst_difference(two, one);
+  EXPECT_LE(off, 1e-6) << name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GptReference, testing::Bool(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -30,6 +31,7 @@ class PlainGpt {
   // [tokens, vocabulary].
   Tensor logits(const Batch& batch) const {
     Tensor x = w("embedding.word_embeddings.weight").index_select(0, batch.tokens());
+    if (c_.embedding_multiplier) x = x.mul(*c_.embedding_multiplier);
     if (c_.position_embedding_type == "learned_absolute") {
       const Tensor at = mistake_ == Mistake::kShiftedPositions ? batch.text().positions().add(1)
                                                                : batch.text().positions();
@@ -37,14 +39,16 @@ class PlainGpt {
     }
     for (std::int64_t n = 0; n < c_.num_layers; ++n) {
       const std::string layer = "decoder.layers." + std::to_string(n) + ".";
-      x = rounded(x.add(
-          attention(norm(x, layer + "input_layernorm"), layer + "self_attention.", batch, n)));
-      x = rounded(x.add(mlp(norm(x, layer + "pre_mlp_layernorm"), layer + "mlp.")));
+      x = transformer_layer(x, layer, batch, n);
     }
     x = norm(x, "decoder.final_layernorm");
-    return x.mm(w(c_.untie_embeddings_and_output_weights ? "output_layer.weight"
-                                                         : "embedding.word_embeddings.weight")
-                    .t());
+    const Tensor y =
+        x.mm(w(c_.untie_embeddings_and_output_weights ? "output_layer.weight"
+                                                      : "embedding.word_embeddings.weight")
+                 .t());
+    if (!c_.final_logit_softcapping) return y;
+    const double cap = *c_.final_logit_softcapping;
+    return y.div(cap).tanh().mul(cap);
   }
 
   // Sum of mask x cross entropy.
@@ -60,9 +64,34 @@ class PlainGpt {
  private:
   const Tensor& w(const std::string& name) const { return w_.at(name); }
 
+  Tensor transformer_layer(const Tensor& x, const std::string& layer, const Batch& batch,
+                           std::int64_t n) const {
+    const bool pre = c_.norm_placement != "post", post = c_.norm_placement != "pre";
+    const auto norm_if = [&](bool wanted, const Tensor& of, const char* name) {
+      return wanted ? norm(of, layer + name) : of;
+    };
+    const Tensor read = norm_if(pre, x, "input_layernorm");
+    const Tensor attended = norm_if(post, attention(read, layer + "self_attention.", batch, n),
+                                    "post_self_attn_layernorm");
+    if (c_.parallel_attention != "none") {
+      const bool shared = c_.parallel_attention == "shared-norm";
+      const Tensor mixed =
+          mlp(shared ? read : norm(x, layer + "pre_mlp_layernorm"), layer + "mlp.");
+      return stream(stream(x.add(attended)).add(mixed));
+    }
+    const bool after = c_.apply_residual_connection_post_layernorm;
+    const Tensor middle = stream((after ? read : x).add(attended));
+    const Tensor read_mlp = norm_if(pre, middle, "pre_mlp_layernorm");
+    const Tensor mixed = norm_if(post, mlp(read_mlp, layer + "mlp."), "post_mlp_layernorm");
+    return stream((after ? read_mlp : middle).add(mixed));
+  }
+
   Tensor rounded(const Tensor& x) const {
     return rounding_ == Rounding::kNone ? x : x.to(DType::BFloat16).to(x.scalar_type());
   }
+
+  // The residual stream.
+  Tensor stream(const Tensor& x) const { return c_.fp32_residual_connection ? x : rounded(x); }
 
   // The bias is added to the product as it is kept.
   Tensor linear(const Tensor& x, const std::string& name) const {
@@ -81,7 +110,7 @@ class PlainGpt {
   }
 
   Tensor mlp(const Tensor& x, const std::string& name) const {
-    if (c_.swiglu || c_.quick_geglu) {
+    if (c_.swiglu || c_.quick_geglu || c_.geglu) {
       Tensor gate = linear(x, name + "linear_fc1.gate");
       Tensor up = linear(x, name + "linear_fc1.up");
       if (c_.activation_func_clamp_value) {
@@ -89,32 +118,73 @@ class PlainGpt {
         up = up.clamp(-*c_.activation_func_clamp_value, *c_.activation_func_clamp_value);
       }
       const double slope = c_.quick_geglu ? 1.702 : 1.0;
-      const Tensor gated = gate.mul(gate.mul(slope).sigmoid()).mul(up.add(c_.glu_linear_offset));
+      const Tensor open = c_.geglu ? gelu_tanh(gate) : gate.mul(gate.mul(slope).sigmoid());
+      const Tensor gated = open.mul(up.add(c_.glu_linear_offset));
       return linear(rounded(gated), name + "linear_fc2");
     }
     const Tensor h = linear(x, name + "linear_fc1");
     if (c_.squared_relu) return linear(rounded(h.relu().pow(2)), name + "linear_fc2");
-    if (!c_.add_bias_linear || !c_.bias_gelu_fusion) {
+    if ((!c_.add_bias_linear || !c_.bias_gelu_fusion) && !c_.openai_gelu) {
       const Tensor erf = h.mul(std::sqrt(0.5)).erf();
       return linear(rounded(h.mul(erf.add(1.0)).mul(0.5)), name + "linear_fc2");
     }
+    return linear(rounded(gelu_tanh(h)), name + "linear_fc2");
+  }
+
+  static Tensor gelu_tanh(const Tensor& h) {
     const double root = std::sqrt(2.0 / 3.14159265358979323846);
     const Tensor inner = h.add(h.pow(3).mul(0.044715)).mul(root).tanh();
-    return linear(rounded(h.mul(inner.add(1.0)).mul(0.5)), name + "linear_fc2");
+    return h.mul(inner.add(1.0)).mul(0.5);
+  }
+
+  // Layers with a window, of --window-attn-skip-freq the numbers only.
+  bool windowed(std::int64_t layer) const {
+    if (c_.window_size.empty()) return false;
+    const std::string& skip = c_.window_attn_skip_freq;
+    return skip.empty() || (layer + 1) % std::stoll(skip) != 0;
+  }
+
+  // With --position-embedding-type yarn: pairs from `last` on are slowed down by the factor, those
+  // up to `first` not at all. And the length that a vector of length 1 gets.
+  Tensor yarn_frequencies(const Tensor& frequencies, std::int64_t d) const {
+    const double trained = c_.yarn_original_max_position_embeddings > 0
+                               ? static_cast<double>(c_.yarn_original_max_position_embeddings)
+                               : 4096.0;
+    const auto pair_turning = [&](double times) {
+      const double wave = trained / times;  // 2 pi base^(2 i / d)
+      return 0.5 * static_cast<double>(d) * std::log(wave / 6.283185307179586) /
+             std::log(static_cast<double>(c_.rotary_base));
+    };
+    double first = pair_turning(c_.yarn_beta_fast), last = pair_turning(c_.yarn_beta_slow);
+    if (c_.yarn_correction_range_round_to_int) first = std::floor(first), last = std::ceil(last);
+    first = std::max(first, 0.0);
+    last = std::min(last, static_cast<double>(d - 1));
+    const Tensor slowed =
+        tensor::arange(d / 2, DType::Double).sub(first).div(last - first).clamp(0.0, 1.0);
+    return frequencies.mul(slowed.mul(1.0 / c_.rotary_scaling_factor - 1.0).add(1.0));
+  }
+  double yarn_length() const {
+    const double log_factor = std::log(std::max(c_.rotary_scaling_factor, 1.0));
+    return (1.0 + 0.1 * c_.mscale * log_factor) / (1.0 + 0.1 * c_.mscale_all_dim * log_factor);
   }
 
   // One head of one segment, [s, d], with the angle p / base^(2i/d) on channels i and i + d/2.
-  Tensor rotate(const Tensor& x, const Tensor& positions) const {
+  Tensor rotate(const Tensor& x, const Tensor& positions, std::int64_t layer) const {
+    const bool local = c_.rotary_base_local > 0 && windowed(layer);
+    const bool yarn = c_.position_embedding_type == "yarn" && !local;
     const std::int64_t half = x.size(1) / 2;
     const Tensor exponents =
         tensor::arange(half, DType::Double).mul(2.0 / static_cast<double>(x.size(1)));
-    Tensor frequencies = exponents.mul(-std::log(static_cast<double>(c_.rotary_base))).exp();
-    if (c_.rotary_seq_len_interpolation_factor > 0) {
+    const auto base = static_cast<double>(local ? c_.rotary_base_local : c_.rotary_base);
+    Tensor frequencies = exponents.mul(-std::log(base)).exp();
+    if (c_.rotary_seq_len_interpolation_factor > 0 && !local) {
       frequencies = frequencies.div(static_cast<double>(c_.rotary_seq_len_interpolation_factor));
     }
+    if (yarn) frequencies = yarn_frequencies(frequencies, x.size(1));
+    const double length = yarn ? yarn_length() : 1.0;
     const Tensor angles = positions.to(DType::Double).unsqueeze(1).mul(frequencies.unsqueeze(0));
-    const Tensor cos = angles.cos().to(x.scalar_type());
-    const Tensor sin = angles.sin().to(x.scalar_type());
+    const Tensor cos = angles.cos().mul(length).to(x.scalar_type());
+    const Tensor sin = angles.sin().mul(length).to(x.scalar_type());
     if (c_.rotary_interleaved) {
       const Tensor pairs = x.view({x.size(0), half, 2});
       const Tensor p = pairs.select(2, 0), q = pairs.select(2, 1);
@@ -183,12 +253,17 @@ class PlainGpt {
                    std::int64_t layer) const {
     // Of --no-rope-freq the numbers only.
     const bool rotates =
-        c_.position_embedding_type == "rope" &&
+        (c_.position_embedding_type == "rope" || c_.position_embedding_type == "yarn") &&
         (c_.no_rope_freq.empty() || (layer + 1) % std::stoll(c_.no_rope_freq) != 0);
     const std::int64_t d = c_.kv_channels;
     const std::int64_t share = c_.num_attention_heads / c_.num_query_groups;
-    const Tensor q = linear(x, name + "linear_qkv.q");
-    const Tensor k = linear(x, name + "linear_qkv.k");
+    const bool norm_all = c_.qk_layernorm && c_.qk_norm_scope == "all-heads";
+    const auto channels = [&](const char* part, const char* norm_name) {
+      const Tensor y = linear(x, name + part);
+      return norm_all ? norm(y, name + norm_name) : y;
+    };
+    const Tensor q = channels("linear_qkv.q", "q_layernorm");
+    const Tensor k = channels("linear_qkv.k", "k_layernorm");
     const Tensor v = linear(x, name + "linear_qkv.v");
     std::vector<Tensor> segments;
     for (const AttentionSegment& segment : batch.text().attention()->segments) {
@@ -202,14 +277,14 @@ class PlainGpt {
         };
         Tensor qj = cut(q, j);
         Tensor kj = cut(k, j / share);
-        if (c_.qk_layernorm || c_.qk_l2_norm) {
+        if ((c_.qk_layernorm && !norm_all) || c_.qk_l2_norm) {
           qj = head_norm(qj, name + "q_layernorm");
           kj = head_norm(kj, name + "k_layernorm");
         }
         if (rotates) {
           // A shift of queries and keys alike would change nothing.
-          qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at);
-          kj = rotate(kj, at);
+          qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at, layer);
+          kj = rotate(kj, at, layer);
         }
         heads.push_back(probabilities(qj.mm(kj.t()), name, j, layer).mm(cut(v, j / share)));
       }

@@ -22,8 +22,9 @@ using pentatron::GateKind;
   return activation(Activation::kGeluTanh, x, scope);
 }
 // f(gate) * (up + offset) for x = [gate | up] along the last dimension ([t, 2f] -> [t, f]), with
-// f(x) = x sigmoid(x) (kSilu) or x sigmoid(1.702 x) (kQuickGelu). With a clamp c the gate is at
-// most c and up within [-c, c], and no gradient goes through what was cut off.
+// f(x) = x sigmoid(x) (kSilu), x sigmoid(1.702 x) (kQuickGelu) or GELU's tanh form (kGeluTanh).
+// With a clamp c the gate is at most c and up within [-c, c], and no gradient goes through what was
+// cut off.
 [[nodiscard]] Tensor gated(const Gate& gate, const Tensor& x_t2f, const Scope& scope = {});
 [[nodiscard]] inline Tensor swiglu(const Tensor& x_t2f, const Scope& scope = {}) {
   return gated({}, x_t2f, scope);

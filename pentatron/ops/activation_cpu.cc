@@ -28,6 +28,8 @@ void over_flat(std::int64_t numel, F make) {
 constexpr double kInvSqrt2 = 0.70710678118654752440;
 constexpr double kInvSqrt2Pi = 0.39894228040143267794;
 constexpr double kQuickGelu = 1.702;
+constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
+constexpr double kGeluCubic = 0.044715;
 
 template <typename C>
 C gelu_erf(C x) {
@@ -72,12 +74,14 @@ void activate_backward(Activation kind, const C* x, const C* dy, C* dx, std::int
   }
 }
 
-// Any gate but plain SwiGLU, which has row kernels of its own.
+// Any gate but plain SwiGLU, which has row kernels of its own. All are f(g) = g sigmoid(z(g)) with
+// z linear or, for the tanh form of GELU, 2 sqrt(2 / pi) (g + 0.044715 g^3).
 template <typename C>
 class GateRow final {
  public:
   explicit GateRow(const Gate& gate)
-      : slope_(gate.kind == GateKind::kQuickGelu ? C(kQuickGelu) : C(1)),
+      : slope_(slope_of(gate.kind)),
+        cubic_(gate.kind == GateKind::kGeluTanh ? C(kGeluCubic) : C(0)),
         offset_(static_cast<C>(gate.offset)),
         clamp_(gate.clamp > 0.0 ? static_cast<C>(gate.clamp) : std::numeric_limits<C>::infinity()) {
   }
@@ -94,15 +98,29 @@ class GateRow final {
       const C g = std::min(gate[i], clamp_), u = std::clamp(up[i], -clamp_, clamp_);
       const C s = sigmoid(g), d = dy[i];
       const bool gate_cut = gate[i] > clamp_, up_cut = up[i] < -clamp_ || up[i] > clamp_;
-      dgate[i] = gate_cut ? C(0) : d * (u + offset_) * s * (C(1) + slope_ * g * (C(1) - s));
+      dgate[i] =
+          gate_cut ? C(0) : d * (u + offset_) * s * (C(1) + argument_slope(g) * g * (C(1) - s));
       dup[i] = up_cut ? C(0) : d * g * s;
     }
   }
 
  private:
-  C sigmoid(C g) const { return C(1) / (C(1) + std::exp(-slope_ * g)); }
+  static C slope_of(GateKind kind) {
+    switch (kind) {
+      case GateKind::kSilu:
+        return C(1);
+      case GateKind::kQuickGelu:
+        return C(kQuickGelu);
+      case GateKind::kGeluTanh:
+        return C(2 * kGeluScale);
+    }
+    return C(1);
+  }
+  C sigmoid(C g) const { return C(1) / (C(1) + std::exp(-slope_ * g * (C(1) + cubic_ * g * g))); }
+  C argument_slope(C g) const { return slope_ * (C(1) + C(3) * cubic_ * g * g); }
 
   C slope_;
+  C cubic_;
   C offset_;
   C clamp_;
 };

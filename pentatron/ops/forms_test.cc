@@ -2,6 +2,7 @@
 // Variants of ops against what defines them: rotary tables, rotations of neighbours, zero-centred
 // weights.
 #include <cmath>
+#include <vector>
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
@@ -60,6 +61,89 @@ TEST(Rotary, FormsChangeTheAngles) {
   }
   EXPECT_THROW((void)table({.interpolation = 0.0}), Error);
   EXPECT_THROW((void)table({.llama3_factor = -1.0}), Error);
+}
+
+// Against the formulas written once more, pair by pair: which of the frequencies are kept, divided
+// or mixed, where the range is rounded or not, and how long the rotated vectors are.
+TEST(Rotary, YarnAnglesAndMagnitude) {
+  constexpr double kBase = 10000.0, kPi = 3.14159265358979323846;
+  constexpr std::int64_t kDim = 64;
+  const auto turns_at = [&](double b, double original) {
+    return kDim * std::log(original / (2.0 * kPi * b)) / (2.0 * std::log(kBase));
+  };
+  const std::vector<YarnForm> forms = {
+      {.factor = 8.0, .original_positions = 2048.0},
+      {.factor = 40.0, .mscale = 0.707, .mscale_all_dim = 1.0},
+      {.factor = 4.0, .beta_fast = 20.0, .beta_slow = 2.0, .mscale = 1.5, .round_range = false},
+      {.factor = 1.0},
+      // The range begins before the first pair and ends after the last.
+      {.factor = 3.0, .original_positions = 20.0, .beta_fast = 5.0, .beta_slow = 1e-4}};
+  for (const YarnForm& yarn : forms) {
+    const RotaryTable table =
+        make_rotary_table(5, kDim, kBase, DType::Double, kCpu, {.yarn = yarn});
+    double low = turns_at(yarn.beta_fast, yarn.original_positions);
+    double high = turns_at(yarn.beta_slow, yarn.original_positions);
+    if (yarn.round_range) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = low < 0.0 ? 0.0 : low;
+    high = high > kDim - 1 ? kDim - 1 : high;
+    const double log_factor = yarn.factor > 1.0 ? std::log(yarn.factor) : 0.0;
+    const double magnitude =
+        (0.1 * yarn.mscale * log_factor + 1.0) / (0.1 * yarn.mscale_all_dim * log_factor + 1.0);
+    int kept = 0, divided = 0, mixed = 0;
+    for (std::int64_t i = 0; i < kDim / 2; ++i) {
+      const double frequency = 1.0 / std::pow(kBase, 2.0 * static_cast<double>(i) / kDim);
+      const auto at = static_cast<double>(i);
+      double expected = 0.0;
+      if (at <= low) {
+        expected = frequency;
+        ++kept;
+      } else if (at >= high) {
+        expected = frequency / yarn.factor;
+        ++divided;
+      } else {
+        const double share = (at - low) / (high - low);
+        expected = share * frequency / yarn.factor + (1.0 - share) * frequency;
+        ++mixed;
+      }
+      EXPECT_NEAR(angle_of(table, 1, i), expected, 1e-14) << yarn.factor << " pair " << i;
+      for (const std::int64_t p : {0, 1, 4}) {
+        const double c = table.cos[p][i].item().toDouble(), s = table.sin[p][i].item().toDouble();
+        EXPECT_NEAR(std::hypot(c, s), magnitude, 1e-14);
+      }
+    }
+    EXPECT_GT(kept, 0);
+    EXPECT_GT(mixed, 0);
+    EXPECT_EQ(divided > 0, yarn.original_positions > 20.0);
+  }
+  // Published: DeepSeek-V2's 40 over 4096 positions.
+  const RotaryTable published =
+      make_rotary_table(2, 64, 10000.0, DType::Double, kCpu, {.yarn = YarnForm{.factor = 40.0}});
+  EXPECT_NEAR(angle_of(published, 1, 10), std::pow(10000.0, -20.0 / 64.0), 1e-14);
+  EXPECT_NEAR(angle_of(published, 1, 23), std::pow(10000.0, -46.0 / 64.0) / 40.0, 1e-14);
+  EXPECT_NEAR(
+      std::hypot(published.cos[1][0].item().toDouble(), published.sin[1][0].item().toDouble()),
+      1.3688879454113936, 1e-13);
+  EXPECT_THROW((void)make_rotary_table(2, 64, 1.0, DType::Double, kCpu, {.yarn = YarnForm{}}),
+               Error);
+  EXPECT_THROW((void)make_rotary_table(2, 64, 1e4, DType::Double, kCpu,
+                                       {.yarn = YarnForm{.beta_fast = 1.0, .beta_slow = 1.0}}),
+               Error);
+}
+
+// The gradient of a rotation that also stretches.
+TEST(Rotary, YarnGradientIsTheTranspose) {
+  const RotaryTable table =
+      make_rotary_table(9, 8, 100.0, DType::Double, kCpu,
+                        {.yarn = YarnForm{.factor = 8.0, .original_positions = 64}});
+  const SequenceLayout layout({.boundaries = {0, 9}, .positions = {0, 1, 2, 3, 4, 5, 6, 7, 8}});
+  const Tensor x = normal({9, 2, 10}, 1).set_requires_grad(true), dy = normal({9, 2, 10}, 2);
+  run_backward(rotary(x, table, layout), dy);
+  const Tensor other = normal({9, 2, 10}, 3);
+  const double forward = rotary(other, table, layout).mul(dy).sum().item<double>();
+  EXPECT_NEAR(other.mul(x.grad()).sum().item<double>(), forward, 1e-12);
 }
 
 // A weight w that is used as 1 + w gives what the weight 1 + w gives, and the same gradient.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/ops/rotary.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
@@ -58,6 +60,77 @@ double llama3_frequency(double frequency, double factor) {
   return (1.0 - share) * frequency / factor + share * frequency;
 }
 
+// How much a pair is interpolated: 0 at and before `low`, 1 at and after `high`.
+class YarnRamp final {
+ public:
+  YarnRamp(const YarnForm& form, std::int64_t rotary_dim, double base) {
+    constexpr double kTwoPi = 6.28318530717958647693;
+    constexpr double kNarrowest = 0.001;  // of an empty range
+    const auto dim = static_cast<double>(rotary_dim);
+    const auto pair_of = [&](double turns) {
+      return dim * std::log(form.original_positions / (turns * kTwoPi)) / (2.0 * std::log(base));
+    };
+    low_ = pair_of(form.beta_fast);
+    high_ = pair_of(form.beta_slow);
+    if (form.round_range) {
+      low_ = std::floor(low_);
+      high_ = std::ceil(high_);
+    }
+    low_ = std::max(low_, 0.0);
+    high_ = std::min(high_, dim - 1.0);
+    if (low_ == high_) high_ += kNarrowest;
+  }
+  [[nodiscard]] double at(std::int64_t pair) const {
+    return std::clamp((static_cast<double>(pair) - low_) / (high_ - low_), 0.0, 1.0);
+  }
+
+ private:
+  double low_, high_;
+};
+
+double yarn_magnitude(const YarnForm& form) {
+  const auto m = [&](double scale) {
+    return form.factor > 1.0 ? 0.1 * scale * std::log(form.factor) + 1.0 : 1.0;
+  };
+  return m(form.mscale) / m(form.mscale_all_dim);
+}
+
+std::vector<double> frequencies_of(std::int64_t rotary_dim, double base, const RotaryForm& form) {
+  std::vector<double> frequencies(static_cast<std::size_t>(rotary_dim / 2));
+  std::optional<YarnRamp> ramp;
+  if (form.yarn) ramp.emplace(*form.yarn, rotary_dim, base);
+  std::int64_t pair = 0;
+  for (double& frequency : frequencies) {
+    frequency = std::pow(base, -2.0 * static_cast<double>(pair) / static_cast<double>(rotary_dim));
+    if (form.llama3_factor > 0.0) frequency = llama3_frequency(frequency, form.llama3_factor);
+    if (ramp) {
+      const double share = ramp->at(pair);
+      frequency = frequency / form.yarn->factor * share + frequency * (1.0 - share);
+    }
+    frequency /= form.interpolation;
+    ++pair;
+  }
+  return frequencies;
+}
+
+void check_form(double base, const RotaryForm& form) {
+  PENTATRON_CHECK(form.interpolation > 0.0 && form.llama3_factor >= 0.0, kConfig,
+                  "rotary table: interpolation {} (--rotary-seq-len-interpolation-factor) and "
+                  "scaling {} (--rope-scaling-factor) must be above 0",
+                  form.interpolation, form.llama3_factor);
+  if (!form.yarn) return;
+  PENTATRON_CHECK(
+      base > 1.0 && form.yarn->factor > 0.0 && form.yarn->original_positions > 0.0 &&
+          form.yarn->beta_slow > 0.0 && form.yarn->beta_fast > form.yarn->beta_slow,
+      kConfig,
+      "YaRN: base {} (--rotary-base) must be above 1, factor {} "
+      "(--rotary-scaling-factor) and original positions {} "
+      "(--yarn-original-max-position-embeddings) above 0, and --yarn-beta-fast {} above "
+      "--yarn-beta-slow {} above 0",
+      base, form.yarn->factor, form.yarn->original_positions, form.yarn->beta_fast,
+      form.yarn->beta_slow);
+}
+
 void check_arguments(const Tensor& x_tnd, const RotaryTable& table, const SequenceLayout& layout) {
   PENTATRON_CHECK(x_tnd.dim() == 3 && table.cos.dim() == 2 &&
                       table.cos.sizes() == table.sin.sizes() &&
@@ -83,23 +156,19 @@ RotaryTable make_rotary_table(std::int64_t max_position, std::int64_t rotary_dim
       "rotary table: positions {}, dimension {} (must be even), base {} (--rotary-base, "
       "--rotary-percent)",
       max_position, rotary_dim, base);
-  PENTATRON_CHECK(form.interpolation > 0.0 && form.llama3_factor >= 0.0, kConfig,
-                  "rotary table: interpolation {} (--rotary-seq-len-interpolation-factor) and "
-                  "scaling {} (--rope-scaling-factor) must be above 0",
-                  form.interpolation, form.llama3_factor);
+  check_form(base, form);
   const std::int64_t half = rotary_dim / 2;
+  const std::vector<double> frequencies = frequencies_of(rotary_dim, base, form);
+  const double magnitude = form.yarn ? yarn_magnitude(*form.yarn) : 1.0;
   Tensor cos = tensor::empty({max_position, half}, DType::Double);
   Tensor sin = tensor::empty({max_position, half}, DType::Double);
   auto* c = cos.data_ptr<double>();
   auto* s = sin.data_ptr<double>();
   for (std::int64_t i = 0; i < half; ++i) {
-    double frequency =
-        std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
-    if (form.llama3_factor > 0.0) frequency = llama3_frequency(frequency, form.llama3_factor);
     for (std::int64_t p = 0; p < max_position; ++p) {
-      const double angle = static_cast<double>(p) / form.interpolation * frequency;
-      c[p * half + i] = std::cos(angle);
-      s[p * half + i] = std::sin(angle);
+      const double angle = static_cast<double>(p) * frequencies[static_cast<std::size_t>(i)];
+      c[p * half + i] = magnitude * std::cos(angle);
+      s[p * half + i] = magnitude * std::sin(angle);
     }
   }
   return {

@@ -1,10 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
 #include "pentatron/tensor/sequence_layout.h"
 #include "pentatron/tensor/tensor.h"
 
 namespace pentatron::ops {
+
+// YaRN's long context (arXiv 2309.00071), as Megatron-LM and transformers compute it. With r(b) =
+// rotary_dim ln(original_positions / (2 pi b)) / (2 ln base), the number of the pair that turns b
+// times over the original positions, a frequency f_i becomes f_i where i <= r(beta_fast), f_i /
+// factor where i >= r(beta_slow), and between them the linear mix of both; the range is rounded
+// outwards to whole pairs, or not, and cut to [0, rotary_dim - 1]. cos and sin are multiplied by
+// m(mscale) / m(mscale_all_dim) with m(s) = 0.1 s ln(factor) + 1 for a factor above 1, else 1.
+struct YarnForm {
+  double factor = 1.0;
+  double original_positions = 4096.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  double mscale = 1.0;
+  double mscale_all_dim = 0.0;
+  bool round_range = true;
+};
 
 struct RotaryForm {
   // Pairs are neighbours (x[2i], x[2i + 1]) instead of (x[i], x[i + rotary_dim / 2]).
@@ -14,11 +32,12 @@ struct RotaryForm {
   // where w > 8192, f where w < 2048, between them (1 - s) f / factor + s f with s = (8192 / w - 1)
   // / 3.
   double llama3_factor = 0.0;
+  std::optional<YarnForm> yarn = {};
 };
 
 // Angles cos/sin, [max_position, rotary_dim / 2], computed in fp64 and stored in `dtype`: angle(p,
 // i) = p * base^(-2i / rotary_dim), changed as `form` says. An odd rotary_dim, a base or factors of
-// 0 and below: kConfig.
+// 0 and below, with YaRN a base of 1 or a beta_fast that is not above beta_slow: kConfig.
 struct RotaryTable {
   Tensor cos;
   Tensor sin;

@@ -192,6 +192,7 @@ inline OpCase gated_case(const std::string& name, const Gate& gate, std::int64_t
               g = g.clamp_max(gate.clamp);
               up = up.clamp(-gate.clamp, gate.clamp);
             }
+            if (gate.kind == GateKind::kGeluTanh) return plain_gelu(g).mul(up.add(gate.offset));
             const double slope = gate.kind == GateKind::kQuickGelu ? 1.702 : 1.0;
             return g.mul(g.mul(slope).sigmoid()).mul(up.add(gate.offset));
           }};
@@ -280,6 +281,8 @@ inline std::vector<OpCase> plain_cases() {
                  {.kind = GateKind::kQuickGelu, .offset = 1.0, .clamp = 0.7}, 9, 21),
       gated_case("swiglu_offset", {.offset = 0.5}, 9, 21),
       sigmoid_gate_case("sigmoid_gate", {7, 3, 11}),
+      gated_case("geglu", {.kind = GateKind::kGeluTanh}, 9, 21),
+      gated_case("geglu_offset", {.kind = GateKind::kGeluTanh, .offset = 0.5}, 9, 21),
       dropout_case("dropout", 6, 21, 13),
       attention_case("attention", {{0, 37}, 3, 3, 5, true, 0.0}),
       attention_case("attention_segments_gqa", {{0, 5, 6, 6, 41}, 6, 2, 8, true, 0.0}),
@@ -332,6 +335,7 @@ inline std::vector<OpCase> shape_cases() {
       gelu_erf_case("gelu_erf_whole", {64, 128}),
       squared_relu_case("squared_relu_tail", {5, 1003}),
       gated_case("quick_geglu_whole", {.kind = GateKind::kQuickGelu, .clamp = 0.9}, 65, 96),
+      gated_case("geglu_whole", {.kind = GateKind::kGeluTanh}, 65, 96),
       gated_case("quick_geglu_no_rows", {.kind = GateKind::kQuickGelu}, 0, 8),
       rotary_case("rotary_whole", {7, 3, 64}, 64, 0, 3),
       rotary_case("rotary_partial", {7, 4, 48}, 32, 1, 3),

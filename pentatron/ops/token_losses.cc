@@ -2,6 +2,7 @@
 // Shapes: t tokens, h hidden, v local vocabulary rows (padding included).
 #include "pentatron/ops/token_losses.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "pentatron/base/error.h"
@@ -45,7 +46,8 @@ class TokenLossesBackward final : public Backward {
         labels_t_(std::move(labels_t)),
         log_sum_exp_t_(std::move(log_sum_exp_t)),
         column_begin_(options.column_begin),
-        valid_columns_(options.valid_columns) {}
+        valid_columns_(options.valid_columns),
+        logit_softcap_(options.logit_softcap) {}
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     const Tensor d_logits_tv = std::move(logits_tv_);  // overwritten in place
@@ -54,8 +56,7 @@ class TokenLossesBackward final : public Backward {
             ? output_grads[0].contiguous()
             : tensor::zeros(log_sum_exp_t_.sizes(), log_sum_exp_t_.scalar_type(),
                             log_sum_exp_t_.device());
-    softmax_gradient_(d_logits_tv, labels_t_, log_sum_exp_t_, coefficient_t, column_begin_,
-                      valid_columns_);
+    write_gradient(d_logits_tv, coefficient_t);
     return {projection_->backward(d_logits_tv, x_, dtype_, needs_dx_)};
   }
   void release() override {
@@ -65,6 +66,28 @@ class TokenLossesBackward final : public Backward {
   std::string_view name() const override { return kName; }
 
  private:
+  // From the logits to their gradient, in place. Of capped ones c = cap tanh(l / cap) it is that of
+  // c times 1 - (c / cap)^2, a few rows at a time, since both must be in memory.
+  void write_gradient(const Tensor& logits_tv, const Tensor& coefficient_t) const {
+    const std::int64_t rows = logits_tv.size(0);
+    constexpr std::int64_t kPieces = 32;
+    const std::int64_t at_once =
+        logit_softcap_ > 0.0 ? std::max<std::int64_t>(1, rows / kPieces) : rows;
+    for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+      const std::int64_t count = std::min(at_once, rows - begin);
+      Tensor piece_tv = logits_tv.narrow(0, begin, count);
+      Tensor slope_tv;
+      if (logit_softcap_ > 0.0) {
+        slope_tv = piece_tv.div(logit_softcap_);
+        slope_tv.mul_(slope_tv).neg_().add_(1.0);
+      }
+      softmax_gradient_(piece_tv, labels_t_.narrow(0, begin, count),
+                        log_sum_exp_t_.narrow(0, begin, count),
+                        coefficient_t.narrow(0, begin, count), column_begin_, valid_columns_);
+      if (slope_tv.defined()) piece_tv.mul_(slope_tv);
+    }
+  }
+
   std::unique_ptr<Projection> projection_;
   Saved x_;
   bool needs_dx_;
@@ -74,6 +97,7 @@ class TokenLossesBackward final : public Backward {
   Tensor log_sum_exp_t_;
   std::int64_t column_begin_;
   std::int64_t valid_columns_;
+  double logit_softcap_;
 };
 
 class WeightedSumBackward final : public Backward {
@@ -92,6 +116,12 @@ class WeightedSumBackward final : public Backward {
 
 }  // namespace
 
+void cap_logits_(Tensor logits, double cap) {
+  if (cap == 0.0) return;
+  const tensor::NoGrad no_grad;
+  logits.div_(cap).tanh_().mul_(cap);
+}
+
 Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
                     const Tensor& labels_t, const TokenLossOptions& options) {
   const bool learns = projection->learns();
@@ -102,6 +132,7 @@ Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
   {
     const tensor::NoGrad no_grad;
     logits_tv = projection->forward(x_th, options.logits);
+    cap_logits_(logits_tv, options.logit_softcap);
     PENTATRON_CHECK(labels_t.numel() == logits_tv.size(0), kInternal,
                     "token losses: {} labels for {} rows of logits", labels_t.numel(),
                     logits_tv.size(0));

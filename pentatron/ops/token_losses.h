@@ -25,7 +25,12 @@ struct TokenLossOptions {
   std::int64_t column_begin = 0;
   std::int64_t valid_columns = 0;
   RowReducer* vocabulary_ranks = nullptr;  // null: the whole vocabulary is here
+  double logit_softcap = 0.0;              // cap_logits_() before the softmax; 0: none
 };
+
+// In place: logits become cap tanh(logits / cap); a cap of 0 leaves them (Gemma 2, arXiv
+// 2408.00118).
+void cap_logits_(Tensor logits, double cap);
 
 // The negative log-likelihood of each token's label under softmax(projection(x)): [t], in the
 // statistics dtype, differentiable in x and in the weights. labels int64 [t], global ids. The

@@ -10,21 +10,26 @@
 
 namespace pentatron::parallel_layers {
 
-// LayerNorm or RMSNorm of this rank's token rows, [local rows, hidden] -> the same shape. Weights
-// are whole on every rank.
+// LayerNorm, RMSNorm or L2Norm over the last dimension: of this rank's token rows, [local rows,
+// hidden], or of each of its heads, [rows, local heads, d]; -> the same shape in the compute dtype.
+// Weights are whole on every rank, or cut by channels: then x is [rows, local channels] and the
+// RMSNorm goes over the channels of all ranks.
 class Norm final : public nn::Module {
  public:
-  // Another kind than NormForm names is a config error.
+  // Weights by name + ".weight" and ".bias", as far as the kind has them. Another kind than
+  // NormForm names, or than RMSNorm where the weight is cut, is a config error.
   Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
        const NormForm& form);
-  [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
+  [[nodiscard]] Tensor forward(const Tensor& x, nn::StepContext& step);
 
  private:
-  LeafContext context_;
+  [[nodiscard]] Tensor normalised(const Tensor& x, nn::StepContext& step);
+
   double epsilon_;
   bool zero_centred_;
-  nn::Parameter* weight_;
-  nn::Parameter* bias_;  // null: RMSNorm
+  nn::Parameter* weight_ = nullptr;       // null: L2Norm
+  nn::Parameter* bias_ = nullptr;         // null: RMSNorm or L2Norm
+  comm::Group* channel_ranks_ = nullptr;  // null: all channels are here
 };
 
 }  // namespace pentatron::parallel_layers

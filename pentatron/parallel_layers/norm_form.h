@@ -7,7 +7,9 @@ namespace pentatron::parallel_layers {
 
 // Which normalisation a model has.
 struct NormForm {
-  std::string_view kind = "LayerNorm";  // weight and bias; or RMSNorm: weight (--normalization)
+  // LayerNorm: weight and bias; RMSNorm: weight (--normalization); L2Norm: divided by the root mean
+  // square, without weights.
+  std::string_view kind = "LayerNorm";
   double epsilon = 1e-5;
   bool zero_centred = false;  // the weight is used as 1 + weight and starts at 0
 };

@@ -5,9 +5,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/ops/activation.h"
 #include "pentatron/ops/embedding.h"
-#include "pentatron/ops/norm.h"
 #include "pentatron/parallel_layers/make_parameter.h"
-#include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/position_embedding.h"
 #include "pentatron/parallel_layers/regions.h"
 #include "pentatron/parallel_layers/residual_dropout.h"
@@ -54,26 +52,6 @@ Tensor PositionEmbedding::forward(nn::StepContext& step) {
   PENTATRON_CHECK(text.max_position() < rows, kConfig,
                   "position {} is beyond --max-position-embeddings {}", text.max_position(), rows);
   return ops::embedding(context_.take_local_rows(text.positions()), *weight_, 0, rows);
-}
-
-Norm::Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
-           const NormForm& form)
-    : context_(context),
-      epsilon_(form.epsilon),
-      zero_centred_(form.zero_centred),
-      weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
-      bias_(nullptr) {
-  PENTATRON_CHECK(form.kind == "LayerNorm" || form.kind == "RMSNorm", kConfig,
-                  "--normalization must be LayerNorm or RMSNorm, not '{}'", form.kind);
-  if (form.kind == "LayerNorm")
-    bias_ = &add_parameter(make_parameter(context, plan, name + ".bias"));
-}
-
-Tensor Norm::forward(const Tensor& x_th, nn::StepContext& step) {
-  return bias_ == nullptr ? ops::rms_norm(x_th, *weight_, epsilon_, step.policy.statistics,
-                                          step.scope, zero_centred_)
-                          : ops::layer_norm(x_th, *weight_, *bias_, epsilon_,
-                                            step.policy.statistics, step.scope, zero_centred_);
 }
 
 ResidualDropout::ResidualDropout(const LeafContext& context, double probability, std::string site)

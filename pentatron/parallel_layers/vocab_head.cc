@@ -9,11 +9,14 @@
 namespace pentatron::parallel_layers {
 
 VocabHead::VocabHead(const LeafContext& context, const nn::ParameterPlan& plan,
-                     const std::string& name)
-    : context_(context), weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))) {}
+                     const std::string& name, double logit_softcap)
+    : context_(context),
+      weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
+      logit_softcap_(logit_softcap) {}
 
-VocabHead::VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int owner)
-    : context_(context), weight_(&tied_weight), owner_(owner) {}
+VocabHead::VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int owner,
+                     double logit_softcap)
+    : context_(context), weight_(&tied_weight), owner_(owner), logit_softcap_(logit_softcap) {}
 
 std::unique_ptr<ops::Projection> VocabHead::projection(const nn::StepContext& step) const {
   const int unit = owner_ ? step.first_unit + *owner_ : step.scope.unit;
@@ -28,7 +31,8 @@ Tensor VocabHead::token_losses(const Tensor& x_th, nn::StepContext& step) {
                             .statistics = step.policy.statistics,
                             .column_begin = part.box.offset[0],
                             .valid_columns = part.box.size[0],
-                            .vocabulary_ranks = ranks.get()});
+                            .vocabulary_ranks = ranks.get(),
+                            .logit_softcap = logit_softcap_});
 }
 
 Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {
@@ -39,9 +43,9 @@ Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {
 
 Tensor VocabHead::logits(const Tensor& x_th, nn::StepContext& step) {
   const tensor::NoGrad no_grad;
-  return projection(step)
-      ->forward(x_th, step.policy.statistics)
-      .narrow(1, 0, weight_->spec().parts.at(0).box.size[0]);
+  const Tensor logits_tv = projection(step)->forward(x_th, step.policy.statistics);
+  ops::cap_logits_(logits_tv, logit_softcap_);
+  return logits_tv.narrow(1, 0, weight_->spec().parts.at(0).box.size[0]);
 }
 
 }  // namespace pentatron::parallel_layers

@@ -14,14 +14,17 @@ namespace pentatron::parallel_layers {
 
 // The output layer with the vocabulary-parallel loss: logits = x W^T with W's vocabulary rows split
 // over the tensor-parallel ranks, and cross entropy whose maximum, sum of exponentials and target
-// logit are reduced over them. Padding rows never enter.
+// logit are reduced over them. Padding rows never enter. With a softcap c > 0 the logits are c
+// tanh(x W^T / c), everywhere.
 class VocabHead final : public nn::Module {
  public:
   // With a weight of its own, name + ".weight" in the plan.
-  VocabHead(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name);
+  VocabHead(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
+            double logit_softcap = 0.0);
   // With the embedding's weight, which must outlive the head; `owner`: position in the stage of the
   // unit that holds it, where its postponed weight gradients are queued.
-  VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int owner);
+  VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int owner,
+            double logit_softcap = 0.0);
 
   // The negative log-likelihood of each token's label: [tokens] in the statistics dtype, equal on
   // all tensor-parallel ranks. x [local rows, hidden]. The softmax's gradient replaces the logits
@@ -38,6 +41,7 @@ class VocabHead final : public nn::Module {
   LeafContext context_;
   nn::Parameter* weight_;
   std::optional<int> owner_;  // of a tied weight
+  double logit_softcap_;      // 0: none
 };
 
 }  // namespace pentatron::parallel_layers

@@ -108,7 +108,7 @@ double Reporter::flops_of(double num_samples) const {
                       .query_projection = m.num_attention_heads * m.kv_channels,
                       .kv_projection = m.num_query_groups * m.kv_channels,
                       .padded_vocab = m.padded_vocab_size,
-                      .swiglu = m.swiglu,
+                      .swiglu = m.swiglu || m.geglu,
                       .attention_output_gate = m.attention_output_gate});
 }
 

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/transformer/attention.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "pentatron/base/error.h"
 #include "pentatron/nn/recompute.h"
 #include "pentatron/ops/sigmoid_gate.h"
 #include "pentatron/transformer/layer_spec.h"
@@ -17,9 +14,9 @@ using parallel_layers::ColumnLinear;
 using parallel_layers::CoreAttention;
 using parallel_layers::Cut;
 using parallel_layers::FewerUnits;
-using parallel_layers::HeadNorm;
 using parallel_layers::LeafPart;
 using parallel_layers::LeafRule;
+using parallel_layers::Norm;
 using parallel_layers::RowLinear;
 using parallel_layers::Sink;
 
@@ -46,6 +43,27 @@ CoreAttention::Options core_options(const config::ModelConfig& c, const Attentio
           .context_comm = spec.context_comm};
 }
 
+// The norm of queries and keys.
+parallel_layers::NormForm qk_norm_form(const config::ModelConfig& c) {
+  parallel_layers::NormForm form = norm_form(c);
+  if (c.qk_l2_norm) form.kind = "L2Norm";
+  return form;
+}
+
+// Of `channels` in all heads, which stand on the ranks as `heads` says.
+LeafRule qk_norm_rule(const config::ModelConfig& c, const char* name, std::int64_t channels,
+                      const Cut& heads) {
+  const bool all_heads = c.qk_norm_scope == "all-heads";
+  LeafRule rule =
+      parallel_layers::norm_rule(name, all_heads ? channels : c.kv_channels, qk_norm_form(c));
+  if (all_heads) {
+    rule.parts.at(0).cut = heads;
+  } else {
+    rule.of_cut_rows = true;  // all heads of all ranks share the weights
+  }
+  return rule;
+}
+
 }  // namespace
 
 std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
@@ -68,9 +86,8 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
                                   .xavier = c.init_method_xavier_uniform,
                                   .role = nn::ShardRole::kQkv}};
   if (c.qk_layernorm) {
-    for (const char* name : {"q_layernorm", "k_layernorm"}) {
-      rules.push_back(parallel_layers::head_norm_rule(name, c.kv_channels, norm_form(c)));
-    }
+    rules.push_back(qk_norm_rule(c, "q_layernorm", q, heads));
+    rules.push_back(qk_norm_rule(c, "k_layernorm", kv, groups));
   }
   if (c.softmax_type == "learnable") {
     rules.push_back({.name = std::string(kCoreAttention) + ".softmax_offset",
@@ -93,8 +110,9 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              RotaryTablePtr rotary, std::int64_t cache_layer)
     : head_dim_(config.kv_channels),
       gated_(config.attention_output_gate),
+      norm_all_heads_(config.qk_layernorm && config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
-      rotary_(spec.rotary ? std::move(rotary) : nullptr),
+      rotary_(std::move(rotary)),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
       core_(add_child(std::make_unique<CoreAttention>(
           context, plan, name + "." + kCoreAttention, qkv_,
@@ -102,10 +120,17 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {
   if (!config.qk_layernorm && !config.qk_l2_norm) return;
   const auto add_norm = [&](const char* leaf) {
-    return &add_child(std::make_unique<HeadNorm>(context, plan, name + leaf, norm_form(config)));
+    return &add_child(std::make_unique<Norm>(context, plan, name + leaf, qk_norm_form(config)));
   };
   q_norm_ = add_norm(".q_layernorm");
   k_norm_ = add_norm(".k_layernorm");
+}
+
+Tensor SelfAttention::normalised(parallel_layers::Norm& norm, const Tensor& x_tnd,
+                                 nn::StepContext& step) const {
+  if (!norm_all_heads_) return norm.forward(x_tnd, step);
+  const Tensor x_tc = x_tnd.reshape({x_tnd.size(0), x_tnd.size(1) * head_dim_});
+  return norm.forward(x_tc, step).reshape(x_tnd.sizes());
 }
 
 Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
@@ -113,8 +138,8 @@ Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
   Tensor q_tnd = std::move(qkv[0]), k_tgd = std::move(qkv[1]);
   const Tensor v_tgd = std::move(qkv[2]);
   if (q_norm_ != nullptr) {
-    q_tnd = q_norm_->forward(q_tnd, step);
-    k_tgd = k_norm_->forward(k_tgd, step);
+    q_tnd = normalised(*q_norm_, q_tnd, step);
+    k_tgd = normalised(*k_norm_, k_tgd, step);
   }
   if (rotary_ != nullptr) {
     q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.text());
@@ -133,25 +158,6 @@ Tensor SelfAttention::mixed(const Tensor& q_tnd, const Tensor& k_tgd, const Tens
                           return std::vector<Tensor>{core_.forward(qkv[0], qkv[1], qkv[2], inner)};
                         })
       .at(0);
-}
-
-RotaryTablePtr make_rotary(const config::ModelConfig& config, const PrecisionPolicy& policy,
-                           Device device) {
-  if (config.position_embedding_type != "rope") return nullptr;
-  const auto rotary_dim = static_cast<std::int64_t>(
-      std::llround(static_cast<double>(config.kv_channels) * config.rotary_percent));
-  PENTATRON_CHECK(
-      rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= config.kv_channels, kConfig,
-      "--kv-channels {} times --rotary-percent {} must be an even number of channels to "
-      "rotate",
-      config.kv_channels, config.rotary_percent);
-  const std::int64_t positions = std::max(config.max_position_embeddings, config.seq_length);
-  return std::make_shared<const ops::RotaryTable>(ops::make_rotary_table(
-      positions, rotary_dim, static_cast<double>(config.rotary_base), policy.statistics, device,
-      {.interleaved = config.rotary_interleaved,
-       .interpolation = static_cast<double>(
-           std::max<std::int64_t>(1, config.rotary_seq_len_interpolation_factor)),
-       .llama3_factor = config.use_rope_scaling ? config.rope_scaling_factor : 0.0}));
 }
 
 }  // namespace pentatron::transformer

@@ -5,16 +5,14 @@
 #include <string>
 
 #include "pentatron/config/config.h"
-#include "pentatron/ops/rotary.h"
 #include "pentatron/parallel_layers/core_attention.h"
-#include "pentatron/parallel_layers/head_norm.h"
 #include "pentatron/parallel_layers/leaf_rule.h"
+#include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/row_linear.h"
 #include "pentatron/transformer/layer_spec.h"
+#include "pentatron/transformer/rotary_tables.h"
 
 namespace pentatron::transformer {
-
-using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
 
 // The weights of a SelfAttention.
 [[nodiscard]] std::vector<parallel_layers::LeafRule> attention_rules(
@@ -26,7 +24,7 @@ using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
 // large language models", 2025).
 class SelfAttention final : public nn::Module {
  public:
-  // `rotary`: the angles, for a spec that rotates. `cache_layer`: place of this layer in the step's
+  // `rotary`: the angles; null: no rotation. `cache_layer`: place of this layer in the step's
   // cache.
   SelfAttention(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
                 const std::string& name, const config::ModelConfig& config,
@@ -38,20 +36,20 @@ class SelfAttention final : public nn::Module {
   [[nodiscard]] Tensor mixed(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                              nn::StepContext& step);
 
+  // Of each head by itself, or of all heads together.
+  [[nodiscard]] Tensor normalised(parallel_layers::Norm& norm, const Tensor& x_tnd,
+                                  nn::StepContext& step) const;
+
   std::int64_t head_dim_;
   bool gated_;  // by one more part of qkv_
+  bool norm_all_heads_;
   bool recompute_core_;
   RotaryTablePtr rotary_;
   parallel_layers::ColumnLinear& qkv_;
-  parallel_layers::HeadNorm* q_norm_ = nullptr;  // null: queries and keys go on as they are
-  parallel_layers::HeadNorm* k_norm_ = nullptr;
+  parallel_layers::Norm* q_norm_ = nullptr;  // null: queries and keys go on as they are
+  parallel_layers::Norm* k_norm_ = nullptr;
   parallel_layers::CoreAttention& core_;
   parallel_layers::RowLinear& projection_;
 };
-
-// Angles for every position of the model; null unless --position-embedding-type rope. Config error
-// for an odd number of rotated channels (--kv-channels, --rotary-percent).
-[[nodiscard]] RotaryTablePtr make_rotary(const config::ModelConfig& config,
-                                         const PrecisionPolicy& policy, Device device);
 
 }  // namespace pentatron::transformer

@@ -19,11 +19,12 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
       recompute_(config, end_layer - first_layer) {
   PENTATRON_CHECK(static_cast<std::size_t>(end_layer) <= specs.size(), kInternal,
                   "{} layer specs for layers up to {}", specs.size(), end_layer);
-  const RotaryTablePtr rotary = make_rotary(config, context.policy(), context.device());
+  const RotaryTables rotary = make_rotary(config, context.policy(), context.device());
   for (int layer = first_layer; layer < end_layer; ++layer) {
+    const LayerSpec& spec = specs[static_cast<std::size_t>(layer)];
     layers_.push_back(&add_child(std::make_unique<TransformerLayer>(
-        context, plan, name + ".layers." + std::to_string(layer), config,
-        specs[static_cast<std::size_t>(layer)], rotary, layer - first_layer)));
+        context, plan, name + ".layers." + std::to_string(layer), config, spec,
+        rotary.of(spec.mixer), layer - first_layer)));
   }
 }
 

@@ -127,7 +127,9 @@ TEST(TransformerBlock, OddRotaryChannelsAreAConfigError) {
   EXPECT_THROW(static_cast<void>(make_rotary(config, precision_policy("fp32"), Device("cpu"))),
                Error);
   config.position_embedding_type = "learned_absolute";
-  EXPECT_EQ(make_rotary(config, precision_policy("fp32"), Device("cpu")), nullptr);
+  const RotaryTables none = make_rotary(config, precision_policy("fp32"), Device("cpu"));
+  EXPECT_EQ(none.usual, nullptr);
+  EXPECT_EQ(none.local, nullptr);
 }
 
 // Blocks and models see no group: they may not include comm/ at all.

@@ -14,8 +14,9 @@ namespace pentatron::transformer {
 [[nodiscard]] std::vector<parallel_layers::LeafRule> layer_rules(const config::ModelConfig& config,
                                                                  const LayerSpec& spec);
 
-// A pre-norm transformer layer: x + drop(attention(norm x)), then the same with the mlp. [local
-// rows, hidden] -> the same shape.
+// A transformer layer as its spec says. Usual is the pre-norm one: x + drop(attention(norm x)),
+// then the same with the mlp. [local rows, hidden] -> the same shape and dtype, which is that of
+// the residual stream.
 class TransformerLayer final : public nn::Module {
  public:
   TransformerLayer(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
@@ -24,12 +25,22 @@ class TransformerLayer final : public nn::Module {
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
+  // Null where it is not wanted.
+  parallel_layers::Norm* add_norm(bool wanted, const parallel_layers::LeafContext& context,
+                                  const nn::ParameterPlan& plan, const std::string& name,
+                                  const config::ModelConfig& config);
+
   bool recompute_mlp_;
-  parallel_layers::Norm& input_norm_;
+  bool parallel_;
+  bool shared_norm_;
+  bool residual_after_norm_;
+  parallel_layers::Norm* input_norm_;  // null: none, as the other norms
   SelfAttention& attention_;
+  parallel_layers::Norm* post_attention_norm_;
   parallel_layers::ResidualDropout& attention_dropout_;
-  parallel_layers::Norm& pre_mlp_norm_;
+  parallel_layers::Norm* pre_mlp_norm_;
   Mlp& mlp_;
+  parallel_layers::Norm* post_mlp_norm_;
   parallel_layers::ResidualDropout& mlp_dropout_;
 };
 

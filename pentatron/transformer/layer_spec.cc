@@ -2,6 +2,7 @@
 #include "pentatron/transformer/layer_spec.h"
 
 #include <cmath>
+#include <string>
 
 #include "pentatron/config/attention_window.h"
 #include "pentatron/config/layer_pattern.h"
@@ -18,6 +19,10 @@ parallel_layers::NormForm norm_form(const config::ModelConfig& config) {
           .zero_centred = config.apply_layernorm_1p};
 }
 
+bool rotates(const config::ModelConfig& config) {
+  return config.position_embedding_type == "rope" || config.position_embedding_type == "yarn";
+}
+
 namespace {
 
 using config::ModelConfig;
@@ -26,12 +31,14 @@ ops::Activation activation_of(const ModelConfig& c) {
   if (c.squared_relu) return ops::Activation::kSquaredRelu;
   // Megatron's fused kernel adds a bias and has the tanh form.
   const bool fused = c.bias_gelu_fusion && c.add_bias_linear;
-  return fused ? ops::Activation::kGeluTanh : ops::Activation::kGeluErf;
+  return fused || c.openai_gelu ? ops::Activation::kGeluTanh : ops::Activation::kGeluErf;
 }
 
 std::optional<ops::Gate> gate_of(const ModelConfig& c) {
-  if (!c.swiglu && !c.quick_geglu) return std::nullopt;
-  return ops::Gate{.kind = c.swiglu ? ops::GateKind::kSilu : ops::GateKind::kQuickGelu,
+  if (!c.swiglu && !c.quick_geglu && !c.geglu) return std::nullopt;
+  return ops::Gate{.kind = c.swiglu  ? ops::GateKind::kSilu
+                           : c.geglu ? ops::GateKind::kGeluTanh
+                                     : ops::GateKind::kQuickGelu,
                    .offset = c.glu_linear_offset,
                    .clamp = c.quick_geglu ? c.activation_func_clamp_value.value_or(0.0) : 0.0};
 }
@@ -45,13 +52,20 @@ std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
   const std::vector<std::int64_t> windows = config::window_of_layers(c);
   std::vector<LayerSpec> specs;
   for (std::size_t layer = 0; layer < unrotated.size(); ++layer) {
-    const bool rotates = c.position_embedding_type == "rope" && !unrotated[layer];
-    specs.push_back({.mixer = {.rotary = rotates,
+    const bool rotary = rotates(c) && !unrotated[layer];
+    const bool local = c.rotary_base_local > 0 && windows[layer] >= 0;
+    specs.push_back({.mixer = {.rotary = rotary,
+                               .local_rotary = rotary && local,
                                .window = windows[layer],
                                .context_comm = context_comm[layer]},
                      .ffn = {.ffn_hidden_size = c.ffn_hidden_size,
                              .activation = activation_of(c),
-                             .gate = gate_of(c)}});
+                             .gate = gate_of(c)},
+                     .norms_inputs = c.norm_placement != "post",
+                     .norms_outputs = c.norm_placement != "pre",
+                     .parallel = c.parallel_attention != "none",
+                     .shared_norm = c.parallel_attention == "shared-norm",
+                     .residual_after_norm = c.apply_residual_connection_post_layernorm});
   }
   return specs;
 }

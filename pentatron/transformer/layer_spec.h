@@ -16,8 +16,9 @@ namespace pentatron::transformer {
 
 // What mixes tokens: multi-head (or grouped-query) causal self-attention.
 struct AttentionSpec {
-  bool rotary = false;       // queries and keys are rotated
-  std::int64_t window = -1;  // keys before its own place that a query sees at most; -1: all
+  bool rotary = false;        // queries and keys are rotated
+  bool local_rotary = false;  // by the angles of --rotary-base-local
+  std::int64_t window = -1;   // keys before its own place that a query sees at most; -1: all
   // With samples that are cut over context-parallel ranks
   config::ContextComm context_comm = config::ContextComm::kP2p;
 };
@@ -32,10 +33,22 @@ struct MlpSpec {
 struct LayerSpec {
   AttentionSpec mixer;
   MlpSpec ffn;
+  // Where normalisations stand: on what mixer and ffn read, on what they give before it is added to
+  // the residual stream, or on both.
+  bool norms_inputs = true;
+  bool norms_outputs = false;
+  // The ffn reads what the mixer reads, beside it: x + mixer + ffn.
+  bool parallel = false;
+  bool shared_norm = false;  // of a parallel layer: one norm for both inputs
+  // What is added to is the normalised input instead of the input.
+  bool residual_after_norm = false;
 };
 
 // The normalisation of a model.
 [[nodiscard]] parallel_layers::NormForm norm_form(const config::ModelConfig& config);
+
+// Whether queries and keys are rotated, in layers that --no-rope-freq leaves.
+[[nodiscard]] bool rotates(const config::ModelConfig& config);
 
 // Standard deviation of the initial values of projections back into the residual stream:
 // --init-method-std / sqrt(2 layers).

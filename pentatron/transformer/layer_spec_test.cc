@@ -56,6 +56,44 @@ TEST(LayerSpec, SomeLayersHaveAWindow) {
   EXPECT_EQ(layer_specs(config)[1].mixer.window, -1);
 }
 
+TEST(LayerSpec, LayersWithAWindowRotateByTheLocalBase) {
+  config::ModelConfig config{.num_layers = 4};
+  config.position_embedding_type = "rope";
+  const auto local = [&config] {
+    std::string layers;
+    for (const LayerSpec& spec : layer_specs(config)) layers += spec.mixer.local_rotary ? 'l' : '-';
+    return layers;
+  };
+  config.rotary_base_local = 100;
+  EXPECT_EQ(local(), "----");  // no windows
+  config.window_size = "4,0";
+  EXPECT_EQ(local(), "llll");
+  config.window_attn_skip_freq = "2";
+  EXPECT_EQ(local(), "l-l-");
+  config.window_attn_skip_freq = "[1,0,0,1]";
+  EXPECT_EQ(local(), "l--l");
+  config.no_rope_freq = "[1,0,0,0]";
+  EXPECT_EQ(local(), "---l");
+  config.rotary_base_local = 0;
+  EXPECT_EQ(local(), "----");
+}
+
+TEST(LayerSpec, PlacesOfNorms) {
+  config::ModelConfig config{.num_layers = 1};
+  const auto spec = [&config] { return layer_specs(config).at(0); };
+  EXPECT_TRUE(spec().norms_inputs);
+  EXPECT_FALSE(spec().norms_outputs || spec().parallel || spec().shared_norm);
+  config.norm_placement = "post";
+  EXPECT_TRUE(!spec().norms_inputs && spec().norms_outputs);
+  config.norm_placement = "both";
+  EXPECT_TRUE(spec().norms_inputs && spec().norms_outputs);
+  config.norm_placement = "pre";
+  config.parallel_attention = "own-norms";
+  EXPECT_TRUE(spec().parallel && !spec().shared_norm);
+  config.parallel_attention = "shared-norm";
+  EXPECT_TRUE(spec().parallel && spec().shared_norm);
+}
+
 TEST(LayerSpec, ContextCommunicationOfEachLayer) {
   using config::ContextComm;
   config::ModelConfig config{.num_layers = 2};

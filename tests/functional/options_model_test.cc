@@ -116,6 +116,14 @@ TEST(Options, QkNorm) {
       shapes_of(layer_norm).contains("param/decoder.layers.0.self_attention.q_layernorm.weight"));
   EXPECT_FALSE(
       shapes_of(l2_norm).contains("param/decoder.layers.0.self_attention.q_layernorm.weight"));
+  const Options rms = layer_norm.with("--normalization", "RMSNorm");
+  const Options all_heads = rms.with("--qk-norm-scope", "all-heads");
+  EXPECT_NE(train(all_heads).first_loss(), train(rms).first_loss());
+  EXPECT_EQ(train(rms.with("--qk-norm-scope", "head")).first_loss(), train(rms).first_loss());
+  EXPECT_EQ(in_layer(shapes_of(all_heads), "self_attention.q_layernorm.weight"), (Shape{16}));
+  expect_refusal(try_train(layer_norm.with("--qk-norm-scope", "all-heads")).program, 2,
+                 {"--qk-norm-scope all-heads", "--normalization RMSNorm"});
+  expect_no_effect(train(base().with("--qk-norm-scope", "all-heads")).program, "--qk-norm-scope");
   expect_refusal(try_train(layer_norm.with("--qk-l2-norm")).program, 2,
                  {"--qk-layernorm", "--qk-l2-norm", "exclude each other"});
 }
@@ -210,11 +218,113 @@ TEST(Options, AttentionOutputGate) {
 TEST(Options, Activations) {
   const Options gated = base().with("--quick-geglu");
   const Options swiglu = base().with("--swiglu").with("--ffn-hidden-size", 64);
-  expect_all_different({base(), base().with("--squared-relu"), base().with("--no-bias-gelu-fusion"),
-                        gated, gated.with("--glu-linear-offset", "1.0"),
+  const Options geglu = base().with("--geglu");
+  expect_all_different({geglu, geglu.with("--glu-linear-offset", "1.0"), base(),
+                        base().with("--squared-relu"), base().with("--no-bias-gelu-fusion"), gated,
+                        gated.with("--glu-linear-offset", "1.0"),
                         gated.with("--activation-func-clamp-value", "0.001"), swiglu,
                         swiglu.with("--glu-linear-offset", "1.0")});
+  // The tanh form, which biases have by default.
+  const Options unfused = base().with("--no-bias-gelu-fusion");
+  EXPECT_EQ(train(unfused.with("--openai-gelu")).first_loss(), train(base()).first_loss());
+  const Options unbiased = base().with("--disable-bias-linear");
+  EXPECT_NE(train(unbiased.with("--openai-gelu")).first_loss(), train(unbiased).first_loss());
   expect_refusal(try_train(gated.with("--squared-relu")).program, 2, {"--squared-relu", "exclude"});
+  expect_refusal(try_train(geglu.with("--swiglu").with("--openai-gelu")).program, 2,
+                 {"--swiglu, --geglu, --openai-gelu exclude each other"});
+}
+
+TEST(Options, EmbeddingMultiplier) {
+  expect_all_different({base(), base().with("--embedding-multiplier", "4.0"),
+                        base().with("--embedding-multiplier", "2.0")});
+  EXPECT_EQ(train(base().with("--embedding-multiplier", "1.0")).first_loss(),
+            train(base()).first_loss());
+}
+
+TEST(Options, FinalLogitSoftcapping) {
+  expect_all_different({base(), base().with("--final-logit-softcapping", "1.0"),
+                        base().with("--final-logit-softcapping", "0.5")});
+  // Logits of almost nothing leave all tokens as likely.
+  EXPECT_NEAR(train(base().with("--final-logit-softcapping", "1e-6")).first_loss(), std::log(64.0),
+              1e-5);
+}
+
+TEST(Options, Fp32ResidualConnection) {
+  const Options bf16 = base().with("--bf16");
+  const Options wide = bf16.with("--fp32-residual-connection");
+  EXPECT_NE(train(wide).losses(), train(bf16).losses());
+  expect_same_losses(train(wide), train(base()), 0.02);
+  // Stages send what one stage keeps.
+  const Options staged = wide.with("--pipeline-model-parallel-size", 2)
+                             .with("--world-size", 2)
+                             .with("--distributed-backend", "threads");
+  EXPECT_EQ(train(staged).first_loss(), train(wide).first_loss());
+  expect_no_effect(train(base().with("--fp32-residual-connection")).program,
+                   "--fp32-residual-connection");
+}
+
+TEST(Options, RotaryBaseLocal) {
+  const Options rope = base().with("--position-embedding-type", "rope");
+  expect_no_effect(train(rope.with("--rotary-base-local", 100)).program, "--rotary-base-local");
+}
+
+TEST(Options, Yarn) {
+  const Options yarn =
+      base().with("--position-embedding-type", "yarn").with("--rotary-scaling-factor", "8.0");
+  // Of the four pairs of a head those from 0.7 to 2.2 are mixed, rounded from 0 to 3.
+  const Options all = yarn.with("--yarn-original-max-position-embeddings", 1024);
+  const Options unrounded = all.with("--no-yarn-correction-range-round-to-int");
+  expect_all_different({yarn, all, all.with("--yarn-beta-slow", "0.05"), unrounded,
+                        unrounded.with("--yarn-beta-fast", "8.0"), all.with("--mscale", "2.0"),
+                        all.with("--mscale-all-dim", "0.5"),
+                        all.with("--rotary-scaling-factor", "4.0"), all.with("--rotary-base", 100),
+                        all.with("--rotary-percent", "0.5"), all.with("--rotary-interleaved")});
+  // A factor of 1 changes nothing.
+  EXPECT_EQ(train(all.with("--rotary-scaling-factor", "1.0")).first_loss(),
+            train(base().with("--position-embedding-type", "rope")).first_loss());
+  expect_no_effect(train(all.with("--use-rope-scaling")).program, "--use-rope-scaling");
+  expect_no_effect(train(base().with("--mscale", "2.0")).program, "--mscale");
+  expect_refusal(try_train(all.with("--yarn-beta-slow", "40.0")).program, 2,
+                 {"--yarn-beta-fast 32", "--yarn-beta-slow 40"});
+}
+
+TEST(Options, NormPlacement) {
+  const Options post = base().with("--norm-placement", "post");
+  const Options both = base().with("--norm-placement", "both");
+  const std::string after = "--apply-residual-connection-post-layernorm";
+  expect_all_different({base(), post, both, base().with(after), both.with(after)});
+  EXPECT_EQ(train(base().with("--norm-placement", "pre")).first_loss(), train(base()).first_loss());
+  const auto norms = [](const Options& options) {
+    std::set<std::string> names;
+    for (const auto& [name, shape] : shapes_of(options)) {
+      if (name.starts_with(kLayer) && name.ends_with("layernorm.weight")) {
+        names.insert(name.substr(std::string(kLayer).size()));
+      }
+    }
+    return names;
+  };
+  const std::set<std::string> outputs = {"post_self_attn_layernorm.weight",
+                                         "post_mlp_layernorm.weight"};
+  EXPECT_EQ(norms(post), outputs);
+  std::set<std::string> all = outputs;
+  all.insert({"input_layernorm.weight", "pre_mlp_layernorm.weight"});
+  EXPECT_EQ(norms(both), all);
+  expect_refusal(try_train(post.with(after)).program, 2, {after, "--norm-placement post"});
+}
+
+TEST(Options, ParallelAttention) {
+  const Options shared = base().with("--parallel-attention", "shared-norm");
+  const Options own = base().with("--parallel-attention", "own-norms");
+  // Equal at first, when both norms are; then each learns by itself.
+  EXPECT_EQ(train(shared).first_loss(), train(own).first_loss());
+  EXPECT_NE(train(shared).first_loss(), train(base()).first_loss());
+  EXPECT_NE(train(shared).last_loss(), train(own).last_loss());
+  EXPECT_FALSE(shapes_of(shared).contains("param/decoder.layers.0.pre_mlp_layernorm.weight"));
+  EXPECT_TRUE(shapes_of(own).contains("param/decoder.layers.0.pre_mlp_layernorm.weight"));
+  expect_refusal(try_train(own.with("--norm-placement", "both")).program, 2,
+                 {"--parallel-attention own-norms", "--norm-placement pre"});
+  expect_refusal(try_train(own.with("--apply-residual-connection-post-layernorm")).program, 2,
+                 {"--apply-residual-connection-post-layernorm", "--parallel-attention", "exclude"});
 }
 
 TEST(Options, LayerNorm1p) {

@@ -123,6 +123,12 @@ void set_recompute(config::ModelConfig& model, const std::string& text) {
   }
 }
 
+void set_form(config::ModelConfig& m, const std::string& form) {
+  if (form == "post" || form == "both") m.norm_placement = form;
+  if (form == "shared-norm" || form == "own-norms") m.parallel_attention = form;
+  m.apply_residual_connection_post_layernorm = form == "residual-after-norm";
+}
+
 // Layers in turn as the options say and of another kind and width.
 training::StageFactory factory_of(const CaseOptions& options, const config::RunConfig& config) {
   if (!options.mixed_layers) return {};
@@ -189,8 +195,10 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
     m.untie_embeddings_and_output_weights = true;
     m.ffn_hidden_size = 48;
   }
-  m.qk_layernorm = options.attention == "qk-layernorm";
+  if (options.attention == "qk-all-heads") m.qk_norm_scope = "all-heads";
+  m.qk_layernorm = options.attention == "qk-layernorm" || options.attention == "qk-all-heads";
   m.qk_l2_norm = options.attention == "qk-l2-norm";
+  set_form(m, options.form);
   if (options.attention == "alibi") m.position_embedding_type = "alibi";
   if (options.attention == "windows") {
     m.window_size = "3,0";

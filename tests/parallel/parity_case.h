@@ -52,7 +52,8 @@ struct CaseOptions {
   double dropout = 0.1;               // GPT-2
   bool mixed_layers = false;          // GELU and SwiGLU layers of two widths in turn
   bool attention_dropout = true;      // GPT-2: dropout there too
-  // qk-layernorm, qk-l2-norm, alibi, windows, sinks, gate, or empty: as the kind's
+  std::string form = {};  // of the layers: a word of set_form(), or blanks: as the kind's
+  // qk-layernorm, qk-all-heads (Llama), qk-l2-norm, alibi, windows, sinks, gate, or blanks
   std::string attention = {};
   Device device = Device("cpu");
   int steps = 3;

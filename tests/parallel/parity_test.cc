@@ -18,7 +18,7 @@ const Outcome& reference_of(const CaseOptions& options) {
   static std::map<std::string, Outcome> cache;
   const std::string key = options.optimizer + (options.model == ModelKind::kGpt2 ? "g" : "l") +
                           std::to_string(options.num_query_groups) +
-                          (options.mixed_layers ? "m" : "") + options.attention;
+                          (options.mixed_layers ? "m" : "") + options.attention + options.form;
   auto found = cache.find(key);
   if (found == cache.end())
     found = cache.emplace(key, run_case(options, Layout{.micro_batch_size = 8})).first;
@@ -152,6 +152,44 @@ TEST(Parity, RecomputeWithFurtherFormsOfAttention) {
       expect_equal(options, {.tp = 2, .pp = 2, .schedule = "zb-h1", .recompute = recompute});
     }
   }
+}
+
+// Norms elsewhere, layers whose halves stand side by side.
+TEST(Parity, FormsOfTheLayer) {
+  for (const auto& [form, model] : {std::pair{"post", ModelKind::kLlama},
+                                    {"both", ModelKind::kGpt2},
+                                    {"shared-norm", ModelKind::kGpt2},
+                                    {"own-norms", ModelKind::kLlama},
+                                    {"residual-after-norm", ModelKind::kGpt2}}) {
+    const CaseOptions options{.model = model, .form = form};
+    for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+    EXPECT_NE(difference(reference_of({.model = model}), reference_of(options), kTolerance), "");
+    Layout layout{.tp = 2, .sequence_parallel = true};
+    const Outcome kept = run_case(options, layout);
+    for (const char* recompute : {"uniform 1", "core_attn mlp"}) {
+      layout.recompute = recompute;
+      EXPECT_EQ(difference(kept, run_case(options, layout), 0.0), "") << form << " " << recompute;
+    }
+  }
+}
+
+// One norm over heads that stand on several ranks; copies of key heads count once.
+TEST(Parity, NormOverAllHeads) {
+  for (const std::int64_t groups : {1, 2, 4}) {
+    const CaseOptions options{
+        .model = ModelKind::kLlama, .num_query_groups = groups, .attention = "qk-all-heads"};
+    for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+    expect_equal(options, {.tp = 4});
+    expect_equal(options, {.tp = 4, .sequence_parallel = true});
+    expect_equal(options, {.tp = 2, .cp = 2});
+  }
+  const CaseOptions all{.model = ModelKind::kLlama, .attention = "qk-all-heads"};
+  const CaseOptions each{.model = ModelKind::kLlama, .attention = "qk-layernorm"};
+  EXPECT_NE(reference_of(each).losses, reference_of(all).losses);
+  Layout layout{.tp = 2, .sequence_parallel = true};
+  const Outcome kept = run_case(all, layout);
+  layout.recompute = "uniform 1";
+  EXPECT_EQ(difference(kept, run_case(all, layout), 0.0), "");
 }
 
 // Recomputing changes no bit of a layout's own outcome.

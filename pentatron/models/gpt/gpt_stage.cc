@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/tensor/ops.h"
 
 namespace pentatron::models {
 
@@ -18,11 +19,22 @@ namespace {
 constexpr const char* kWordEmbeddings = "embedding.word_embeddings";
 constexpr const char* kOutputLayer = "output_layer";
 constexpr int kEmbeddingUnit = 0;
+
+// Of what runs from layer to layer and from stage to stage.
+DType residual_dtype(const config::ModelConfig& config, const PrecisionPolicy& policy) {
+  return config.fp32_residual_connection ? policy.statistics : policy.compute;
+}
+
+double rounded(double value, DType dtype) {
+  return tensor::scalar(value, dtype).to(kAccumulationDType).item<double>();
+}
 }  // namespace
 
 GptEmbedding::GptEmbedding(const LeafContext& context, const nn::ParameterPlan& plan,
                            const config::ModelConfig& config)
-    : words_(add_child(std::make_unique<VocabEmbedding>(context, plan, kWordEmbeddings))) {
+    : words_(add_child(std::make_unique<VocabEmbedding>(context, plan, kWordEmbeddings))),
+      multiplier_(rounded(config.embedding_multiplier.value_or(1.0), context.policy().compute)),
+      residual_(residual_dtype(config, context.policy())) {
   if (config.position_embedding_type == "learned_absolute") {
     positions_ = &add_child(
         std::make_unique<PositionEmbedding>(context, plan, "embedding.position_embeddings"));
@@ -33,8 +45,9 @@ GptEmbedding::GptEmbedding(const LeafContext& context, const nn::ParameterPlan& 
 
 Tensor GptEmbedding::forward(nn::StepContext& step) {
   Tensor hidden_th = words_.forward(step);
+  if (multiplier_ != 1.0) hidden_th = hidden_th.mul(multiplier_);
   if (positions_ != nullptr) hidden_th = hidden_th.add(positions_->forward(step));
-  return dropout_->drop(hidden_th, step);
+  return dropout_->drop(tensor::cast(hidden_th, residual_), step);
 }
 
 GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
@@ -44,9 +57,11 @@ GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
                                              transformer::norm_form(config)))) {
   // A weight that the embedding owns is complete after the embedding's gradient: its head work
   // belongs to that unit.
-  output_ = tied_weight == nullptr
-                ? &add_child(std::make_unique<VocabHead>(context, plan, weight_name))
-                : &add_child(std::make_unique<VocabHead>(context, *tied_weight, kEmbeddingUnit));
+  const double softcap = config.final_logit_softcapping.value_or(0.0);
+  output_ =
+      tied_weight == nullptr
+          ? &add_child(std::make_unique<VocabHead>(context, plan, weight_name, softcap))
+          : &add_child(std::make_unique<VocabHead>(context, *tied_weight, kEmbeddingUnit, softcap));
 }
 
 Tensor GptHead::loss(const Tensor& hidden_th, nn::StepContext& step) {
@@ -124,7 +139,7 @@ nn::Bundle GptStage::forward(const nn::Bundle& input, nn::StepContext& step) {
 nn::BundleSpec GptStage::hidden_spec(const Batch& batch) const {
   return {{"hidden",
            {context_.local_rows(batch.num_tokens()).size, config_.hidden_size},
-           context_.policy().compute,
+           residual_dtype(config_, context_.policy()),
            true}};
 }
 

@@ -14,8 +14,8 @@
 
 namespace pentatron::models {
 
-// Token (and learned position) embeddings with their dropout: -> [local rows, hidden] in the
-// compute dtype.
+// Token (and learned position) embeddings with their dropout: -> [local rows, hidden] in the dtype
+// of the residual stream.
 class GptEmbedding final : public nn::Module {
  public:
   GptEmbedding(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
@@ -25,6 +25,8 @@ class GptEmbedding final : public nn::Module {
 
  private:
   parallel_layers::VocabEmbedding& words_;
+  double multiplier_;  // of the word embeddings
+  DType residual_;
   parallel_layers::PositionEmbedding* positions_ = nullptr;  // null: none learned
   parallel_layers::ResidualDropout* dropout_ = nullptr;
 };
@@ -48,8 +50,8 @@ class GptHead final : public nn::Module {
 
 // A pipeline stage of a GPT: GPT-2 kind (learned positions, LayerNorm, GELU, biases, tied) or Llama
 // kind (rope, RMSNorm, SwiGLU, grouped queries, no biases, untied), as the config says. Edges carry
-// "hidden" [local rows, hidden] in the compute dtype. Sizes that do not fit together: kConfig; an
-// input that is not what input_spec() says: kInternal.
+// "hidden" [local rows, hidden] in the dtype of the residual stream. Sizes that do not fit
+// together: kConfig; an input that is not what input_spec() says: kInternal.
 class GptStage final : public nn::Stage {
  public:
   GptStage(const config::ModelConfig& config, const parallel_layers::LeafContext& context,

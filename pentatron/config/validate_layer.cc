@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/config/validate_layer.h"
+
+#include <fmt/ranges.h>
+
+#include <utility>
+#include <vector>
+
+#include "pentatron/base/format.h"
+
+namespace pentatron::config {
+namespace {
+
+void check_one_activation(const ModelConfig& model, Problems& problems) {
+  std::vector<std::string_view> given;
+  for (const auto& [option, on] : {std::pair{"--swiglu", model.swiglu},
+                                   {"--geglu", model.geglu},
+                                   {"--quick-geglu", model.quick_geglu},
+                                   {"--squared-relu", model.squared_relu},
+                                   {"--openai-gelu", model.openai_gelu}}) {
+    if (on) given.emplace_back(option);
+  }
+  if (given.size() < 2) return;
+  problems.add(fmt::format("{} exclude each other: give one activation", fmt::join(given, ", ")));
+}
+
+void check_layer_form(const ModelConfig& model, Problems& problems) {
+  const bool parallel = model.parallel_attention != "none";
+  if (parallel && model.norm_placement != "pre") {
+    problems.add(fmt::format("--parallel-attention {} needs --norm-placement pre, not {}",
+                             model.parallel_attention, model.norm_placement));
+  }
+  if (!model.apply_residual_connection_post_layernorm) return;
+  if (parallel) {
+    problems.add(fmt::format(
+        "--apply-residual-connection-post-layernorm and --parallel-attention {} exclude each "
+        "other: drop one",
+        model.parallel_attention));
+  }
+  if (model.norm_placement == "post") {
+    problems.add(
+        "--apply-residual-connection-post-layernorm adds to normalised inputs, and "
+        "--norm-placement post has none: drop one");
+  }
+}
+
+void check_query_key_norm(const ModelConfig& model, Problems& problems) {
+  if (model.qk_layernorm && model.qk_l2_norm) {
+    problems.add("--qk-layernorm and --qk-l2-norm exclude each other: give one");
+  }
+  if (model.qk_layernorm && model.qk_norm_scope == "all-heads" &&
+      model.normalization != "RMSNorm") {
+    problems.add(fmt::format("--qk-norm-scope all-heads needs --normalization RMSNorm, not {}",
+                             model.normalization));
+  }
+}
+
+void check_rotation(const ModelConfig& model, Problems& problems) {
+  const bool yarn = model.position_embedding_type == "yarn";
+  if (model.position_embedding_type != "rope" && !yarn) return;
+  const auto rotated =
+      static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent);
+  if (rotated < 2 || rotated % 2 != 0) {
+    problems.add(
+        fmt::format("--kv-channels {} x --rotary-percent {} rotates {} channels of a "
+                    "head: the number must be even and at least 2",
+                    model.kv_channels, model.rotary_percent, rotated));
+  }
+  if (!yarn) return;
+  if (model.yarn_beta_fast <= model.yarn_beta_slow) {
+    problems.add(fmt::format("--yarn-beta-fast {} must be above --yarn-beta-slow {}",
+                             model.yarn_beta_fast, model.yarn_beta_slow));
+  }
+  if (model.rotary_base < 2) {
+    problems.add(
+        fmt::format("--rotary-base {} gives all channels one frequency: "
+                    "--position-embedding-type yarn needs at least 2",
+                    model.rotary_base));
+  }
+}
+
+}  // namespace
+
+void check_layer(const ModelConfig& model, Problems& problems) {
+  check_one_activation(model, problems);
+  check_layer_form(model, problems);
+  check_query_key_norm(model, problems);
+  check_rotation(model, problems);
+}
+
+}  // namespace pentatron::config

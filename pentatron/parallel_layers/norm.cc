@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/parallel_layers/norm.h"
+
+#include "pentatron/base/error.h"
+#include "pentatron/ops/norm.h"
+#include "pentatron/parallel_layers/make_parameter.h"
+#include "pentatron/parallel_layers/split_norm.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::parallel_layers {
+
+Norm::Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
+           const NormForm& form)
+    : epsilon_(form.epsilon), zero_centred_(form.zero_centred) {
+  PENTATRON_CHECK(form.kind == "LayerNorm" || form.kind == "RMSNorm" || form.kind == "L2Norm",
+                  kConfig, "--normalization must be LayerNorm or RMSNorm, not '{}'", form.kind);
+  if (form.kind == "L2Norm") return;
+  weight_ = &add_parameter(make_parameter(context, plan, name + ".weight"));
+  const nn::ShardPart& part = weight_->spec().parts.at(0);
+  if (!part.split_axes.empty() && context.size(part.split_axes[0]) > 1) {
+    PENTATRON_CHECK(form.kind == "RMSNorm", kConfig,
+                    "{}: only RMSNorm goes over the channels of several ranks, not {} "
+                    "(--normalization)",
+                    name, form.kind);
+    channel_ranks_ = &context.group(part.split_axes[0]);
+  }
+  if (form.kind == "LayerNorm") {
+    bias_ = &add_parameter(make_parameter(context, plan, name + ".bias"));
+  }
+}
+
+Tensor Norm::normalised(const Tensor& x, nn::StepContext& step) {
+  const DType statistics = step.policy.statistics;
+  if (weight_ == nullptr) return ops::l2_norm(x, epsilon_, statistics, step.scope);
+  if (channel_ranks_ != nullptr) {
+    return split_rms_norm(*channel_ranks_, x, *weight_,
+                          {.channels = weight_->spec().parts.at(0).logical_shape.at(0),
+                           .epsilon = epsilon_,
+                           .statistics = statistics,
+                           .zero_centred = zero_centred_},
+                          step.scope);
+  }
+  if (bias_ == nullptr) {
+    return ops::rms_norm(x, *weight_, epsilon_, statistics, step.scope, zero_centred_);
+  }
+  return ops::layer_norm(x, *weight_, *bias_, epsilon_, statistics, step.scope, zero_centred_);
+}
+
+Tensor Norm::forward(const Tensor& x, nn::StepContext& step) {
+  return tensor::cast(normalised(x, step), step.policy.compute);
+}
+
+}  // namespace pentatron::parallel_layers

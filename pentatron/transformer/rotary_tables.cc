@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/transformer/rotary_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "pentatron/base/error.h"
+
+namespace pentatron::transformer {
+namespace {
+
+// Megatron's, where no option names the length that the model was trained with first.
+constexpr std::int64_t kYarnOriginalPositions = 4096;
+
+ops::YarnForm yarn_form(const config::ModelConfig& c) {
+  const std::int64_t original = c.yarn_original_max_position_embeddings;
+  return {
+      .factor = c.rotary_scaling_factor,
+      .original_positions = static_cast<double>(original > 0 ? original : kYarnOriginalPositions),
+      .beta_fast = c.yarn_beta_fast,
+      .beta_slow = c.yarn_beta_slow,
+      .mscale = c.mscale,
+      .mscale_all_dim = c.mscale_all_dim,
+      .round_range = c.yarn_correction_range_round_to_int};
+}
+
+ops::RotaryForm usual_form(const config::ModelConfig& c) {
+  ops::RotaryForm form{.interleaved = c.rotary_interleaved};
+  if (c.position_embedding_type == "yarn") {
+    form.yarn = yarn_form(c);
+    return form;
+  }
+  form.interpolation =
+      static_cast<double>(std::max<std::int64_t>(1, c.rotary_seq_len_interpolation_factor));
+  form.llama3_factor = c.use_rope_scaling ? c.rope_scaling_factor : 0.0;
+  return form;
+}
+
+}  // namespace
+
+RotaryTablePtr RotaryTables::of(const AttentionSpec& spec) const {
+  if (!spec.rotary) return nullptr;
+  return spec.local_rotary ? local : usual;
+}
+
+RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolicy& policy,
+                         Device device) {
+  if (!rotates(config)) return {};
+  const auto rotary_dim = static_cast<std::int64_t>(
+      std::llround(static_cast<double>(config.kv_channels) * config.rotary_percent));
+  PENTATRON_CHECK(
+      rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= config.kv_channels, kConfig,
+      "--kv-channels {} times --rotary-percent {} must be an even number of channels to "
+      "rotate",
+      config.kv_channels, config.rotary_percent);
+  const std::int64_t positions = std::max(config.max_position_embeddings, config.seq_length);
+  const auto table = [&](std::int64_t base, const ops::RotaryForm& form) {
+    return std::make_shared<const ops::RotaryTable>(ops::make_rotary_table(
+        positions, rotary_dim, static_cast<double>(base), policy.statistics, device, form));
+  };
+  RotaryTables tables{.usual = table(config.rotary_base, usual_form(config))};
+  if (config.rotary_base_local > 0) {
+    tables.local = table(config.rotary_base_local, {.interleaved = config.rotary_interleaved});
+  }
+  return tables;
+}
+
+}  // namespace pentatron::transformer
