@@ -185,7 +185,8 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kSwitchOn,
      .default_repr = "False",
      .topic = Topic::kLogging,
-     .help = "largest scaled attention logit of a step in the log line; on CPUs only",
+     .help = "largest scaled attention logit of a step in the log line; GPUs compute the scores "
+             "once more",
      .test = "functional_test Options.LogMaxAttentionLogit",
      .field = logging<&LoggingConfig::log_max_attention_logit>()},
     {.names = "--sample-prompt",

@@ -103,6 +103,27 @@ __global__ void stochastic_round_kernel(const float* __restrict__ in,
   }
 }
 
+// A thread does every so many keys of one query and head; the grid is [queries, heads].
+template <typename T>
+__global__ void drop_attention_kernel(T* __restrict__ p, AttentionMask mask, T factor,
+                                      const std::int64_t* __restrict__ sample_ids_q,
+                                      const std::int64_t* __restrict__ places_q,
+                                      const std::int64_t* __restrict__ places_k) {
+  const std::int64_t query = blockIdx.x, head = blockIdx.y;
+  T* row = p + (head * mask.queries + query) * mask.keys;
+  const auto sample = static_cast<std::uint64_t>(sample_ids_q[query]);
+  const auto global_head = static_cast<std::uint32_t>(mask.head_begin + head);
+  for (std::int64_t k = threadIdx.x; k < mask.keys; k += blockDim.x) {
+    const std::int64_t place = places_k[k];
+    const PhiloxWords counter = {{static_cast<std::uint32_t>(place / kDraws),
+                                  static_cast<std::uint32_t>(places_q[query]),
+                                  static_cast<std::uint32_t>(sample),
+                                  (static_cast<std::uint32_t>(sample >> 32) << 20) ^ global_head}};
+    const PhiloxDraws draws = philox_draws(philox4x32_10(counter, key_of(mask.site)));
+    row[k] = draws.v[place % kDraws] >= mask.threshold ? row[k] * factor : T(0);
+  }
+}
+
 // A thread does every so many elements.
 template <typename T>
 __global__ void fill_keyed_kernel(T* __restrict__ out, FillKey key, KeyedBox box,
@@ -186,6 +207,21 @@ cudaError_t stochastic_round_bf16(const float* in, std::uint16_t* out, const Rou
   stochastic_round_kernel<<<grid_for(count / kDraws + 2, kThreads), kThreads, 0, stream>>>(
       in, out, key, count);
   return cudaGetLastError();
+}
+
+cudaError_t drop_attention(Type type, void* p, const AttentionMask& mask, double factor,
+                           const std::int64_t* sample_ids_q, const std::int64_t* places_q,
+                           const std::int64_t* places_k, cudaStream_t stream) {
+  if (mask.heads == 0 || mask.queries == 0 || mask.keys == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(mask.queries), static_cast<unsigned>(mask.heads));
+  const auto run = [&](auto tag) {
+    using T = decltype(tag);
+    drop_attention_kernel<T><<<grid, kThreads, 0, stream>>>(
+        static_cast<T*>(p), mask, static_cast<T>(factor), sample_ids_q, places_q, places_k);
+    return cudaGetLastError();
+  };
+  if (type == Type::kFloat) return run(float{});
+  return type == Type::kDouble ? run(double{}) : cudaErrorInvalidValue;
 }
 
 cudaError_t fill_keyed(Type type, void* out, const FillKey& key, const KeyedBox& box,

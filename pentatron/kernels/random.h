@@ -24,6 +24,18 @@ struct MaskKey {
                                             const std::int64_t* token_index, std::int64_t rows,
                                             std::int64_t channels, cudaStream_t stream);
 
+// Probabilities [heads, queries, keys], of which head 0 is head_begin of the model.
+struct AttentionMask {
+  std::uint64_t site;
+  std::uint32_t threshold;
+  std::int64_t head_begin, heads, queries, keys;
+};
+// p = kept ? p * factor : 0 in place; fp32 or fp64.
+[[nodiscard]] cudaError_t drop_attention(Type type, void* p, const AttentionMask& mask,
+                                         double factor, const std::int64_t* sample_ids_q,
+                                         const std::int64_t* places_q, const std::int64_t* places_k,
+                                         cudaStream_t stream);
+
 // A box of initial values; unused dimensions come first, as size 1.
 struct KeyedBox {
   static constexpr int kRank = 4;

@@ -38,12 +38,12 @@ bool knows_window(const AttentionPlan& plan) {
   });
 }
 
-// The library's fused backward takes neither slopes nor a cap. The fused kernels' statistics are
-// fp32; batches without queries or keys need no kernel.
+// The library's fused backward takes neither slopes nor a cap, and has random numbers of its own.
+// The fused kernels' statistics are fp32; batches without queries or keys need no kernel.
 bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd) {
   return tensor::flash_attention_takes(q_tnd) && plan.rows->num_q_rows > 0 &&
          plan.rows->num_k_rows > 0 && !plan.options.alibi_n.defined() &&
-         plan.options.softcap == 0.0 && knows_window(plan) &&
+         plan.options.softcap == 0.0 && plan.options.dropout.p == 0.0 && knows_window(plan) &&
          compute_dtype(q_tnd.scalar_type(), plan.options.statistics) ==
              compute_dtype(q_tnd.scalar_type());
 }
@@ -77,14 +77,12 @@ std::optional<tensor::CudnnArguments> equal_segments(const AttentionPlan& plan,
 
 AttentionOutput cuda::attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
                                         const Tensor& k_tgd, const Tensor& v_tgd) {
-  PENTATRON_CHECK(plan.options.dropout.p == 0.0, kUnsupported,
-                  "attention dropout {} has no kernel on GPUs yet: use --attention-dropout 0, or "
-                  "--device cpu",
-                  plan.options.dropout.p);
-  PENTATRON_CHECK(!plan.options.max_logit.defined(), kUnsupported,
-                  "the fused attention of GPUs does not tell its largest logit: drop "
-                  "--log-max-attention-logit, or use --device cpu");
+  const DType computed = compute_dtype(q_tnd.scalar_type(), plan.options.statistics);
   if (is_fused(plan, q_tnd)) {
+    // The fused kernels do not tell it.
+    if (plan.options.max_logit.defined()) {
+      attention_math_max_logit(plan, q_tnd.to(computed), k_tgd.to(computed));
+    }
     const auto equal = equal_segments(plan, q_tnd);
     const tensor::FlashOutput out =
         equal ? tensor::cudnn_attention_forward(q_tnd, k_tgd, v_tgd, *equal)
@@ -96,7 +94,6 @@ AttentionOutput cuda::attention_forward(const AttentionPlan& plan, const Tensor&
                            : out.lse_nt;
     return {.out_tnd = out.out_tnd, .lse_nt = lse, .library = {out.rng_state, out.unused}};
   }
-  const DType computed = compute_dtype(q_tnd.scalar_type(), plan.options.statistics);
   AttentionOutput out =
       attention_math_forward(plan, q_tnd.to(computed), k_tgd.to(computed), v_tgd.to(computed));
   if (!plan.options.partial) out.out_tnd = out.out_tnd.to(q_tnd.scalar_type());

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "pentatron/base/error.h"
 #include "pentatron/ops/attention_window.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/random_table.h"
 
 namespace pentatron::ops {
 namespace {
@@ -113,7 +115,51 @@ Tensor row_values(const Tensor& x_nt, const QueryBlock& b, std::int64_t kv_heads
   return x_nt.narrow(1, b.segment.q_begin + b.q_begin, b.q_len).reshape({kv_heads, -1, 1});
 }
 
+// Probabilities [g, r * q_len, k_len], or their gradients: what dropout keeps, scaled, in place.
+void drop(const Tensor& p_gqk, const AttentionPlan& plan, const QueryBlock& b) {
+  const AttentionDropout& dropout = plan.options.dropout;
+  if (dropout.p == 0.0) return;
+  const AttentionSegments& rows = *plan.rows;
+  PENTATRON_CHECK(
+      rows.q_places.defined() && rows.k_places.defined(), kUnsupported,
+      "attention dropout {} on a GPU where the rows of a sample stand on several ranks: "
+      "use --attention-dropout 0 with --context-parallel-size, or --device cpu",
+      dropout.p);
+  const auto of_queries = [&](const Tensor& t) {
+    return t.narrow(0, b.segment.q_begin + b.q_begin, b.q_len);
+  };
+  const Tensor samples_q = of_queries(rows.q_sample_ids), places_q = of_queries(rows.q_places);
+  const Tensor places_k = rows.k_places.narrow(0, b.segment.k_begin + b.k_begin, b.k_len);
+  // Heads of a kv head stand below each other.
+  tensor::random_table(p_gqk.device())
+      .drop_attention(p_gqk.view({-1, b.q_len, b.k_len}),
+                      {.site = dropout.site,
+                       .threshold = tensor::dropout_threshold(dropout.p),
+                       .factor = 1.0 / (1.0 - dropout.p),
+                       .head_begin = dropout.head_begin,
+                       .sample_ids_q = samples_q,
+                       .places_q = places_q,
+                       .places_k = places_k});
+}
+
+// Raises options.max_logit, where it is asked for.
+void note_largest(const Tensor& scores, const AttentionOptions& options) {
+  if (!options.max_logit.defined()) return;
+  const Tensor largest = scores.max().to(options.max_logit.scalar_type());
+  options.max_logit.copy_(options.max_logit.maximum(largest));
+}
+
 }  // namespace
+
+void attention_math_max_logit(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                              std::int64_t max_scores) {
+  const std::int64_t heads = q_tnd.size(1), kv_heads = k_tgd.size(1);
+  over_blocks(plan, heads, max_scores, [&](const QueryBlock& b) {
+    const Tensor plain =
+        plain_scores(query_rows(q_tnd, b, kv_heads), key_rows(k_tgd, b), plan.options);
+    note_largest(masked_scores(plain, b, plan.options), plan.options);
+  });
+}
 
 AttentionOutput attention_math_forward(const AttentionPlan& plan, const Tensor& q_tnd,
                                        const Tensor& k_tgd, const Tensor& v_tgd,
@@ -128,9 +174,11 @@ AttentionOutput attention_math_forward(const AttentionPlan& plan, const Tensor& 
     const Tensor plain =
         plain_scores(query_rows(q_tnd, b, kv_heads), key_rows(k_tgd, b), plan.options);
     const Tensor scores = masked_scores(plain, b, plan.options);
+    note_largest(scores, plan.options);
     const Tensor lse = scores.logsumexp(IntList{-1}, /*keepdim=*/true);
-    put_query_rows(scores.sub(subtrahend(lse, b, plan.options)).exp().bmm(key_rows(v_tgd, b)), b,
-                   out.out_tnd);
+    const Tensor p = scores.sub(subtrahend(lse, b, plan.options)).exp();
+    drop(p, plan, b);
+    put_query_rows(p.bmm(key_rows(v_tgd, b)), b, out.out_tnd);
     out.lse_nt.narrow(1, b.segment.q_begin + b.q_begin, b.q_len).copy_(lse.view({heads, b.q_len}));
   });
   return out;
@@ -155,11 +203,15 @@ AttentionGradients attention_math_backward(const AttentionPlan& plan, const Tens
                          .exp();
     const Tensor delta =
         dout.mul(query_rows(out_tnd, b, kv_heads)).sum(IntList{-1}, /*keepdim=*/true);
-    Tensor ds = dout.bmm(v.transpose(1, 2)).sub(delta).mul(p).mul(plan.options.scale);
+    // What dropout took from the output has no gradient, and no part in delta.
+    const Tensor dp = dout.bmm(v.transpose(1, 2));
+    drop(dp, plan, b);
+    Tensor ds = dp.sub(delta).mul(p).mul(plan.options.scale);
     const double cap = plan.options.softcap;
     if (cap > 0.0) ds = ds.mul(plain.div(cap).pow(2).neg().add(1.0));
     put_query_rows(ds.bmm(k), b, grads.dq_tnd);
     key_rows(grads.dk_tgd, b).add_(ds.transpose(1, 2).bmm(q));
+    drop(p, plan, b);
     key_rows(grads.dv_tgd, b).add_(p.transpose(1, 2).bmm(dout));
   });
   return grads;

@@ -11,10 +11,14 @@ namespace pentatron::ops {
 // Scores of one block of queries: 2^25 elements are 128 MiB in fp32.
 constexpr std::int64_t kAttentionMathScores = std::int64_t{1} << 25;
 
-// q, k, v all fp32 or all fp64 (the computing dtype), any strides. No dropout.
+// q, k, v all fp32 or all fp64 (the computing dtype), any strides. Dropout where the rows are known
+// on the device (AttentionSegments::q_places): a GPU; else kUnsupported.
 [[nodiscard]] AttentionOutput attention_math_forward(
     const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
     std::int64_t max_scores = kAttentionMathScores);
+// Raises the plan's options.max_logit alone.
+void attention_math_max_logit(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
+                              std::int64_t max_scores = kAttentionMathScores);
 [[nodiscard]] AttentionGradients attention_math_backward(
     const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
     const Tensor& out_tnd, const Tensor& lse_nt, const Tensor& dout_tnd,

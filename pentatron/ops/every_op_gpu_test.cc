@@ -85,19 +85,40 @@ INSTANTIATE_TEST_SUITE_P(Forms, EveryOpOnGpu, ::testing::ValuesIn(testing::atten
 INSTANTIATE_TEST_SUITE_P(Shapes, EveryOpOnGpu, ::testing::ValuesIn(testing::shape_cases()),
                          testing::case_name);
 
-TEST(AttentionOnGpu, RefusesDropoutAndBatchesThatStayedOnTheHost) {
+INSTANTIATE_TEST_SUITE_P(Dropout, EveryOpOnGpu,
+                         ::testing::ValuesIn(testing::attention_dropout_cases()),
+                         testing::case_name);
+
+TEST(AttentionOnGpu, RefusesBatchesThatStayedOnTheHost) {
   PENTATRON_NEEDS_GPUS(1);
   const Tensor x = testing::normal({4, 2, 8}, 1, DType::Float).to(kGpu);
   const SequenceLayout host({.boundaries = {0, 4}});
   EXPECT_THROW((void)attention(x, x, x, host, {}), Error);
-  const SequenceLayout layout = host.to(kGpu);
-  EXPECT_NO_THROW((void)attention(x, x, x, layout, {}));
-  try {
-    (void)attention(x, x, x, layout, {.dropout = {.p = 0.1}});
-    ADD_FAILURE() << "attention dropout ran on a GPU";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-    EXPECT_NE(std::string(error.what()).find("--attention-dropout 0"), std::string::npos);
+  EXPECT_NO_THROW((void)attention(x, x, x, host.to(kGpu), {}));
+}
+
+// Also beside the fused kernels, whose output it does not change.
+TEST(AttentionOnGpu, LargestLogitEqualsTheCpus) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const auto& [dtype, window] :
+       {std::pair{DType::Float, -1}, {DType::BFloat16, -1}, {DType::BFloat16, 3}}) {
+    const Tensor q = testing::normal({40, 4, 64}, 1).to(dtype),
+                 k = testing::normal({40, 2, 64}, 2).to(dtype),
+                 v = testing::normal({40, 2, 64}, 3).to(dtype);
+    const SequenceLayout layout({.boundaries = {0, 20, 40}});
+    const auto largest = [&](Device device, double before) {
+      const Tensor logit = tensor::full({}, before, kAccumulationDType, device);
+      AttentionOptions options{.scale = 0.25, .max_logit = logit, .window = window};
+      const SequenceLayout there = device.is_cpu() ? layout : layout.to(device);
+      const Tensor with = attention(q.to(device), k.to(device), v.to(device), there, options);
+      options.max_logit = Tensor();
+      const Tensor without = attention(q.to(device), k.to(device), v.to(device), there, options);
+      EXPECT_TRUE(testing::bit_equal(with, without));
+      return logit.item<double>();
+    };
+    const double expected = largest(kCpu, -1e300);
+    EXPECT_NEAR(largest(kGpu, -1e300), expected, 1e-5 * expected) << tensor::dtype_name(dtype);
+    EXPECT_EQ(largest(kGpu, 1e6), 1e6);
   }
 }
 

@@ -48,6 +48,9 @@ struct AttentionSegments {
   // Sample and place of each row, which dropout is keyed by; null: unknown.
   std::shared_ptr<const SequenceRows> q_rows;
   std::shared_ptr<const SequenceRows> k_rows;
+  // The same on a GPU, int64: sample and place of each query, place of each key; undefined:
+  // unknown.
+  Tensor q_sample_ids, q_places, k_places;
 };
 using AttentionSegmentsPtr = std::shared_ptr<const AttentionSegments>;
 

@@ -37,6 +37,21 @@ void stochastic_round(const Tensor& out_bf16, const Tensor& in_fp32, RngSite sit
       "stochastic_round_bf16");
 }
 
+void drop_attention(const Tensor& p_nqk, const AttentionDrop& drop) {
+  check_launch(
+      kernels::drop_attention(kernel_type(p_nqk.scalar_type()), write(p_nqk),
+                              {.site = drop.site.key,
+                               .threshold = drop.threshold,
+                               .head_begin = drop.head_begin,
+                               .heads = p_nqk.size(0),
+                               .queries = p_nqk.size(1),
+                               .keys = p_nqk.size(2)},
+                              drop.factor, drop.sample_ids_q.const_data_ptr<std::int64_t>(),
+                              drop.places_q.const_data_ptr<std::int64_t>(),
+                              drop.places_k.const_data_ptr<std::int64_t>(), stream_of(p_nqk)),
+      "drop_attention");
+}
+
 void fill(const Tensor& out, const KeyedFill& fill) {
   constexpr std::size_t kRank = kernels::KeyedBox::kRank;
   const Shape sizes = shape_of(out);
@@ -71,6 +86,7 @@ Tensor philox_words(const Tensor& counters_n4, const Tensor& keys_n2) {
 constexpr RandomTable kCudaTable = {.dropout_keep_mask = keep_mask,
                                     .stochastic_round_bf16 = stochastic_round,
                                     .fill = fill,
+                                    .drop_attention = drop_attention,
                                     .philox_words = philox_words};
 
 }  // namespace

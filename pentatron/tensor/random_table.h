@@ -16,6 +16,17 @@ struct KeyedFill {
   const Shape& offsets;
 };
 
+struct AttentionDrop {
+  RngSite site;
+  std::uint32_t threshold;  // 16-bit draws from here on are kept
+  double factor;
+  std::int64_t head_begin;
+  // int64: of each query its sample and place, of each key its place
+  const Tensor& sample_ids_q;
+  const Tensor& places_q;
+  const Tensor& places_k;
+};
+
 struct RandomTable {
   Tensor (*dropout_keep_mask)(RngSite site, std::uint32_t threshold, const Tensor& sample_ids_t,
                               const Tensor& token_index_t, std::int64_t channel_begin,
@@ -23,6 +34,9 @@ struct RandomTable {
   void (*stochastic_round_bf16)(const Tensor& out_bf16, const Tensor& in_fp32, RngSite site,
                                 std::int64_t step, std::int64_t bucket, std::int64_t first_element);
   void (*fill)(const Tensor& out, const KeyedFill& fill);  // contiguous
+  // In place, p [heads, queries, keys] in fp32 or fp64, any float factor: p = kept ? p * factor :
+  // 0, by the draws of ops/attention.h. Null on the CPU, whose attention has them in its kernel.
+  void (*drop_attention)(const Tensor& p_nqk, const AttentionDrop& drop);
   // Philox4x32-10 itself, for known answers: counters [n, 4], keys [n, 2], words [n, 4], the bits
   // of 32-bit words as int32.
   Tensor (*philox_words)(const Tensor& counters_n4, const Tensor& keys_n2);

@@ -85,12 +85,28 @@ SequenceLayout::SequenceLayout(SequenceRows rows)
   max_position_ = *highest;
 }
 
+namespace {
+
+// A plan on a GPU with what its rows are keyed by there.
+AttentionSegmentsPtr with_rows(AttentionSegmentsPtr plan, const SequenceLayout& queries,
+                               const Tensor& k_places) {
+  if (k_places.is_cpu()) return plan;
+  auto made = std::make_shared<AttentionSegments>(*plan);
+  made->q_sample_ids = queries.sample_ids();
+  made->q_places = queries.token_index();
+  made->k_places = k_places;
+  return made;
+}
+
+}  // namespace
+
 SequenceLayout SequenceLayout::with_keys(const SequenceLayout& keys) const {
   const Device device = positions_.device();
   PENTATRON_CHECK(keys.positions_.device() == device, kInternal, "queries on {} and keys on {}",
                   device.str(), keys.positions_.device().str());
   SequenceLayout cross = *this;
-  cross.attention_ = to_device(*paired(rows_, keys.rows_), device);
+  cross.attention_ =
+      with_rows(to_device(*paired(rows_, keys.rows_), device), cross, keys.token_index_);
   return cross;
 }
 
@@ -103,11 +119,11 @@ SequenceLayout SequenceLayout::with_cut(std::shared_ptr<const SequenceCut> cut) 
 SequenceLayout SequenceLayout::to(Device device, const SegmentPadding& padding) const {
   if (positions_.device() == device) return *this;
   SequenceLayout moved = *this;
-  moved.attention_ = to_device(*attention_, device, padding);
   if (cut_ != nullptr) moved.cut_ = to_device(*cut_, device, padding);
   for (Tensor* t : {&moved.positions_, &moved.sample_ids_, &moved.token_index_}) {
     *t = t->to(device);
   }
+  moved.attention_ = with_rows(to_device(*attention_, device, padding), moved, moved.token_index_);
   return moved;
 }
 

@@ -121,10 +121,6 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
 }
 
 void Trainer::build() {
-  PENTATRON_CHECK(!config_.logging.log_max_attention_logit || device_.is_cpu(), kUnsupported,
-                  "--log-max-attention-logit on {}: the fused attention of GPUs does not tell its "
-                  "largest logit; drop it, or use --device cpu",
-                  device_.str());
   if (config_.logging.log_energy) reporter_.measure_energy(gpu_energy_counter(device_));
   // NullTokenizer's end token comes after the ids that --vocab-size counts.
   const std::int64_t null_vocab_size = config_.data.null_tokenizer_vocab_size;

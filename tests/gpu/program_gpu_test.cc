@@ -119,13 +119,22 @@ TEST(GpuProgram, TracesKernels) {
   EXPECT_NE(told.out.find("GPU busy "), std::string::npos) << told.describe();
 }
 
-TEST(GpuProgram, RefusesTheLargestAttentionLogit) {
+TEST(GpuProgram, LargestAttentionLogitAndAttentionDropoutAsOnTheCpu) {
   PENTATRON_NEEDS_GPUS(1);
-  expect_refusal(try_train(on("cuda", base()).with("--log-max-attention-logit")).program, 8,
-                 {"--log-max-attention-logit on cuda:0", "--device cpu"});
+  const Options options =
+      base().with("--log-max-attention-logit").with("--attention-dropout", "0.2");
+  const TinyRun cuda = train(on("cuda", options)), cpu = train(on("cpu", options));
+  expect_same_losses(cuda, cpu, 1e-4);
+  EXPECT_NE(cuda.first_loss(), train(on("cuda", base())).first_loss());
+  const std::vector<double> theirs = cpu.series("train", "max_attention_logit");
+  const std::vector<double> ours = cuda.series("train", "max_attention_logit");
+  ASSERT_EQ(ours.size(), theirs.size());
+  ASSERT_FALSE(ours.empty());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_NEAR(ours[i], theirs[i], 1e-3 * std::abs(theirs[i])) << i;
+  }
 }
 
-// State hashes are over gathered bytes: weights and optimizer states are equal bit for bit.
 TEST(GpuProgram, CheckpointsPassBetweenGpuAndCpu) {
   PENTATRON_NEEDS_GPUS(1);
   for (const auto& [first, second] :
