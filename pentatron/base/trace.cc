@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 
 #include "pentatron/base/error.h"
@@ -78,9 +79,7 @@ void read_event(const nlohmann::json& event, std::vector<std::string>& lanes, Tr
     }
     return;
   }
-  PENTATRON_CHECK(lane < lanes.size(), kData, "an event of lane {}, of {} named ones", lane,
-                  lanes.size());
-  TraceSpan span{.lane = lanes[lane],
+  TraceSpan span{.lane = lanes.at(lane),
                  .name = event.at("name").get<std::string>(),
                  .begin_ns = from_microseconds(event.at("ts")),
                  .end_ns = 0};

@@ -267,9 +267,9 @@ struct TrainingConfig {
   std::string metrics_file;  // JSON lines, full precision
   std::string trace;         // folder for traces of actions and kernels; resolved: with `profile`
   bool profile = false;
-  std::int64_t profile_step_start = 10;  // the trace begins after this many iterations
-  std::int64_t profile_step_end = 12;    // and ends after this many
-  std::vector<std::string> profile_ranks = {"0"};
+  std::int64_t profile_step_start = 10;    // the trace begins after this many iterations
+  std::int64_t profile_step_end = 12;      // and ends after this many
+  std::vector<std::string> profile_ranks;  // numbers; empty: all
   bool dry_run = false;
   std::string device = "auto";
 };

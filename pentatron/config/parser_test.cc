@@ -248,8 +248,8 @@ TEST(Parser, RefusesBadFiles) {
   EXPECT_EQ(problem("lr: [1, 2]\n"), path + ":1: lr: expected one value, got a list");
   EXPECT_EQ(problem("swiglu: 3\n"), path + ":1: swiglu: expected true or false");
   EXPECT_EQ(problem("num_layers: x\n"), path + ":1: num_layers 'x': expected an integer");
-  EXPECT_EQ(problem("profile: true\n"),
-            path + ":1: profile: not supported yet: comes with profiling");
+  EXPECT_EQ(problem("perform_rl_step: true\n"),
+            path + ":1: perform_rl_step: not supported yet: comes with reinforcement learning");
   EXPECT_EQ(problem("yaml_cfg: x\n"), path + ":1: yaml_cfg belongs on the command line");
   EXPECT_NE(problem("a: [1\n").find("not YAML or JSON"), std::string::npos);
   EXPECT_NE(problem("[1, 2]\n").find("expected a mapping"), std::string::npos);

@@ -53,7 +53,7 @@ class PlainGpt {
 
   // Sum of mask x cross entropy.
   Tensor loss(const Batch& batch) const {
-    const Tensor log_p = logits(batch).log_softmax(1);
+    const Tensor log_p = rounded(logits(batch)).log_softmax(1);
     return log_p.gather(1, batch.labels().unsqueeze(1))
         .squeeze(1)
         .mul(batch.loss_mask().to(log_p.scalar_type()))

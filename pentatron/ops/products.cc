@@ -12,21 +12,23 @@ namespace pentatron::ops {
 namespace {
 
 constexpr std::int64_t kRowBlocks = 16;
+constexpr std::int64_t kLeastBlock = 64;  // rows of a block that are worth a product of their own
 
 // All rows at once, or, `in_blocks`, in about kRowBlocks parts.
 template <typename Body>
 void for_row_blocks(std::int64_t rows, bool in_blocks, const Body& body) {
-  const std::int64_t step = in_blocks
-                                ? std::max<std::int64_t>(1, (rows + kRowBlocks - 1) / kRowBlocks)
-                                : std::max<std::int64_t>(1, rows);
+  const std::int64_t step = in_blocks ? std::max(kLeastBlock, (rows + kRowBlocks - 1) / kRowBlocks)
+                                      : std::max<std::int64_t>(1, rows);
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     body(begin, std::min(step, rows - begin));
   }
 }
 
-// a_mk @ b_kn in `out` dtype; rows of a are cast to b's dtype.
+// a_mk @ b_kn in `out` dtype; rows of a are cast to b's dtype. Copies in other dtypes are of a
+// block of rows alone.
 Tensor product(const Tensor& a_mk, const Tensor& b_kn, DType out) {
-  if (a_mk.scalar_type() == out && b_kn.scalar_type() == out) return tensor::matmul(a_mk, b_kn);
+  const bool same = a_mk.scalar_type() == out && b_kn.scalar_type() == out;
+  if (same && !tensor::widens_products(a_mk)) return tensor::matmul(a_mk, b_kn);
   Tensor c_mn = tensor::empty({a_mk.size(0), b_kn.size(1)}, out, a_mk.device());
   for_row_blocks(a_mk.size(0), /*in_blocks=*/true, [&](std::int64_t begin, std::int64_t size) {
     tensor::matmul_into(tensor::narrowed(c_mn, 0, begin, size),
@@ -87,7 +89,8 @@ void library_products::weight_gradient(const WeightGradient& in) {
   const GradSlot& slot = in.slot;
   const std::int64_t rows = in.x_ti.size(0);
   const DType dtype = in.x_ti.scalar_type();
-  if (rows == 0 || in.dy_to.scalar_type() == dtype) {
+  const bool same = in.dy_to.scalar_type() == dtype && !tensor::widens_products(in.x_ti);
+  if (rows == 0 || same) {
     tensor::matmul_into(slot.buffer, tensor::transposed(in.dy_to), in.x_ti, slot.accumulate);
     return;
   }

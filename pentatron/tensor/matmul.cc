@@ -188,6 +188,12 @@ void gemm(Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n, 
   row_major_gemm(dgemm_, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
+bool widens_products(const Tensor& x) {
+  static const bool kFastBf16 = cpu_has_bf16_products();
+  const DType dtype = x.scalar_type();
+  return x.is_cpu() && is_low_precision(dtype) && !(kFastBf16 && dtype == DType::BFloat16);
+}
+
 Tensor matmul(const Tensor& a_mk, const Tensor& b_kn) {
   PENTATRON_CHECK(a_mk.dim() == 2 && b_kn.dim() == 2 && a_mk.size(1) == b_kn.size(0), kInternal,
                   "matmul: {} @ {} do not fit", describe(a_mk), describe(b_kn));
@@ -237,8 +243,7 @@ void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool acc
   if (direct_product(out_mn, a_mk, b_kn, accumulate ? 1.0 : 0.0)) return;
   const DType in = a_mk.scalar_type();
   const bool same = in == b_kn.scalar_type() && in == out_mn.scalar_type();
-  static const bool kFastBf16 = cpu_has_bf16_products();
-  if (!same || (is_low_precision(in) && !(kFastBf16 && in == DType::BFloat16))) {
+  if (!same || widens_products(a_mk)) {
     const bool any_fp64 = in == DType::Double || b_kn.scalar_type() == DType::Double;
     widened_product(out_mn, a_mk, b_kn, any_fp64 ? DType::Double : DType::Float, accumulate);
   } else if (accumulate) {

@@ -33,6 +33,9 @@ namespace pentatron::tensor {
 [[nodiscard]] Tensor matmul(const Tensor& a_mk, const Tensor& b_kn);
 // The same plus bias_n; on GPUs added before the product is rounded.
 [[nodiscard]] Tensor matmul_bias(const Tensor& a_mk, const Tensor& b_kn, const Tensor& bias_n);
+// Whether products of x's dtype on its device are made in fp32 and rounded (16-bit floats on a CPU
+// without instructions for them): they need room for wide copies.
+[[nodiscard]] bool widens_products(const Tensor& x);
 // out_mn (+)= a_mk @ b_kn in out's dtype, without a temporary of out's size when dtypes agree or
 // the library can accumulate.
 void matmul_into(Tensor out_mn, const Tensor& a_mk, const Tensor& b_kn, bool accumulate);

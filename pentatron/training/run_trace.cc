@@ -14,7 +14,8 @@ namespace pentatron::training {
 namespace {
 
 bool names_rank(const std::vector<std::string>& ranks, std::int64_t rank) {
-  return std::find(ranks.begin(), ranks.end(), std::to_string(rank)) != ranks.end();
+  return ranks.empty() ||
+         std::find(ranks.begin(), ranks.end(), std::to_string(rank)) != ranks.end();
 }
 
 // The innermost of the unit spans at a time. Spans of one thread lie beside or inside each other.
