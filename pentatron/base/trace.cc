@@ -152,6 +152,9 @@ TraceFile read_trace(const std::filesystem::path& path) {
     }
   } catch (const nlohmann::json::exception& error) {
     PENTATRON_THROW(kData, "{} is not a trace that --trace wrote: {}", path.string(), error.what());
+  } catch (const std::out_of_range&) {
+    PENTATRON_THROW(kData, "{} is not a trace that --trace wrote: an event of a lane without name",
+                    path.string());
   }
   return file;
 }
