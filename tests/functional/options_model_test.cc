@@ -187,7 +187,7 @@ TEST(Options, SoftmaxType) {
   EXPECT_EQ(in_layer(shapes_of(base().with("--softmax-type", "off-by-one")), sink), Shape{});
   // Part of the model that a checkpoint holds.
   const std::filesystem::path folder = new_folder();
-  train(saving(learnable.with("--train-iters", 2), folder));
+  train(saving(learnable.with("--train-iters", 4).with("--exit-interval", 2), folder));
   expect_refusal(try_train(resuming(base().with("--train-iters", 4), folder)).program, 7,
                  {"another model", "softmax_type"});
   EXPECT_EQ(train(resuming(learnable.with("--train-iters", 4), folder)).losses().size(), 2U);
