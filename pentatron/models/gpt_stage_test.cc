@@ -42,8 +42,26 @@ Batch part_of(const Batch& whole, std::int64_t begin, std::int64_t end) {
   return part;
 }
 
+// Both kinds, and further forms of layers and head.
+std::vector<config::ModelConfig> kinds_of_decoders() {
+  config::ModelConfig gemma = llama_kind(), olmo = llama_kind(), neox = gpt2_kind();
+  gemma.norm_placement = "both";
+  gemma.embedding_multiplier = 4.9;
+  gemma.final_logit_softcapping = 3.0;
+  gemma.rotary_base_local = 50;
+  gemma.window_size = "100,0";
+  gemma.window_attn_skip_freq = "2";
+  olmo.norm_placement = "post";
+  olmo.qk_layernorm = true;
+  olmo.qk_norm_scope = "all-heads";
+  olmo.position_embedding_type = "yarn";
+  olmo.rotary_scaling_factor = 4.0;
+  neox.parallel_attention = "own-norms";
+  return {gpt2_kind(), llama_kind(), gemma, olmo, neox};
+}
+
 TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
-  for (const config::ModelConfig& config : {gpt2_kind(), llama_kind()}) {
+  for (const config::ModelConfig& config : kinds_of_decoders()) {
     for (const std::int64_t tensor_size : {1, 2}) {
       with_model(
           config,

@@ -60,6 +60,21 @@ TEST(GpuParity, OneStepEqualsTheCpus) {
   }
 }
 
+// Further forms of the layer.
+TEST(GpuParity, FormsOfTheLayerEqualTheCpus) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const auto& [form, attention] :
+       {std::pair{"both", ""}, {"gemma", ""}, {"own-norms", "yarn"}, {"post", "qk-all-heads"}}) {
+    SCOPED_TRACE(form);
+    CaseOptions options = options_of(ModelKind::kLlama, "fp64", Device("cpu"));
+    options.form = form;
+    options.attention = attention;
+    const Outcome cpu = run_alone(options);
+    options.device = gpu();
+    EXPECT_EQ(difference(cpu, run_alone(options), 1e-10, 1e-8), "");
+  }
+}
+
 TEST(GpuParity, DropoutMasksAreThoseOfTheCpu) {
   PENTATRON_NEEDS_GPUS(1);
   CaseOptions without = options_of(ModelKind::kGpt2, "fp64", gpu());

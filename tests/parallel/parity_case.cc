@@ -127,6 +127,12 @@ void set_form(config::ModelConfig& m, const std::string& form) {
   if (form == "post" || form == "both") m.norm_placement = form;
   if (form == "shared-norm" || form == "own-norms") m.parallel_attention = form;
   m.apply_residual_connection_post_layernorm = form == "residual-after-norm";
+  if (form != "gemma") return;
+  m.norm_placement = "both";
+  m.swiglu = false;
+  m.geglu = true;
+  m.embedding_multiplier = 5.5;
+  m.final_logit_softcapping = 2.0;
 }
 
 // Layers in turn as the options say and of another kind and width.
@@ -199,6 +205,11 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   m.qk_layernorm = options.attention == "qk-layernorm" || options.attention == "qk-all-heads";
   m.qk_l2_norm = options.attention == "qk-l2-norm";
   set_form(m, options.form);
+  if (options.attention == "yarn") {
+    m.position_embedding_type = "yarn";
+    m.rotary_scaling_factor = 4.0;
+    m.yarn_original_max_position_embeddings = 64;
+  }
   if (options.attention == "alibi") m.position_embedding_type = "alibi";
   if (options.attention == "windows") {
     m.window_size = "3,0";

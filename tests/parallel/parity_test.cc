@@ -158,6 +158,7 @@ TEST(Parity, RecomputeWithFurtherFormsOfAttention) {
 TEST(Parity, FormsOfTheLayer) {
   for (const auto& [form, model] : {std::pair{"post", ModelKind::kLlama},
                                     {"both", ModelKind::kGpt2},
+                                    {"gemma", ModelKind::kLlama},
                                     {"shared-norm", ModelKind::kGpt2},
                                     {"own-norms", ModelKind::kLlama},
                                     {"residual-after-norm", ModelKind::kGpt2}}) {
