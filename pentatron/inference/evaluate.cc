@@ -13,7 +13,7 @@
 #include "pentatron/datasets/line_reader.h"
 #include "pentatron/inference/progress_line.h"
 #include "pentatron/inference/score_line.h"
-#include "pentatron/inference/white_space.h"
+#include "pentatron/tokenizers/white_space.h"
 #include "pentatron/inference/wikitext_detokenizer.h"
 
 namespace pentatron::inference {

@@ -9,7 +9,7 @@
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/test_support.h"
 #include "pentatron/inference/known_model_test_support.h"
-#include "pentatron/inference/white_space.h"
+#include "pentatron/tokenizers/white_space.h"
 #include "pentatron/inference/wikitext_detokenizer.h"
 
 namespace pentatron::inference {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/inference/wikitext_detokenizer.h"
 
-#include "pentatron/inference/white_space.h"
+#include "pentatron/tokenizers/white_space.h"
 
 namespace pentatron::inference {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pentatron/inference/white_space.h"
+#include "pentatron/tokenizers/white_space.h"
 
-namespace pentatron::inference {
+namespace pentatron::tokenizers {
 namespace {
 
 // The code points that str.isspace() accepts beyond ASCII.
@@ -59,4 +59,4 @@ std::string_view last_word(std::string_view text) {
   return text.substr(begin);
 }
 
-}  // namespace pentatron::inference
+}  // namespace pentatron::tokenizers

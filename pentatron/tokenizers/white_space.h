@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <string_view>
 
-// White space as Python's str methods and regular expressions know it, in UTF-8: evaluations that
-// were written in Python count and cut by it.
-namespace pentatron::inference {
+// White space as Python's str methods and regular expressions know it, in UTF-8: evaluations
+// and templates that were written for Python count and cut by it.
+namespace pentatron::tokenizers {
 
 // Bytes of the white-space character that begins at `at`; 0 when none does.
 [[nodiscard]] std::size_t white_space_at(std::string_view text, std::size_t at);
@@ -17,4 +17,4 @@ namespace pentatron::inference {
 // The last run of other characters (str.split()[-1]); empty when there is none.
 [[nodiscard]] std::string_view last_word(std::string_view text);
 
-}  // namespace pentatron::inference
+}  // namespace pentatron::tokenizers
