@@ -9,6 +9,7 @@
 #include "pentatron/base/file.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/timer.h"
+#include "pentatron/inference/chat_prompt.h"
 #include "pentatron/inference/generator.h"
 
 namespace pentatron::apps {
@@ -18,6 +19,10 @@ std::vector<Flags::Spec> specs() {
   return with_model_flags(
       {{"--prompt", "TEXT", "text to continue", ""},
        {"--prompt-file", "FILE", "the same from a file", ""},
+       {"--chat", "", "the prompt is a message to a chat model; prints the answer alone"},
+       {"--messages", "FILE",
+        "a chat so far: JSON list of messages, or an object with \"messages\" and \"tools\"", ""},
+       {"--chat-template", "FILE", "Jinja template of the chat; default: the tokenizer's", ""},
        {"--max-new-tokens", "N", "tokens to write at most", "128"},
        {"--temperature", "T", "0: greedy", "1.0"},
        {"--top-k", "K", "draw from the K likeliest tokens; 0: off", "0"},
@@ -28,12 +33,37 @@ std::vector<Flags::Spec> specs() {
        {"--tokens", "", "print token ids instead of text"}});
 }
 
+bool chats(const Flags& flags) { return flags.has("--chat") || flags.has("--messages"); }
+
+// The text, or the messages of a chat as JSON.
 std::string read_prompt(const Flags& flags) {
-  PENTATRON_CHECK(flags.has("--prompt") != flags.has("--prompt-file"), kConfig,
-                  "pentatron generate: give exactly one of --prompt and --prompt-file");
+  int sources = 0;
+  for (const char* name : {"--prompt", "--prompt-file", "--messages"}) {
+    sources += flags.has(name) ? 1 : 0;
+  }
+  PENTATRON_CHECK(sources == 1, kConfig,
+                  "pentatron generate: give exactly one of --prompt, --prompt-file and --messages");
+  PENTATRON_CHECK(!flags.has("--chat-template") || chats(flags), kConfig,
+                  "--chat-template has no effect without --chat or --messages");
   constexpr std::uint64_t kLongestPrompt = 64ULL << 20;
-  return flags.has("--prompt") ? flags.text("--prompt")
+  if (flags.has("--messages")) return read_text_file(flags.text("--messages"), kLongestPrompt);
+  const std::string text = flags.has("--prompt")
+                               ? flags.text("--prompt")
                                : read_text_file(flags.text("--prompt-file"), kLongestPrompt);
+  return flags.has("--chat") ? inference::user_message(text) : text;
+}
+
+// What the model continues; a chat's tokens that end the answer are added to `stop_tokens`.
+std::vector<std::int32_t> prompt_tokens(const Flags& flags, const std::string& prompt,
+                                        const std::filesystem::path& tokenizer_path,
+                                        const tokenizers::Tokenizer& tokenizer,
+                                        std::vector<std::int32_t>& stop_tokens) {
+  if (!chats(flags)) return tokenizer.encode(prompt);
+  const std::string name = flags.has("--messages") ? flags.text("--messages") : "--prompt";
+  inference::ChatPrompt chat = inference::make_chat_prompt(
+      prompt, name, flags.text("--chat-template"), tokenizer_path, tokenizer);
+  stop_tokens.insert(stop_tokens.end(), chat.stop_tokens.begin(), chat.stop_tokens.end());
+  return std::move(chat.tokens);
 }
 
 // Where the first stop text begins in `text`, or npos.
@@ -49,7 +79,7 @@ std::size_t find_stop(const std::string& text, const std::vector<std::string>& s
 void write_text(const Flags& flags, const std::string& prompt, const inference::LoadOptions& load) {
   inference::LoadedModel model = inference::load_model(flags.text("--load"), load);
   const auto tokenizer = model_tokenizer(flags, model);
-  const inference::GenerationOptions options{
+  inference::GenerationOptions options{
       .sampling = {.temperature = flags.number("--temperature", 0),
                    .top_k = flags.integer("--top-k", 0),
                    .top_p = flags.number("--top-p", 0),
@@ -57,6 +87,8 @@ void write_text(const Flags& flags, const std::string& prompt, const inference::
       .max_new_tokens = flags.integer("--max-new-tokens", 1),
       .stop_tokens = {tokenizer->eod()},
       .use_kv_cache = !flags.has("--no-kv-cache")};
+  const std::vector<std::int32_t> tokens =
+      prompt_tokens(flags, prompt, tokenizer_path(flags, model), *tokenizer, options.stop_tokens);
   const std::vector<std::string> stops = flags.texts("--stop");
   std::vector<std::int32_t> so_far;
   const auto sink = [&](std::int32_t token) {
@@ -66,8 +98,8 @@ void write_text(const Flags& flags, const std::string& prompt, const inference::
   };
   const Timer timer;
   inference::ModelRunner runner = model.runner();
-  const inference::Generated result = inference::generate(runner, tokenizer->vocab_size(),
-                                                          tokenizer->encode(prompt), options, sink);
+  const inference::Generated result =
+      inference::generate(runner, tokenizer->vocab_size(), tokens, options, sink);
   if (load.backend->rank() != 0) return;
   log::info("{} tokens in {:.2f} s ({:.1f} tokens/s) from iteration {}", result.tokens.size(),
             timer.seconds(),
@@ -79,7 +111,7 @@ void write_text(const Flags& flags, const std::string& prompt, const inference::
   }
   std::string text = tokenizer->decode(result.tokens);
   if (const std::size_t stop = find_stop(text, stops); stop != std::string::npos) text.resize(stop);
-  log::print_line(prompt + tokenizers::replace_invalid_utf8(text));
+  log::print_line((chats(flags) ? "" : prompt) + tokenizers::replace_invalid_utf8(text));
 }
 
 }  // namespace

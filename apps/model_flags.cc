@@ -119,4 +119,9 @@ std::unique_ptr<tokenizers::Tokenizer> model_tokenizer(const Flags& flags,
   return tokenizer;
 }
 
+std::filesystem::path tokenizer_path(const Flags& flags, const inference::LoadedModel& model) {
+  return flags.has("--tokenizer-model") ? flags.text("--tokenizer-model")
+                                        : model.config.data.tokenizer_model;
+}
+
 }  // namespace pentatron::apps

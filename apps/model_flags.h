@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -25,5 +26,9 @@ void on_model_ranks(const std::string& command, const Flags& flags, const RankBo
 // Another one: kData.
 [[nodiscard]] std::unique_ptr<tokenizers::Tokenizer> model_tokenizer(
     const Flags& flags, const inference::LoadedModel& model);
+
+// Its file or folder: --tokenizer-model, or as trained; empty for tokenizers of other files.
+[[nodiscard]] std::filesystem::path tokenizer_path(const Flags& flags,
+                                                   const inference::LoadedModel& model);
 
 }  // namespace pentatron::apps

@@ -13,8 +13,8 @@
 #include "pentatron/datasets/line_reader.h"
 #include "pentatron/inference/progress_line.h"
 #include "pentatron/inference/score_line.h"
-#include "pentatron/tokenizers/white_space.h"
 #include "pentatron/inference/wikitext_detokenizer.h"
+#include "pentatron/tokenizers/white_space.h"
 
 namespace pentatron::inference {
 namespace {
@@ -135,9 +135,10 @@ std::optional<ClozeExample> cloze_of(const std::string& text, bool strict,
     example = {tokenizer.encode(text), 1};
     return example.tokens.size() < 2 ? std::nullopt : std::optional(example);
   }
-  const std::string word(last_word(text));
+  const std::string word(tokenizers::last_word(text));
   if (word.empty()) return std::nullopt;
-  example.tokens = tokenizer.encode(stripped(std::string_view(text).substr(0, text.rfind(word))));
+  example.tokens =
+      tokenizer.encode(tokenizers::stripped(std::string_view(text).substr(0, text.rfind(word))));
   if (example.tokens.empty()) return std::nullopt;
   const Tokens target = encode_plain(tokenizer, " " + word);
   example.num_targets = target.size();
@@ -154,7 +155,7 @@ EvaluationNumbers evaluate_wikitext(const std::string& file, DocumentScorer& sco
     return {};
   }
   const std::string text = read_text(file);
-  const std::string_view trimmed = stripped(text);
+  const std::string_view trimmed = tokenizers::stripped(text);
   const auto words = static_cast<double>(std::count(trimmed.begin(), trimmed.end(), ' ') + 1);
   const std::vector<Tokens> document{tokenizer.encode(detokenize_wikitext(text))};
   const auto tokens = static_cast<double>(document[0].size());

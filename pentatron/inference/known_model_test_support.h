@@ -38,7 +38,8 @@ class SuccessorStage final : public nn::Stage {
 
 // On this rank alone.
 inline LoadedModel known_model(std::int64_t positions) {
-  LoadedModel model{.config = {}, .policy = precision_policy("fp64")};
+  LoadedModel model;
+  model.policy = precision_policy("fp64");
   model.config.parallel.world_size = 1;
   model.config.model.vocab_size = kKnownVocabulary;
   model.config.model.padded_vocab_size = kKnownVocabulary;

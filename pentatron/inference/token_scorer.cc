@@ -122,8 +122,9 @@ Batch TokenScorer::batch_of(std::span<const Tokens> sequences, const MicroBatch&
   return to_device(std::move(batch), device_);
 }
 
-std::string TokenScorer::row_scores(const Tensor& logits_tv, const Tensor& labels_t) {
+std::string TokenScorer::row_scores(const Tensor& logits, const Tensor& labels_t) {
   const tensor::NoGrad no_grad;
+  const Tensor logits_tv = logits.contiguous();  // without the padding's columns
   comm::Group& ranks = context_.group("tp");
   const std::int64_t columns = logits_tv.size(1);
   const std::int64_t column_begin =

@@ -62,7 +62,7 @@ class TokenScorer final {
   void run(std::span<const std::vector<std::int32_t>> sequences, std::span<const MicroBatch> group,
            std::vector<SequenceScores>& scores);
   // Log-probabilities and flags of a micro-batch's rows, as bytes, where its logits are.
-  [[nodiscard]] std::string row_scores(const Tensor& logits_tv, const Tensor& labels_t);
+  [[nodiscard]] std::string row_scores(const Tensor& logits, const Tensor& labels_t);
   void gather_logits(const Tensor& logits_tv, std::int64_t first_row, SequenceScores& scores,
                      std::int64_t num_rows);
 

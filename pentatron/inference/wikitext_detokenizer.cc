@@ -31,7 +31,7 @@ void tighten(std::string& text, char open, char close) {
     const std::size_t end = begin == std::string::npos ? begin : text.find(close, begin + 1);
     if (end == std::string::npos) break;
     out.append(text, at, begin + 1 - at);
-    out += stripped(std::string_view(text).substr(begin + 1, end - begin - 1));
+    out += tokenizers::stripped(std::string_view(text).substr(begin + 1, end - begin - 1));
     out += close;
     at = end + 1;
   }
