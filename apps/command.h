@@ -26,6 +26,8 @@ int preprocess_data(const Words& words);
 int inspect_dataset(const Words& words);
 int train_tokenizer(const Words& words);
 int generate(const Words& words);
+int score(const Words& words);
+int evaluate(const Words& words);
 int checkpoint(const Words& words);
 int plot(const Words& words);
 int watch(const Words& words);

@@ -59,6 +59,8 @@ constexpr Command kCommands[] = {
     {"inspect_dataset", "what a .bin/.idx corpus holds", &inspect_dataset},
     {"train_tokenizer", "train a byte-level BPE on text", &train_tokenizer},
     {"generate", "write text with a trained checkpoint", &generate},
+    {"score", "log-probabilities of given text under a checkpoint", &score},
+    {"evaluate", "WikiText perplexity, LAMBADA or bits per byte of a checkpoint", &evaluate},
     {"checkpoint", "inspect, verify or hash a checkpoint", &checkpoint},
     {"plot", "draw metrics of one or several runs as SVG or PNG", &plot},
     {"watch", "a page that follows runs while they train", &watch},

@@ -9,76 +9,43 @@
 #include <set>
 
 #include "pentatron/base/test_support.h"
-#include "pentatron/config/pipeline_layout.h"
-#include "pentatron/models/model_test_support.h"
+#include "pentatron/inference/tiny_model_test_support.h"
 
 namespace pentatron::inference {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-// A tiny model with random weights, ready to generate.
+using test_support::gpt2_kind;
+using test_support::Layout;
+using test_support::llama_kind;
+
+// Ready to generate.
 class TinyModel {
  public:
-  TinyModel(const config::RunConfig& config, nn::LocalStages& stages,
-            comm::ParallelContext& context, const PrecisionPolicy& policy)
-      : config_(config), stages_(stages), context_(context), policy_(policy) {}
+  explicit TinyModel(const test_support::TinyModel& model) : model_(model) {}
   [[nodiscard]] Generated run(const Tokens& prompt, const GenerationOptions& options,
                               const TokenSink& sink = {}) const {
-    ModelRunner runner(config_, stages_, context_, policy_);
-    return generate(runner, config_.model.vocab_size, prompt, options, sink);
+    ModelRunner runner(model_.run_config, model_.stages, model_.context, model_.policy);
+    return generate(runner, model_.run_config.model.vocab_size, prompt, options, sink);
   }
-  [[nodiscard]] const config::ModelConfig& config() const { return config_.model; }
-  [[nodiscard]] nn::LocalStages& stages() const { return stages_; }
-  [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
+  [[nodiscard]] const config::ModelConfig& config() const { return model_.run_config.model; }
+  [[nodiscard]] nn::LocalStages& stages() const { return model_.stages; }
+  [[nodiscard]] const PrecisionPolicy& policy() const { return model_.policy; }
 
  private:
-  const config::RunConfig& config_;
-  nn::LocalStages& stages_;
-  comm::ParallelContext& context_;
-  const PrecisionPolicy& policy_;
+  const test_support::TinyModel& model_;
 };
 
-struct Layout {
-  std::int64_t tp = 1;
-  std::int64_t pp = 1;
-  std::int64_t chunks = 1;
-  bool sequence_parallel = false;
-};
-
-// `body` on every rank of the layout, for a model kind.
 void with_model(const std::string& precision, const config::ModelConfig& kind, const Layout& layout,
                 const std::function<void(const TinyModel&)>& body) {
-  const PrecisionPolicy policy = precision_policy(precision);
-  config::RunConfig config;
-  config.model = kind;
-  config.model.max_position_embeddings = 48;
-  config.model.hidden_dropout = 0.5;  // never applied here
-  config.model.attention_dropout = 0.5;
-  config.parallel.world_size = layout.tp * layout.pp;
-  config.parallel.tensor_model_parallel_size = layout.tp;
-  config.parallel.pipeline_model_parallel_size = layout.pp;
-  config.parallel.sequence_parallel = layout.sequence_parallel;
-  if (layout.chunks > 1) config.parallel.num_virtual_stages_per_pipeline_rank = layout.chunks;
-  const test_support::Tensors weights = test_support::random_weights(config.model);
-  const std::vector<config::StagePlan> plans = config::plan_pipeline(config.model, config.parallel);
-  comm::run_threads({.world_size = config.parallel.world_size}, [&](comm::Backend& backend) {
-    comm::ParallelContext context(backend, comm::make_grids(config.parallel));
-    const parallel_layers::LeafContext leaf =
-        parallel_layers::make_leaf_context(context, layout.sequence_parallel, policy);
-    nn::LocalStages stages;
-    for (std::int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
-      const auto stage = static_cast<std::size_t>(chunk * layout.pp + context.coordinate("pp"));
-      stages.add(models::make_stage("gpt", config.model, leaf, plans.at(stage)));
-      test_support::load(stages.at(static_cast<int>(chunk)), weights);
-    }
-    body(TinyModel(config, stages, context, policy));
-  });
+  test_support::with_model(precision, kind, layout,
+                           [&](const test_support::TinyModel& model) { body(TinyModel(model)); });
 }
 
 // On one rank, for the GPT-2 and the Llama kind.
 void with_models(const std::string& precision, const std::function<void(const TinyModel&)>& body) {
-  for (const config::ModelConfig& kind : {test_support::gpt2_kind(), test_support::llama_kind()}) {
+  for (const config::ModelConfig& kind : {gpt2_kind(), llama_kind()}) {
     with_model(precision, kind, {}, body);
   }
 }
@@ -140,8 +107,8 @@ TEST(Generator, GreedyTokensAreTheLargestLogitsOfTheWholeText) {
     Tokens text = kPrompt;
     text.insert(text.end(), got.tokens.begin(), got.tokens.end());
     // One forward over the finished text, by another maker of batches.
-    Batch batch = test_support::make_batch({{static_cast<std::int64_t>(text.size())}},
-                                           model.config().vocab_size);
+    Batch batch = pentatron::test_support::make_batch({{static_cast<std::int64_t>(text.size())}},
+                                                      model.config().vocab_size);
     batch.fields["tokens"] =
         tensor::from_vector(std::vector<std::int64_t>(text.begin(), text.end()));
     const tensor::NoGrad no_grad;
@@ -159,7 +126,7 @@ TEST(Generator, GreedyTokensAreTheLargestLogitsOfTheWholeText) {
 }
 
 TEST(Generator, EveryLayoutWritesTheSameText) {
-  for (const config::ModelConfig& kind : {test_support::gpt2_kind(), test_support::llama_kind()}) {
+  for (const config::ModelConfig& kind : {gpt2_kind(), llama_kind()}) {
     for (const double temperature : {0.0, 1.0}) {
       GenerationOptions options{.sampling = {.temperature = temperature, .seed = 5},
                                 .max_new_tokens = 12};
@@ -183,7 +150,7 @@ TEST(Generator, EveryLayoutWritesTheSameText) {
 }
 
 TEST(Generator, VirtualStagesWriteTheSameText) {
-  config::ModelConfig kind = test_support::gpt2_kind();
+  config::ModelConfig kind = gpt2_kind();
   kind.num_layers = 4;
   const GenerationOptions options{.sampling = {.temperature = 0.0}, .max_new_tokens = 8};
   Tokens expected;

@@ -216,4 +216,30 @@ TEST(Generate, StopsBeforeTheText) {
   EXPECT_EQ(text_of(stopping), whole.substr(0, at));
 }
 
+// The template writes the text that the model has learnt; the answer is printed alone.
+TEST(Generate, ChatsThroughATemplate) {
+  const fs::path folder = new_folder();
+  write_file(
+      folder / "chat.jinja",
+      "{% for m in messages %}{% if m.role == 'user' %}the {{ m.content | lower }}{% endif %}"
+      "{% endfor %}");
+  write_file(folder / "messages.json", R"([{"role": "system", "content": "?"},
+                                           {"role": "user", "content": "CAT sat"}])");
+  const std::string plain =
+      text_of({"--prompt", "the cat sat", "--temperature", "0", "--max-new-tokens", "12"});
+  const Words common{"--chat-template",  (folder / "chat.jinja").string(),
+                     "--temperature",    "0",
+                     "--max-new-tokens", "12"};
+  Words words = common;
+  words.insert(words.end(), {"--chat", "--prompt", "CAT sat"});
+  EXPECT_EQ("the cat sat" + text_of(words), plain);
+  words = common;
+  words.insert(words.end(), {"--messages", (folder / "messages.json").string()});
+  EXPECT_EQ("the cat sat" + text_of(words), plain);
+  expect_refusal(generate(text_model(), {"--chat", "--prompt", "x"}), 2, {"--chat-template"});
+  expect_refusal(generate(text_model(), {"--prompt", "x", "--chat-template", "y"}), 2,
+                 {"--chat-template", "no effect"});
+  expect_refusal(generate(text_model(), {"--prompt", "x", "--messages", "y"}), 2, {"exactly one"});
+}
+
 }  // namespace pentatron::functional

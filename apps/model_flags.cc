@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/model_flags.h"
+
+#include "pentatron/base/error.h"
+#include "pentatron/comm/nccl_backend.h"
+#include "pentatron/config/launch_env.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tokenizers/tokenizer_factory.h"
+#include "pentatron/training/placement.h"
+#include "pentatron/training/run.h"
+
+namespace pentatron::apps {
+namespace {
+
+// Ranks and where this one stands: those of a launcher, else threads of this process.
+config::ParallelConfig layout_of(const std::string& command, const Flags& flags) {
+  config::ParallelConfig parallel;
+  parallel.tensor_model_parallel_size = flags.integer("--tensor-model-parallel-size", 1);
+  parallel.pipeline_model_parallel_size = flags.integer("--pipeline-model-parallel-size", 1);
+  parallel.world_size = parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size;
+  config::Problems problems;
+  const config::LaunchEnv env = config::read_launch_env(config::launcher_variables(), problems);
+  problems.throw_if_any();
+  const std::int64_t launched = env.world_size.value_or(1);
+  if (launched > 1) {
+    PENTATRON_CHECK(launched == parallel.world_size, kConfig,
+                    "pentatron {}: --tensor-model-parallel-size {} x "
+                    "--pipeline-model-parallel-size {} are {} ranks, the launcher started {}",
+                    command, parallel.tensor_model_parallel_size,
+                    parallel.pipeline_model_parallel_size, parallel.world_size, launched);
+    parallel.rank = env.rank.value_or(0);
+    parallel.local_rank = env.local_rank.value_or(0);
+    parallel.master_addr = env.master_addr.value_or(parallel.master_addr);
+    parallel.master_port = env.master_port.value_or(parallel.master_port);
+  } else if (parallel.world_size > 1) {
+    parallel.distributed_backend = "threads";
+  }
+  return parallel;
+}
+
+std::unique_ptr<comm::Backend> make_backend(const config::ParallelConfig& parallel,
+                                            const training::Placement& place) {
+  if (parallel.world_size == 1) return comm::make_single_backend();
+  if (place.backend == "gloo") return comm::make_gloo_backend(training::gloo_options(parallel));
+  return comm::make_nccl_backend({.rank = parallel.rank,
+                                  .world_size = parallel.world_size,
+                                  .master_addr = parallel.master_addr,
+                                  .master_port = parallel.master_port,
+                                  .timeout = training::gloo_options(parallel).timeout,
+                                  .device = place.device});
+}
+
+}  // namespace
+
+std::vector<Flags::Spec> with_model_flags(std::vector<Flags::Spec> more) {
+  const std::vector<Flags::Spec> of_model = {
+      {"--load", "FOLDER", "a --save folder, or one iteration's folder", "", true},
+      {"--ckpt-step", "N", "iteration to load; 0: the newest", "0"},
+      {"--vocab-file", "FILE", "default: as trained", ""},
+      {"--merge-file", "FILE", "default: as trained", ""},
+      {"--tokenizer-model", "PATH", "default: as trained", ""},
+      {"--precision", "NAME", "fp32, bf16 or fp64; default: as trained", ""},
+      {"--device", "NAME", "auto, cpu or cuda", "auto"},
+      {"--threads", "N", "0: all cores", "0"},
+      {"--tensor-model-parallel-size", "N", "ranks that share each layer's matrices", "1"},
+      {"--pipeline-model-parallel-size", "N", "ranks that share the layers", "1"}};
+  more.insert(more.end(), of_model.begin(), of_model.end());
+  return more;
+}
+
+void on_model_ranks(const std::string& command, const Flags& flags, const RankBody& body) {
+  config::ParallelConfig parallel = layout_of(command, flags);
+  parallel.cpu_threads_per_rank = flags.integer("--threads", 0);
+  const training::Placement place = training::place_run(parallel, flags.text("--device"));
+  training::set_up_place(place, /*deterministic_mode=*/false);
+  inference::LoadOptions load{
+      .step = flags.integer("--ckpt-step", 0),
+      .precision = flags.text("--precision"),
+      .tensor_model_parallel_size = parallel.tensor_model_parallel_size,
+      .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size};
+  const comm::ThreadsOptions threads = training::threads_options(parallel);
+  if (place.backend == "threads" && parallel.world_size > 1) {
+    comm::run_threads(threads, [&](comm::Backend& backend) {
+      inference::LoadOptions mine = load;
+      mine.backend = &backend;
+      body(mine);
+    });
+    return;
+  }
+  tensor::set_up_rank_thread(threads.threads_per_rank);
+  const auto backend = make_backend(parallel, place);
+  load.backend = backend.get();
+  load.device = place.device;
+  try {
+    body(load);
+    backend->shutdown();
+  } catch (const std::exception& error) {
+    backend->poison(error.what());
+    throw;
+  }
+}
+
+std::unique_ptr<tokenizers::Tokenizer> model_tokenizer(const Flags& flags,
+                                                       const inference::LoadedModel& model) {
+  config::DataConfig data = model.config.data;
+  if (flags.has("--vocab-file")) data.vocab_file = flags.text("--vocab-file");
+  if (flags.has("--merge-file")) data.merge_file = flags.text("--merge-file");
+  if (flags.has("--tokenizer-model")) data.tokenizer_model = flags.text("--tokenizer-model");
+  const std::int64_t vocab_size = model.config.model.vocab_size;
+  auto tokenizer = tokenizers::make_tokenizer(
+      data, data.null_tokenizer_vocab_size > 0 ? data.null_tokenizer_vocab_size + 1 : vocab_size);
+  PENTATRON_CHECK(model.tokenizer.empty() || tokenizer->identity_hash() == model.tokenizer, kData,
+                  "the tokenizer (--vocab-file {}, --merge-file {}, --tokenizer-model {}) is not "
+                  "the one that {} was trained with",
+                  data.vocab_file, data.merge_file, data.tokenizer_model, flags.text("--load"));
+  PENTATRON_CHECK(tokenizer->vocab_size() <= vocab_size, kData,
+                  "the tokenizer has {} tokens, the model only {}: another --vocab-file?",
+                  tokenizer->vocab_size(), vocab_size);
+  return tokenizer;
+}
+
+std::filesystem::path tokenizer_path(const Flags& flags, const inference::LoadedModel& model) {
+  return flags.has("--tokenizer-model") ? flags.text("--tokenizer-model")
+                                        : model.config.data.tokenizer_model;
+}
+
+}  // namespace pentatron::apps
