@@ -265,7 +265,11 @@ struct TrainingConfig {
   bool skip_train = false;
   bool deterministic_mode = false;
   std::string metrics_file;  // JSON lines, full precision
-  std::string trace;         // Perfetto JSON of the run's actions; empty: none
+  std::string trace;         // folder for traces of actions and kernels; resolved: with `profile`
+  bool profile = false;
+  std::int64_t profile_step_start = 10;  // the trace begins after this many iterations
+  std::int64_t profile_step_end = 12;    // and ends after this many
+  std::vector<std::string> profile_ranks = {"0"};
   bool dry_run = false;
   std::string device = "auto";
 };
