@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/log.h"
 #include "pentatron/base/npy.h"
 
 namespace pentatron::datasets {
@@ -31,6 +33,26 @@ NpyType npy_type(IntegerArray::Kind kind) {
       return NpyType::kU4;
   }
   PENTATRON_THROW(kInternal, "unknown kind of index");
+}
+
+fs::path file_of(const CacheEntry& entry, std::string_view affix) {
+  fs::path path = entry.stem;
+  path += affix;
+  return path;
+}
+
+fs::path description_file(const CacheEntry& entry) { return file_of(entry, "-description.txt"); }
+
+fs::path array_file(const CacheEntry& entry, const CachedArray& array) {
+  return file_of(entry, "-" + std::string(array.name) + ".npy");
+}
+
+bool all_there(const CacheEntry& entry) {
+  std::error_code code;
+  for (const CachedArray& array : entry.arrays) {
+    if (!fs::is_regular_file(array_file(entry, array), code)) return false;
+  }
+  return fs::is_regular_file(description_file(entry), code);
 }
 
 }  // namespace
@@ -59,6 +81,46 @@ void write_index_array(const fs::path& path, const IntegerArray& array, bool pai
   std::vector<std::int64_t> shape = {array.size()};
   if (pairs) shape = {array.size() / 2, 2};
   write_npy_bytes(path, npy_type(array.kind()), shape, array.bytes());
+}
+
+bool cache_serves(const CacheEntry& entry,
+                  const std::function<std::optional<std::string>()>& wrong_with) {
+  if (!all_there(entry)) return false;
+  std::optional<std::string> problem;
+  try {
+    // A longer text is another one: no more of it is read.
+    if (read_text_file(description_file(entry), entry.description.size()) != entry.description) {
+      problem = "the description is another one";
+    } else {
+      for (const CachedArray& array : entry.arrays) {
+        *array.values = load_index_array(array_file(entry, array), array.pairs ? 2 : 1);
+      }
+      problem = wrong_with();
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo) throw;
+    problem = error.what();
+  }
+  if (!problem) return true;
+  log::warn("the cached {} {} is damaged and will be built again: {}", entry.what,
+            description_file(entry).string(), *problem);
+  return false;
+}
+
+void write_cache(const CacheEntry& entry) {
+  try {
+    create_folders(entry.stem.parent_path());
+    for (const CachedArray& array : entry.arrays) {
+      write_index_array(array_file(entry, array), *array.values, array.pairs);
+    }
+    write_file_atomically(description_file(entry), entry.description);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;
+    log::warn(
+        "the {} cannot be cached and will be built again next time: {} (--data-cache-path "
+        "chooses another folder)",
+        entry.what, error.what());
+  }
 }
 
 }  // namespace pentatron::datasets
