@@ -242,7 +242,7 @@ TEST_F(GptBlend, CacheIsReadAndMended) {
     ++files;
     if (name.ends_with("-dataset_index.npy")) order = entry.path();
   }
-  EXPECT_EQ(files, 3);
+  EXPECT_EQ(files, 4);
   const auto written = std::filesystem::last_write_time(order);
   EXPECT_EQ(identity(), drawn);
   EXPECT_EQ(std::filesystem::last_write_time(order), written) << "drawn anew";

@@ -26,14 +26,16 @@ struct Order {
 };
 
 // The files of `order` in the cache; it must outlive the entry.
-CacheEntry cache_entry(Order& order, const std::string& folder, std::string description,
-                       DataSplit split) {
+CacheEntry cache_entry(Order& order, const BlendedDataset::Options& options,
+                       std::string description) {
+  const std::string name =
+      fmt::format("{}-BlendedDataset-{}", md5_hex(description), to_string(options.split));
   return {.what = "blend",
-          .stem = fs::path(folder) /
-                  fmt::format("{}-BlendedDataset-{}", md5_hex(description), to_string(split)),
+          .stem = fs::path(options.cache_path) / name,
           .description = std::move(description),
           .arrays = {{.name = "dataset_index", .values = &order.members},
-                     {.name = "dataset_sample_index", .values = &order.samples}}};
+                     {.name = "dataset_sample_index", .values = &order.samples}},
+          .log = options.cache_log};
 }
 
 // Why the order cannot be one of such members; nothing when it can. Each member's samples come in
@@ -118,7 +120,7 @@ BlendedDataset::BlendedDataset(std::vector<BlendMember> members, const Options& 
   const bool cached = !options.cache_path.empty();
   Order order;
   const auto entry = [&](std::string BlendMember::*which) {
-    return cache_entry(order, options.cache_path, description(which), options.split);
+    return cache_entry(order, options, description(which));
   };
   const auto serves = [&](std::string BlendMember::*which) {
     return cached &&
@@ -128,7 +130,11 @@ BlendedDataset::BlendedDataset(std::vector<BlendMember> members, const Options& 
     BlendIndex index =
         options.size ? build_blend_index(weights, size) : build_exhaustive_blend_index(sizes);
     order = Order{IntegerArray(std::move(index.members)), IntegerArray(std::move(index.samples))};
-    if (cached) write_cache(entry(&BlendMember::description));
+    const bool older = cached && !cache_stands(entry(&BlendMember::description)) &&
+                       cache_stands(entry(&BlendMember::older_description));
+    if (cached) {
+      write_cache(entry(older ? &BlendMember::older_description : &BlendMember::description));
+    }
   }
   members_index_ = std::move(order.members);
   samples_index_ = std::move(order.samples);

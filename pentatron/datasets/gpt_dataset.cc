@@ -35,6 +35,7 @@ GptIndexRequest gpt_index_request(const GptDatasetOptions& options, DataSplit sp
   request.cache_path = options.data_cache_path;
   request.use_cache = !options.mock_data;
   request.quiet = options.quiet;
+  request.cache_log = options.cache_log;
   return request;
 }
 

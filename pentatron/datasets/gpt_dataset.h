@@ -28,7 +28,8 @@ struct GptDatasetOptions {
   std::int64_t eod = 0;
   tokenizers::TokenizerDescription tokenizer;  // names the cache files
   GptMaskOptions masks;
-  bool quiet = false;  // no lines about its indices
+  bool quiet = false;             // no lines about its indices
+  CacheLog* cache_log = nullptr;  // told what became of the caches
 };
 
 // The request behind a dataset of these options: its description names the cache files.

@@ -50,7 +50,8 @@ CacheEntry cache_entry(GptIndex& index, const GptIndexRequest& request, Megatron
           .description = gpt_index_description(request, version),
           .arrays = {{.name = "document_index", .values = &index.document_index},
                      {.name = "sample_index", .values = &index.sample_index, .pairs = true},
-                     {.name = "shuffle_index", .values = &index.shuffle_index}}};
+                     {.name = "shuffle_index", .values = &index.shuffle_index}},
+          .log = request.cache_log};
 }
 
 // Nothing when there are no files, or damaged ones.
@@ -130,7 +131,13 @@ GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& re
     log::info("> total number of samples: {}", index.num_samples());
     log::info("> total number of epochs: {}", index.plan.num_epochs);
   }
-  if (request.use_cache) write_cache(cache_entry(index, request, MegatronVersion::kNewer));
+  if (request.use_cache) {
+    // Files of the older version are kept in use, now that their content is known.
+    const bool older = !cache_stands(cache_entry(index, request, MegatronVersion::kNewer)) &&
+                       cache_stands(cache_entry(index, request, MegatronVersion::k016));
+    write_cache(
+        cache_entry(index, request, older ? MegatronVersion::k016 : MegatronVersion::kNewer));
+  }
   return index;
 }
 

@@ -70,7 +70,9 @@ class BlendBuilder final {
     std::vector<BlendMember> members(corpora_.size());
     for_each_member(members.size(),
                     [&](std::size_t i) { members[i] = member(i, split, counts[i]); });
-    BlendedDataset::Options blend{.split = split, .cache_path = options_.dataset.data_cache_path};
+    BlendedDataset::Options blend{.split = split,
+                                  .cache_path = options_.dataset.data_cache_path,
+                                  .cache_log = options_.dataset.cache_log};
     if (!weights_.empty()) {
       blend.weights = weights_;
       blend.size = total;
