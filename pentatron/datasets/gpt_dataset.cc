@@ -103,16 +103,18 @@ Sample GptDataset::sample(std::int64_t i) const {
 }
 
 std::string GptDataset::identity() const {
-  const nlohmann::json json = {{"corpus", corpus_->identity()},
-                               {"split", split_},
-                               {"seq_length", sequence_length_},
-                               {"seed", seed_},
-                               {"eod", eod_},
-                               {"reset_position_ids", masks_.reset_position_ids},
-                               {"reset_attention_mask", masks_.reset_attention_mask},
-                               {"eod_mask_loss", masks_.eod_mask_loss},
-                               {"document_index", hash_bytes(index_.document_index.bytes())},
-                               {"shuffle_index", hash_bytes(index_.shuffle_index.bytes())}};
+  nlohmann::json json = {{"corpus", corpus_->identity()},
+                         {"split", split_},
+                         {"seq_length", sequence_length_},
+                         {"seed", seed_},
+                         {"eod", eod_},
+                         {"reset_position_ids", masks_.reset_position_ids},
+                         {"reset_attention_mask", masks_.reset_attention_mask},
+                         {"eod_mask_loss", masks_.eod_mask_loss},
+                         {"document_index", hash_bytes(index_.document_index.bytes())},
+                         {"shuffle_index", hash_bytes(index_.shuffle_index.bytes())}};
+  // Where there is none, the text is what checkpoints without this field hold.
+  if (masks_.pad >= 0) json["pad"] = masks_.pad;
   return json.dump();
 }
 

@@ -6,9 +6,12 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/config/validate.h"
 #include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tokenizers/tokenizer_factory.h"
 
 namespace pentatron::training {
 namespace {
@@ -48,6 +51,13 @@ DataWords data_words(const config::DataConfig& data) {
                     .test = data.test_data_path}};
 }
 
+// The token that stands for nothing in a corpus; -1 where it is the end of document or of a
+// sequence, too, which are to be learnt (Megatron's rule).
+std::int64_t padding_of(const tokenizers::Tokenizer& tokenizer) {
+  const std::int64_t pad = tokenizer.pad();
+  return pad == tokenizer.eod() || pad == tokenizer.eos().value_or(-1) ? -1 : pad;
+}
+
 datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
                                             const tokenizers::Tokenizer& tokenizer,
                                             const std::string& split) {
@@ -61,7 +71,8 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
           .tokenizer_vocab_size = tokenizer.vocab_size(),
           .eod = tokenizer.eod(),
           .tokenizer = tokenizer.description(),
-          .masks = {.reset_position_ids = config.model.reset_position_ids,
+          .masks = {.pad = padding_of(tokenizer),
+                    .reset_position_ids = config.model.reset_position_ids,
                     .reset_attention_mask = config.model.reset_attention_mask,
                     .eod_mask_loss = config.model.eod_mask_loss}};
 }
@@ -69,8 +80,12 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
 datasets::SampleCounts sample_counts(const config::RunConfig& config, const DataWords& words,
                                      const ResumePoint& point) {
   const config::TrainingConfig& t = config.training;
-  datasets::SampleCounts counts = datasets::samples_asked(t.train_iters, t.eval_interval,
-                                                          t.eval_iters, t.eval_global_batch_size);
+  datasets::SampleCounts counts =
+      datasets::samples_asked({.train_iters = t.skip_train ? 0 : t.train_iters,
+                               .eval_interval = t.eval_interval,
+                               .start_eval_at_iter = t.skip_train ? 0 : t.start_eval_at_iter,
+                               .eval_iters = t.eval_iters},
+                              t.eval_global_batch_size);
   counts.train = t.skip_train ? 0 : train_samples_asked(config, point);
   // A part that is not there is simply not evaluated on.
   if (words.by_part()) {
@@ -94,16 +109,18 @@ datasets::Blend part_blend(const std::vector<std::string>& words, std::string_vi
 std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
                                              const tokenizers::Tokenizer& tokenizer,
                                              const DataWords& words,
-                                             const datasets::SampleCounts& counts) {
+                                             const datasets::SampleCounts& counts,
+                                             datasets::CacheLog* caches) {
   std::vector<datasets::GptSources> sets;
   const auto add = [&](datasets::Blend blend, const std::string& split,
                        const datasets::SampleCounts& asked) {
-    sets.push_back(
-        datasets::build_gpt_sources({.dataset = dataset_options(config, tokenizer, split),
-                                     .blend = std::move(blend),
-                                     .surplus = config.data.mid_level_dataset_surplus,
-                                     .full_validation = config.training.full_validation},
-                                    asked));
+    datasets::GptDatasetOptions dataset = dataset_options(config, tokenizer, split);
+    dataset.cache_log = caches;
+    sets.push_back(datasets::build_gpt_sources({.dataset = std::move(dataset),
+                                                .blend = std::move(blend),
+                                                .surplus = config.data.mid_level_dataset_surplus,
+                                                .full_validation = config.training.full_validation},
+                                               asked));
   };
   if (!words.by_part()) {
     add(config.data.mock_data ? datasets::Blend{} : datasets::parse_blend(words.all, "--data-path"),
@@ -168,10 +185,12 @@ std::vector<DataFile> data_files(const std::vector<datasets::GptSources>& sets, 
 
 std::int64_t train_samples_asked(const config::RunConfig& config, const ResumePoint& point) {
   const config::TrainingConfig& t = config.training;
-  const std::int64_t left = std::max<std::int64_t>(t.train_iters - point.iteration, 0);
-  const std::int64_t needed = t.train_samples > 0 ? t.train_samples
-                                                  : config::batch_schedule(config).samples_after(
-                                                        left, point.consumed_samples);
+  const config::BatchSchedule batches = config::batch_schedule(config);
+  const std::int64_t consumed = point.consumed_samples;
+  const std::int64_t left = t.train_samples > 0
+                                ? batches.iterations_for(t.train_samples, consumed)
+                                : std::max<std::int64_t>(t.train_iters - point.iteration, 0);
+  const std::int64_t needed = std::max(t.train_samples, batches.samples_after(left, consumed));
   return std::max(needed, point.train_samples_asked);
 }
 
@@ -188,15 +207,30 @@ Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& poli
   return batch;
 }
 
+std::unique_ptr<tokenizers::Tokenizer> make_run_tokenizer(config::RunConfig& config) {
+  // NullTokenizer's end token comes after the ids that --vocab-size counts.
+  const std::int64_t null_vocab_size = config.data.null_tokenizer_vocab_size;
+  auto tokenizer = tokenizers::make_tokenizer(
+      config.data, null_vocab_size > 0 ? null_vocab_size + 1 : config.model.vocab_size);
+  config::resolve_vocab(config, tokenizer->vocab_size());
+  return tokenizer;
+}
+
 TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
-                           const ResumePoint& point)
+                           const ResumePoint& point, datasets::CacheLog* caches)
     : eval_iterations_(config.training.eval_iters),
       eval_batch_size_(config.training.eval_global_batch_size),
       full_validation_(config.training.full_validation) {
   const DataWords words = data_words(config.data);
   counts_ = sample_counts(config, words, point);
   validation_names_ = validation_names(config, words);
-  sets_ = build_sets(config, tokenizer, words, counts_);
+  if (config.parallel.rank == 0 && tokenizer.pad() >= 0 && padding_of(tokenizer) < 0) {
+    log::warn(
+        "the padding token {} is the end token, too: it counts in the loss; with a padding token "
+        "of its own, padding in the corpus is left out",
+        tokenizer.pad());
+  }
+  sets_ = build_sets(config, tokenizer, words, counts_, caches);
   identity_ = data_identity(train(), tokenizer);
   files_ = data_files(sets_, config.data.data_content_hash == "whole");
   PENTATRON_CHECK(train() == nullptr || train()->num_samples() >= counts_.train, kConfig,

@@ -17,7 +17,6 @@
 #include "pentatron/optimizer/schedule.h"
 #include "pentatron/tensor/memory.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/tokenizers/tokenizer_factory.h"
 #include "pentatron/training/checkpointing.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/engine.h"
@@ -105,7 +104,7 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
   config_.parallel.rank = backend.rank();
   // A length in samples is one in whole iterations.
   config::TrainingConfig& t = config_.training;
-  if (t.train_samples > 0) t.train_iters = batches_.iterations_within(t.train_samples);
+  if (t.train_samples > 0) t.train_iters = batches_.iterations_for(t.train_samples);
 }
 
 void Trainer::build() {
@@ -114,11 +113,7 @@ void Trainer::build() {
                   "largest logit; drop it, or use --device cpu",
                   device_.str());
   if (config_.logging.log_energy) reporter_.measure_energy(gpu_energy_counter(device_));
-  // NullTokenizer's end token comes after the ids that --vocab-size counts.
-  const std::int64_t null_vocab_size = config_.data.null_tokenizer_vocab_size;
-  tokenizer_ = tokenizers::make_tokenizer(
-      config_.data, null_vocab_size > 0 ? null_vocab_size + 1 : config_.model.vocab_size);
-  config::resolve_vocab(config_, tokenizer_->vocab_size());
+  tokenizer_ = make_run_tokenizer(config_);
   say(" > padded vocab (size: {}) with {} dummy tokens (new size: {})", config_.model.vocab_size,
       config_.model.padded_vocab_size - config_.model.vocab_size, config_.model.padded_vocab_size);
   context_ = std::make_unique<comm::ParallelContext>(backend_, comm::make_grids(config_.parallel));
@@ -185,8 +180,8 @@ void Trainer::load() {
   // Its length in samples ends where the samples do, whatever batches came before.
   config::TrainingConfig& t = config_.training;
   if (result.loaded && t.train_samples > 0) {
-    t.train_iters = state_.iteration +
-                    batches_.iterations_within(t.train_samples, state_.consumed_train_samples);
+    t.train_iters =
+        state_.iteration + batches_.iterations_for(t.train_samples, state_.consumed_train_samples);
   }
   if (result.loaded && config_.optimizer.use_checkpoint_opt_param_scheduler) {
     apply_schedule(state_.schedule, config_);
