@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "apps/command.h"
+#include "apps/text_printer.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/log.h"
@@ -13,7 +14,7 @@
 #include "pentatron/inference/generator.h"
 #include "pentatron/inference/loaded_model.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/tokenizers/tokenizer_factory.h"
+#include "pentatron/tokenizers/tokenizer_files.h"
 #include "pentatron/training/placement.h"
 #include "pentatron/training/run.h"
 
@@ -31,9 +32,9 @@ std::vector<Flags::Spec> specs() {
           {"--top-p", "P", "draw from the likeliest tokens of this mass; 0: off", "0"},
           {"--seed", "N", "of the draws", "1234"},
           {"--stop", "TEXT", "end before one of these texts", "", false, true},
-          {"--vocab-file", "FILE", "default: as trained", ""},
-          {"--merge-file", "FILE", "default: as trained", ""},
-          {"--tokenizer-model", "PATH", "default: as trained", ""},
+          {"--vocab-file", "FILE", "default: the checkpoint's", ""},
+          {"--merge-file", "FILE", "default: the checkpoint's", ""},
+          {"--tokenizer-model", "PATH", "default: the checkpoint's", ""},
           {"--precision", "NAME", "fp32, bf16 or fp64; default: as trained", ""},
           {"--device", "NAME", "auto, cpu or cuda", "auto"},
           {"--threads", "N", "0: all cores", "0"},
@@ -49,15 +50,6 @@ std::string read_prompt(const Flags& flags) {
   constexpr std::uint64_t kLongestPrompt = 64ULL << 20;
   return flags.has("--prompt") ? flags.text("--prompt")
                                : read_text_file(flags.text("--prompt-file"), kLongestPrompt);
-}
-
-// Where the first stop text begins in `text`, or npos.
-std::size_t find_stop(const std::string& text, const std::vector<std::string>& stops) {
-  std::size_t first = std::string::npos;
-  for (const std::string& stop : stops) {
-    if (!stop.empty()) first = std::min(first, text.find(stop));
-  }
-  return first;
 }
 
 // Ranks and where this one stands: those of a launcher, else threads of this process.
@@ -86,6 +78,27 @@ config::ParallelConfig layout_of(const Flags& flags) {
   return parallel;
 }
 
+// The tokenizer that the model was trained with: the files in its checkpoint, or those that options
+// name. Other paths that a checkpoint may hold are never opened.
+tokenizers::TokenizerOptions tokenizer_of_model(const Flags& flags,
+                                                const inference::LoadedModel& model) {
+  const config::DataConfig& data = model.config.data;
+  const std::int64_t null_vocab_size = data.null_tokenizer_vocab_size;
+  tokenizers::TokenizerOptions options = tokenizers::tokenizer_options(
+      data, null_vocab_size > 0 ? null_vocab_size + 1 : model.config.model.vocab_size);
+  const auto given = [&](const char* flag, std::string& path) {
+    if (flags.has(flag)) path.clear();
+  };
+  given("--vocab-file", options.vocab_file);
+  given("--merge-file", options.merge_file);
+  given("--tokenizer-model", options.tokenizer_model);
+  tokenizers::use_saved_files(options, model.folder);
+  if (flags.has("--vocab-file")) options.vocab_file = flags.text("--vocab-file");
+  if (flags.has("--merge-file")) options.merge_file = flags.text("--merge-file");
+  if (flags.has("--tokenizer-model")) options.tokenizer_model = flags.text("--tokenizer-model");
+  return options;
+}
+
 // What a rank does: all load their part and write together, the first one prints.
 void write_text(const Flags& flags, const std::string& prompt,
                 const config::ParallelConfig& parallel, comm::Backend& backend, Device device) {
@@ -97,18 +110,12 @@ void write_text(const Flags& flags, const std::string& prompt,
        .backend = &backend,
        .tensor_model_parallel_size = parallel.tensor_model_parallel_size,
        .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size});
-  config::DataConfig& data = model.config.data;
-  if (flags.has("--vocab-file")) data.vocab_file = flags.text("--vocab-file");
-  if (flags.has("--merge-file")) data.merge_file = flags.text("--merge-file");
-  if (flags.has("--tokenizer-model")) data.tokenizer_model = flags.text("--tokenizer-model");
   const std::int64_t vocab_size = model.config.model.vocab_size;
-  const auto tokenizer = tokenizers::make_tokenizer(
-      data, data.null_tokenizer_vocab_size > 0 ? data.null_tokenizer_vocab_size + 1 : vocab_size);
+  const auto tokenizer = tokenizers::make_tokenizer(tokenizer_of_model(flags, model));
   PENTATRON_CHECK(model.tokenizer.empty() || tokenizer->identity_hash() == model.tokenizer, kData,
-                  "the tokenizer (--vocab-file {}, --merge-file {}, --tokenizer-model {}) is not "
-                  "the one that {} "
-                  "was trained with",
-                  data.vocab_file, data.merge_file, data.tokenizer_model, flags.text("--load"));
+                  "the tokenizer is not the one that {} was trained with: name its files with "
+                  "--vocab-file, --merge-file or --tokenizer-model",
+                  flags.text("--load"));
   PENTATRON_CHECK(tokenizer->vocab_size() <= vocab_size, kData,
                   "the tokenizer has {} tokens, the model only {}: another --vocab-file?",
                   tokenizer->vocab_size(), vocab_size);
@@ -120,29 +127,23 @@ void write_text(const Flags& flags, const std::string& prompt,
       .max_new_tokens = flags.integer("--max-new-tokens", 1),
       .stop_tokens = {tokenizer->eod()},
       .use_kv_cache = !flags.has("--no-kv-cache")};
-  const std::vector<std::string> stops = flags.texts("--stop");
-  std::vector<std::int32_t> so_far;
-  const auto sink = [&](std::int32_t token) {
-    if (stops.empty()) return true;
-    so_far.push_back(token);
-    return find_stop(tokenizer->decode(so_far), stops) == std::string::npos;
-  };
+  const bool ids = flags.has("--tokens");
+  TextPrinter printer(*tokenizer, prompt, flags.texts("--stop"), backend.rank() == 0 && !ids);
+  const auto sink = [&](std::int32_t token) { return printer.add(token); };
   const Timer timer;
   inference::ModelRunner runner = model.runner();
   const inference::Generated result = inference::generate(runner, tokenizer->vocab_size(),
                                                           tokenizer->encode(prompt), options, sink);
   if (backend.rank() != 0) return;
+  if (ids) {
+    log::print_line(fmt::format("{}", fmt::join(result.tokens, " ")));
+  } else {
+    printer.finish();
+  }
   log::info("{} tokens in {:.2f} s ({:.1f} tokens/s) from iteration {}", result.tokens.size(),
             timer.seconds(),
             static_cast<double>(result.tokens.size()) / std::max(1e-9, timer.seconds()),
             model.iteration);
-  if (flags.has("--tokens")) {
-    log::print_line(fmt::format("{}", fmt::join(result.tokens, " ")));
-    return;
-  }
-  std::string text = tokenizer->decode(result.tokens);
-  if (const std::size_t stop = find_stop(text, stops); stop != std::string::npos) text.resize(stop);
-  log::print_line(prompt + tokenizers::replace_invalid_utf8(text));
 }
 
 std::unique_ptr<comm::Backend> make_backend(const config::ParallelConfig& parallel,

@@ -36,6 +36,7 @@ GptIndexRequest gpt_index_request(const GptDatasetOptions& options, DataSplit sp
   request.use_cache = !options.mock_data;
   request.quiet = options.quiet;
   request.cache_log = options.cache_log;
+  if (options.fim != nullptr) request.class_name = "GPTFIMDataset";
   return request;
 }
 
@@ -62,6 +63,7 @@ GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOpt
       vocab_size_(options.vocab_size),
       eod_(options.eod),
       masks_(options.masks),
+      fim_(options.fim),
       index_(load_or_build_gpt_index(*corpus_, gpt_index_request(options, split, num_samples))) {
   PENTATRON_CHECK(vocab_size_ > 0, kInternal, "vocabulary of {} tokens", vocab_size_);
 }
@@ -99,7 +101,9 @@ GptText GptDataset::text(std::int64_t i) const {
 }
 
 Sample GptDataset::sample(std::int64_t i) const {
-  return make_gpt_sample(text(i).tokens, eod_, masks_);
+  std::vector<std::int64_t> tokens = text(i).tokens;
+  if (fim_ != nullptr) tokens = fim_->apply(tokens, seed_, i);
+  return make_gpt_sample(tokens, eod_, masks_);
 }
 
 std::string GptDataset::identity() const {
@@ -113,8 +117,9 @@ std::string GptDataset::identity() const {
                          {"eod_mask_loss", masks_.eod_mask_loss},
                          {"document_index", hash_bytes(index_.document_index.bytes())},
                          {"shuffle_index", hash_bytes(index_.shuffle_index.bytes())}};
-  // Where there is none, the text is what checkpoints without this field hold.
+  // Where there is none, the text is what checkpoints without these fields hold.
   if (masks_.pad >= 0) json["pad"] = masks_.pad;
+  if (fim_ != nullptr) json["fim"] = fim_->identity();
   return json.dump();
 }
 

@@ -71,10 +71,10 @@ std::optional<GptIndex> load(const GptIndexSource& source, const GptIndexRequest
 
 std::string gpt_index_description(const GptIndexRequest& request, MegatronVersion version) {
   return fmt::format(
-      "{{\n    \"class\": \"GPTDataset\",\n    \"dataset_path\": {},\n    \"num_samples\": {},\n"
+      "{{\n    \"class\": \"{}\",\n    \"dataset_path\": {},\n    \"num_samples\": {},\n"
       "    \"index_split\": \"{}\",\n    \"random_seed\": {},\n    \"sequence_length\": {},\n"
       "    \"split\": {},\n    \"split_matrix\": {},\n    \"tokenizer\": {}\n}}",
-      python_json_text(request.dataset_path),
+      request.class_name, python_json_text(request.dataset_path),
       request.num_samples ? std::to_string(*request.num_samples) : std::string("null"),
       to_string(request.split), request.seed, request.sequence_length,
       python_json_text(request.split_matrix.text), matrix_text(request.split_matrix),
@@ -82,13 +82,13 @@ std::string gpt_index_description(const GptIndexRequest& request, MegatronVersio
 }
 
 std::string gpt_index_file_stem(const GptIndexRequest& request, MegatronVersion version) {
-  return fmt::format("{}-GPTDataset-{}", md5_hex(gpt_index_description(request, version)),
-                     to_string(request.split));
+  return fmt::format("{}-{}-{}", md5_hex(gpt_index_description(request, version)),
+                     request.class_name, to_string(request.split));
 }
 
 std::string gpt_index_cache_folder(const GptIndexRequest& request) {
   if (!request.cache_path.empty()) return request.cache_path;
-  return (fs::path(request.dataset_path) / "cache" / "GPTDataset_indices").string();
+  return (fs::path(request.dataset_path) / "cache" / (request.class_name + "_indices")).string();
 }
 
 GptIndexSource gpt_index_source(const Corpus& corpus, const GptIndexRequest& request) {
@@ -115,7 +115,7 @@ GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& re
     for (const MegatronVersion version : kVersions) {
       if (std::optional<GptIndex> index = load(source, request, version)) {
         if (!request.quiet) {
-          log::info("Load the GPTDataset {} indices from {}", to_string(request.split),
+          log::info("Load the {} {} indices from {}", request.class_name, to_string(request.split),
                     gpt_index_cache_folder(request));
         }
         return std::move(*index);
@@ -123,7 +123,7 @@ GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& re
     }
   }
   if (!request.quiet) {
-    log::info("Build {}the GPTDataset {} indices", request.use_cache ? "and save " : "",
+    log::info("Build {}the {} {} indices", request.use_cache ? "and save " : "", request.class_name,
               to_string(request.split));
   }
   GptIndex index = build_gpt_index(source, request.num_samples);

@@ -18,14 +18,15 @@ namespace pentatron::datasets {
 enum class MegatronVersion { kNewer, k016 };
 
 struct GptIndexRequest {
-  std::string dataset_path;  // the prefix as the user wrote it
+  std::string class_name = "GPTDataset";  // Megatron's, of the samples: part of the files' names
+  std::string dataset_path;               // the prefix as the user wrote it
   SplitMatrix split_matrix;
   DataSplit split = DataSplit::kTrain;
   std::optional<std::int64_t> num_samples;  // none: one epoch
   std::int64_t sequence_length = 0;
   std::int64_t seed = 1234;
   tokenizers::TokenizerDescription tokenizer;  // its class name is set by the version
-  std::string cache_path;         // --data-cache-path; empty: <prefix>/cache/GPTDataset_indices
+  std::string cache_path;         // --data-cache-path; empty: <prefix>/cache/{class}_indices
   bool use_cache = true;          // false: build, and touch no files (the mock corpus)
   bool quiet = false;             // one of many members of a blend
   CacheLog* cache_log = nullptr;  // told what became of the cache; must outlive the request
@@ -36,7 +37,7 @@ struct GptIndexRequest {
 [[nodiscard]] std::string gpt_index_description(const GptIndexRequest& request,
                                                 MegatronVersion version);
 
-// `{md5 of the description}-GPTDataset-{split}`, the begin of the four cache files' names.
+// `{md5 of the description}-{class}-{split}`, the begin of the four cache files' names.
 [[nodiscard]] std::string gpt_index_file_stem(const GptIndexRequest& request,
                                               MegatronVersion version);
 

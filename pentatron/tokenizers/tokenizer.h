@@ -72,16 +72,18 @@ class Tokenizer {
                                                      std::span<const std::int32_t> ids) const;
 
   // decode() of a list is that of its ids, one after the other.
-  [[nodiscard]] virtual bool decodes_apart() const = 0;
+  [[nodiscard]] virtual bool decodes_apart() const { return false; }
   // What decode() makes of this id may still change with the ids after it; only where
   // decodes_apart() is false.
   [[nodiscard]] virtual bool is_open(std::int32_t /*id*/) const { return false; }
 
   // The id of a token as the vocabulary writes it (bytes, not their visible form), special tokens
   // too; none where there is no such token.
-  [[nodiscard]] virtual std::optional<std::int32_t> token_id(std::string_view token) const = 0;
+  [[nodiscard]] virtual std::optional<std::int32_t> token_id(std::string_view /*token*/) const {
+    return std::nullopt;
+  }
   // Whether the id is a special token, which is no part of a document's text.
-  [[nodiscard]] virtual bool is_special(std::int32_t id) const = 0;
+  [[nodiscard]] virtual bool is_special(std::int32_t /*id*/) const { return false; }
 
   // Number of ids, special tokens included; without padding for tensor parallelism.
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;

@@ -9,7 +9,9 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/config/validate.h"
+#include "pentatron/datasets/fim.h"
 #include "pentatron/datasets/global_batch_plan.h"
+#include "pentatron/datasets/sft_dataset.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
 
@@ -58,6 +60,24 @@ std::int64_t padding_of(const tokenizers::Tokenizer& tokenizer) {
   return pad == tokenizer.eod() || pad == tokenizer.eos().value_or(-1) ? -1 : pad;
 }
 
+// Fill in the middle, where it is asked for.
+std::shared_ptr<const datasets::FimTransform> fim_of(const config::DataConfig& data,
+                                                     const tokenizers::Tokenizer& tokenizer) {
+  if (!data.fim_data) return nullptr;
+  return std::make_shared<const datasets::FimTransform>(
+      datasets::FimOptions{.rate = data.fim_rate,
+                           .spm_rate = data.fim_spm_rate,
+                           .split_sample = data.fim_split_sample,
+                           .fragment_rate = data.fim_fragment_rate,
+                           .no_prefix = data.fim_no_prefix,
+                           .prefix_token = data.fim_prefix_token,
+                           .middle_token = data.fim_middle_token,
+                           .suffix_token = data.fim_suffix_token,
+                           .pad_token = data.fim_pad_token,
+                           .eod_token = data.fim_eod_token},
+      tokenizer);
+}
+
 datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
                                             const tokenizers::Tokenizer& tokenizer,
                                             const std::string& split) {
@@ -74,7 +94,8 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
           .masks = {.pad = padding_of(tokenizer),
                     .reset_position_ids = config.model.reset_position_ids,
                     .reset_attention_mask = config.model.reset_attention_mask,
-                    .eod_mask_loss = config.model.eod_mask_loss}};
+                    .eod_mask_loss = config.model.eod_mask_loss},
+          .fim = fim_of(config.data, tokenizer)};
 }
 
 datasets::SampleCounts sample_counts(const config::RunConfig& config, const DataWords& words,
@@ -114,13 +135,24 @@ std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
   std::vector<datasets::GptSources> sets;
   const auto add = [&](datasets::Blend blend, const std::string& split,
                        const datasets::SampleCounts& asked) {
+    datasets::MixOptions mix{.blend = std::move(blend),
+                             .surplus = config.data.mid_level_dataset_surplus,
+                             .full_validation = config.training.full_validation};
+    if (config.data.sft) {
+      const datasets::SftDataset::Options dataset{.split = split,
+                                                  .sequence_length = config.model.seq_length};
+      sets.push_back(
+          datasets::build_sft_sources({.dataset = dataset,
+                                       .format = std::make_shared<const datasets::SftFormat>(
+                                           config.data.sft_tokenizer_prompt_format, tokenizer),
+                                       .mix = std::move(mix)},
+                                      asked));
+      return;
+    }
     datasets::GptDatasetOptions dataset = dataset_options(config, tokenizer, split);
     dataset.cache_log = caches;
-    sets.push_back(datasets::build_gpt_sources({.dataset = std::move(dataset),
-                                                .blend = std::move(blend),
-                                                .surplus = config.data.mid_level_dataset_surplus,
-                                                .full_validation = config.training.full_validation},
-                                               asked));
+    sets.push_back(
+        datasets::build_gpt_sources({.dataset = std::move(dataset), .mix = std::move(mix)}, asked));
   };
   if (!words.by_part()) {
     add(config.data.mock_data ? datasets::Blend{} : datasets::parse_blend(words.all, "--data-path"),
@@ -224,7 +256,8 @@ TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::To
   const DataWords words = data_words(config.data);
   counts_ = sample_counts(config, words, point);
   validation_names_ = validation_names(config, words);
-  if (config.parallel.rank == 0 && tokenizer.pad() >= 0 && padding_of(tokenizer) < 0) {
+  if (config.parallel.rank == 0 && !config.data.sft && tokenizer.pad() >= 0 &&
+      padding_of(tokenizer) < 0) {
     log::warn(
         "the padding token {} is the end token, too: it counts in the loss; with a padding token "
         "of its own, padding in the corpus is left out",

@@ -17,6 +17,7 @@
 #include "pentatron/optimizer/schedule.h"
 #include "pentatron/tensor/memory.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tokenizers/tokenizer_files.h"
 #include "pentatron/training/checkpointing.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/engine.h"
@@ -78,6 +79,7 @@ class Trainer {
   Timer since_start_;
   Reporter reporter_;
   std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
+  std::vector<std::pair<std::string, std::string>> tokenizer_files_;  // for checkpoints; rank 0's
   std::unique_ptr<comm::ParallelContext> context_;
   std::unique_ptr<checkpoint::FolderLock> save_lock_;  // rank 0's, from start to end
   std::unique_ptr<Engine> engine_;
@@ -114,6 +116,10 @@ void Trainer::build() {
                   device_.str());
   if (config_.logging.log_energy) reporter_.measure_energy(gpu_energy_counter(device_));
   tokenizer_ = make_run_tokenizer(config_);
+  if (saves() && backend_.rank() == 0) {
+    tokenizer_files_ = tokenizers::read_tokenizer_files(
+        tokenizers::tokenizer_options(config_.data, config_.model.vocab_size));
+  }
   say(" > padded vocab (size: {}) with {} dummy tokens (new size: {})", config_.model.vocab_size,
       config_.model.padded_vocab_size - config_.model.vocab_size, config_.model.padded_vocab_size);
   context_ = std::make_unique<comm::ParallelContext>(backend_, comm::make_grids(config_.parallel));
@@ -331,7 +337,7 @@ void Trainer::save() {
   {
     const TimedScope timed(&reporter_.timers(), "save-checkpoint", 0);
     comm::note_phase(backend_, "saving");
-    save_engine(*engine_, state_, loaded_iteration_, save_lock_.get());
+    save_engine(*engine_, state_, loaded_iteration_, save_lock_.get(), tokenizer_files_);
   }
   reporter_.show_timers({"save-checkpoint"});
   reporter_.saved(state_);
