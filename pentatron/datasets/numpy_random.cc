@@ -40,12 +40,11 @@ double NumpyRandomState::random_double() {
 }
 
 bool NumpyRandomState::bernoulli(double probability) {
-  if (probability == 0) return false;
   // NumPy counts the rarer outcome, by inversion of its distribution.
   const bool count_failures = probability > 0.5;
   const double p = count_failures ? 1 - probability : probability;
   const double q = 1 - p;
-  const double none = std::exp(std::log1p(-p));
+  const double none = std::exp(std::log(q));
   for (;;) {
     double u = random_double();
     if (u <= none) return count_failures;

@@ -18,15 +18,16 @@ bool is_python_space(UChar32 c) { return (c >= 0x1C && c <= 0x1F) || u_isUWhiteS
 
 std::string stripped(std::string_view text) {
   const auto* data = reinterpret_cast<const std::uint8_t*>(text.data());
-  const auto size = static_cast<std::int64_t>(text.size());
-  std::int64_t begin = 0;
-  for (std::int64_t next = 0; next < size; begin = next) {
+  // A text is part of a line, which is far shorter than 2^31 (LineCorpus).
+  const auto size = static_cast<std::int32_t>(text.size());
+  std::int32_t begin = 0;
+  for (std::int32_t next = 0; next < size; begin = next) {
     UChar32 c = 0;
     U8_NEXT(data, next, size, c);
     if (!is_python_space(c)) break;
   }
-  std::int64_t end = size;
-  for (std::int64_t previous = size; previous > begin; end = previous) {
+  std::int32_t end = size;
+  for (std::int32_t previous = size; previous > begin; end = previous) {
     UChar32 c = 0;
     U8_PREV(data, begin, previous, c);
     if (!is_python_space(c)) break;
