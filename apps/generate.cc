@@ -5,6 +5,7 @@
 
 #include "apps/command.h"
 #include "apps/model_flags.h"
+#include "apps/text_printer.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/log.h"
@@ -66,15 +67,6 @@ std::vector<std::int32_t> prompt_tokens(const Flags& flags, const std::string& p
   return std::move(chat.tokens);
 }
 
-// Where the first stop text begins in `text`, or npos.
-std::size_t find_stop(const std::string& text, const std::vector<std::string>& stops) {
-  std::size_t first = std::string::npos;
-  for (const std::string& stop : stops) {
-    if (!stop.empty()) first = std::min(first, text.find(stop));
-  }
-  return first;
-}
-
 // What a rank does: all load their part and write together, the first one prints.
 void write_text(const Flags& flags, const std::string& prompt, const inference::LoadOptions& load) {
   inference::LoadedModel model = inference::load_model(flags.text("--load"), load);
@@ -89,29 +81,24 @@ void write_text(const Flags& flags, const std::string& prompt, const inference::
       .use_kv_cache = !flags.has("--no-kv-cache")};
   const std::vector<std::int32_t> tokens =
       prompt_tokens(flags, prompt, tokenizer_path(flags, model), *tokenizer, options.stop_tokens);
-  const std::vector<std::string> stops = flags.texts("--stop");
-  std::vector<std::int32_t> so_far;
-  const auto sink = [&](std::int32_t token) {
-    if (stops.empty()) return true;
-    so_far.push_back(token);
-    return find_stop(tokenizer->decode(so_far), stops) == std::string::npos;
-  };
+  const bool ids = flags.has("--tokens");
+  TextPrinter printer(*tokenizer, chats(flags) ? "" : prompt, flags.texts("--stop"),
+                      load.backend->rank() == 0 && !ids);
+  const auto sink = [&](std::int32_t token) { return printer.add(token); };
   const Timer timer;
   inference::ModelRunner runner = model.runner();
   const inference::Generated result =
       inference::generate(runner, tokenizer->vocab_size(), tokens, options, sink);
   if (load.backend->rank() != 0) return;
+  if (ids) {
+    log::print_line(fmt::format("{}", fmt::join(result.tokens, " ")));
+  } else {
+    printer.finish();
+  }
   log::info("{} tokens in {:.2f} s ({:.1f} tokens/s) from iteration {}", result.tokens.size(),
             timer.seconds(),
             static_cast<double>(result.tokens.size()) / std::max(1e-9, timer.seconds()),
             model.iteration);
-  if (flags.has("--tokens")) {
-    log::print_line(fmt::format("{}", fmt::join(result.tokens, " ")));
-    return;
-  }
-  std::string text = tokenizer->decode(result.tokens);
-  if (const std::size_t stop = find_stop(text, stops); stop != std::string::npos) text.resize(stop);
-  log::print_line((chats(flags) ? "" : prompt) + tokenizers::replace_invalid_utf8(text));
 }
 
 }  // namespace

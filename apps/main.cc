@@ -57,6 +57,10 @@ constexpr Command kCommands[] = {
     {"launch", "start a command on several processes of this machine", &launch},
     {"preprocess_data", "tokenise JSONL into .bin/.idx", &preprocess_data},
     {"inspect_dataset", "what a .bin/.idx corpus holds", &inspect_dataset},
+    {"merge_datasets", "join .bin/.idx corpora into one", &merge_datasets},
+    {"prepare_cache", "build the index caches of a run ahead of it", &prepare_cache},
+    {"build_sequences_per_dataset", "count the sequences of a blend's corpora",
+     &build_sequences_per_dataset},
     {"train_tokenizer", "train a byte-level BPE on text", &train_tokenizer},
     {"generate", "write text with a trained checkpoint", &generate},
     {"score", "log-probabilities of given text under a checkpoint", &score},
@@ -78,7 +82,7 @@ void print_usage() {
       "pentatron " PENTATRON_VERSION
       ": trains transformer language models\n\nusage: pentatron COMMAND [options]\n\ncommands:\n";
   for (const Command& command : kCommands) {
-    text += fmt::format("  {:<18}{}\n", command.name, command.summary);
+    text += fmt::format("  {:<29}{}\n", command.name, command.summary);
   }
   text += "\npentatron COMMAND --help tells the options of a command.";
   log::print_line(text);

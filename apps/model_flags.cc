@@ -6,6 +6,7 @@
 #include "pentatron/config/launch_env.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
+#include "pentatron/tokenizers/tokenizer_files.h"
 #include "pentatron/training/placement.h"
 #include "pentatron/training/run.h"
 
@@ -50,15 +51,36 @@ std::unique_ptr<comm::Backend> make_backend(const config::ParallelConfig& parall
                                   .device = place.device});
 }
 
+// Where the files of the model's tokenizer are: in its checkpoint, or where options say. Other
+// paths that a checkpoint may hold are never opened.
+tokenizers::TokenizerOptions tokenizer_of_model(const Flags& flags,
+                                                const inference::LoadedModel& model) {
+  const config::DataConfig& data = model.config.data;
+  const std::int64_t null_vocab_size = data.null_tokenizer_vocab_size;
+  tokenizers::TokenizerOptions options = tokenizers::tokenizer_options(
+      data, null_vocab_size > 0 ? null_vocab_size + 1 : model.config.model.vocab_size);
+  const auto given = [&](const char* flag, std::string& path) {
+    if (flags.has(flag)) path.clear();
+  };
+  given("--vocab-file", options.vocab_file);
+  given("--merge-file", options.merge_file);
+  given("--tokenizer-model", options.tokenizer_model);
+  tokenizers::use_saved_files(options, model.folder);
+  if (flags.has("--vocab-file")) options.vocab_file = flags.text("--vocab-file");
+  if (flags.has("--merge-file")) options.merge_file = flags.text("--merge-file");
+  if (flags.has("--tokenizer-model")) options.tokenizer_model = flags.text("--tokenizer-model");
+  return options;
+}
+
 }  // namespace
 
 std::vector<Flags::Spec> with_model_flags(std::vector<Flags::Spec> more) {
   const std::vector<Flags::Spec> of_model = {
       {"--load", "FOLDER", "a --save folder, or one iteration's folder", "", true},
       {"--ckpt-step", "N", "iteration to load; 0: the newest", "0"},
-      {"--vocab-file", "FILE", "default: as trained", ""},
-      {"--merge-file", "FILE", "default: as trained", ""},
-      {"--tokenizer-model", "PATH", "default: as trained", ""},
+      {"--vocab-file", "FILE", "default: the checkpoint's", ""},
+      {"--merge-file", "FILE", "default: the checkpoint's", ""},
+      {"--tokenizer-model", "PATH", "default: the checkpoint's", ""},
       {"--precision", "NAME", "fp32, bf16 or fp64; default: as trained", ""},
       {"--device", "NAME", "auto, cpu or cuda", "auto"},
       {"--threads", "N", "0: all cores", "0"},
@@ -102,17 +124,12 @@ void on_model_ranks(const std::string& command, const Flags& flags, const RankBo
 
 std::unique_ptr<tokenizers::Tokenizer> model_tokenizer(const Flags& flags,
                                                        const inference::LoadedModel& model) {
-  config::DataConfig data = model.config.data;
-  if (flags.has("--vocab-file")) data.vocab_file = flags.text("--vocab-file");
-  if (flags.has("--merge-file")) data.merge_file = flags.text("--merge-file");
-  if (flags.has("--tokenizer-model")) data.tokenizer_model = flags.text("--tokenizer-model");
   const std::int64_t vocab_size = model.config.model.vocab_size;
-  auto tokenizer = tokenizers::make_tokenizer(
-      data, data.null_tokenizer_vocab_size > 0 ? data.null_tokenizer_vocab_size + 1 : vocab_size);
+  auto tokenizer = tokenizers::make_tokenizer(tokenizer_of_model(flags, model));
   PENTATRON_CHECK(model.tokenizer.empty() || tokenizer->identity_hash() == model.tokenizer, kData,
-                  "the tokenizer (--vocab-file {}, --merge-file {}, --tokenizer-model {}) is not "
-                  "the one that {} was trained with",
-                  data.vocab_file, data.merge_file, data.tokenizer_model, flags.text("--load"));
+                  "the tokenizer is not the one that {} was trained with: name its files with "
+                  "--vocab-file, --merge-file or --tokenizer-model",
+                  flags.text("--load"));
   PENTATRON_CHECK(tokenizer->vocab_size() <= vocab_size, kData,
                   "the tokenizer has {} tokens, the model only {}: another --vocab-file?",
                   tokenizer->vocab_size(), vocab_size);
@@ -120,8 +137,7 @@ std::unique_ptr<tokenizers::Tokenizer> model_tokenizer(const Flags& flags,
 }
 
 std::filesystem::path tokenizer_path(const Flags& flags, const inference::LoadedModel& model) {
-  return flags.has("--tokenizer-model") ? flags.text("--tokenizer-model")
-                                        : model.config.data.tokenizer_model;
+  return tokenizer_of_model(flags, model).tokenizer_model;
 }
 
 }  // namespace pentatron::apps

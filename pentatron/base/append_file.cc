@@ -7,24 +7,15 @@
 
 #include <cerrno>
 #include <string>
-#include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/fault.h"
+#include "pentatron/base/io_error.h"
 #include "pentatron/base/stop_cleanup.h"
 
 namespace pentatron {
 namespace fs = std::filesystem;
-namespace {
-
-[[noreturn]] void fail(std::string_view what, const fs::path& path, int code) {
-  PENTATRON_THROW(kIo, "cannot {} {}: {}", what, path.string(),
-                  std::generic_category().message(code));
-}
-
-}  // namespace
 
 AppendFile::AppendFile(int fd, fs::path path, std::uint64_t size)
     : fd_(fd), path_(std::move(path)), size_(size) {}
@@ -39,21 +30,21 @@ AppendFile AppendFile::scratch(const fs::path& folder) {
   const HoldStop hold;
   std::string name = (place / ".pentatron_scratch.XXXXXX").string();
   const int fd = ::mkostemp(name.data(), O_CLOEXEC);
-  if (fd < 0) fail("create a scratch file in", place, errno);
+  if (fd < 0) throw_io_error("create a scratch file in", place, errno);
   ::unlink(name.c_str());
   return {fd, name, 0};
 }
 
 AppendFile AppendFile::continued(const fs::path& path, std::uint64_t size) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) fail("open", path, errno);
+  if (fd < 0) throw_io_error("open", path, errno);
   AppendFile file(fd, path, size);
   struct stat info {};
-  if (::fstat(fd, &info) != 0) fail("read the size of", path, errno);
+  if (::fstat(fd, &info) != 0) throw_io_error("read the size of", path, errno);
   PENTATRON_CHECK(static_cast<std::uint64_t>(info.st_size) >= size, kData,
                   "{} has {} bytes; {} of an earlier run were expected", path.string(),
                   info.st_size, size);
-  if (::ftruncate(fd, static_cast<off_t>(size)) != 0) fail("cut", path, errno);
+  if (::ftruncate(fd, static_cast<off_t>(size)) != 0) throw_io_error("cut", path, errno);
   return file;
 }
 
@@ -72,12 +63,12 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
 }
 
 void AppendFile::write(std::span<const std::byte> bytes) {
-  if (fault_before(FaultKind::kWrite, path_.native())) fail("write", path_, ENOSPC);
+  if (fault_before(FaultKind::kWrite, path_.native())) throw_io_error("write", path_, ENOSPC);
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(size_));
     if (count < 0) {
       if (errno == EINTR) continue;
-      fail("write", path_, errno);
+      throw_io_error("write", path_, errno);
     }
     size_ += static_cast<std::uint64_t>(count);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -86,9 +77,9 @@ void AppendFile::write(std::span<const std::byte> bytes) {
 }
 
 void AppendFile::sync() {
-  if (fault_before(FaultKind::kSync, path_.native())) fail("sync", path_, ENOSPC);
+  if (fault_before(FaultKind::kSync, path_.native())) throw_io_error("sync", path_, ENOSPC);
   while (::fsync(fd_) != 0) {
-    if (errno != EINTR) fail("sync", path_, errno);
+    if (errno != EINTR) throw_io_error("sync", path_, errno);
   }
   fault_after(FaultKind::kSync, path_.native());
 }
@@ -99,7 +90,7 @@ void AppendFile::read(std::uint64_t offset, std::span<std::byte> into) const {
   while (!into.empty()) {
     const ssize_t count = ::pread(fd_, into.data(), into.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("read", path_, errno);
+    if (count < 0) throw_io_error("read", path_, errno);
     PENTATRON_CHECK(count > 0, kIo, "{} was cut while it was in use", path_.string());
     offset += static_cast<std::uint64_t>(count);
     into = into.subspan(static_cast<std::size_t>(count));

@@ -17,15 +17,11 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/fault.h"
+#include "pentatron/base/io_error.h"
 
 namespace pentatron {
 namespace fs = std::filesystem;
 namespace {
-
-[[noreturn]] void fail(std::string_view what, const fs::path& path, int code) {
-  PENTATRON_THROW(kIo, "cannot {} {}: {}", what, path.string(),
-                  std::generic_category().message(code));
-}
 
 // A descriptor closed at the end of the scope; for reads and folders, where close cannot lose data.
 class Descriptor final {
@@ -51,12 +47,12 @@ int open_retrying(const fs::path& path, int flags, mode_t mode = 0) {
 
 // One fault point a call, however many system calls it takes.
 void write_all(int fd, std::span<const std::byte> bytes, const fs::path& path) {
-  if (fault_before(FaultKind::kWrite, path.native())) fail("write", path, ENOSPC);
+  if (fault_before(FaultKind::kWrite, path.native())) throw_io_error("write", path, ENOSPC);
   while (!bytes.empty()) {
     const ssize_t count = ::write(fd, bytes.data(), bytes.size());
     if (count < 0) {
       if (errno == EINTR) continue;
-      fail("write", path, errno);
+      throw_io_error("write", path, errno);
     }
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
@@ -64,12 +60,12 @@ void write_all(int fd, std::span<const std::byte> bytes, const fs::path& path) {
 }
 
 void sync_fd(int fd, const fs::path& path) {
-  if (fault_before(FaultKind::kSync, path.native())) fail("sync", path, ENOSPC);
+  if (fault_before(FaultKind::kSync, path.native())) throw_io_error("sync", path, ENOSPC);
   while (::fsync(fd) != 0) {
     if (errno == EINTR) continue;
     // Some file systems cannot sync folders or special files; there is nothing more to ask of them.
     if (errno == EINVAL || errno == ENOTSUP) break;
-    fail("sync", path, errno);
+    throw_io_error("sync", path, errno);
   }
   fault_after(FaultKind::kSync, path.native());
 }
@@ -77,11 +73,11 @@ void sync_fd(int fd, const fs::path& path) {
 void close_checked(int& fd, const fs::path& path) {
   // After EINTR the descriptor is gone on Linux; calling again could close another thread's file.
   const int code = ::close(std::exchange(fd, -1)) == 0 ? 0 : errno;
-  if (code != 0 && code != EINTR) fail("close", path, code);
+  if (code != 0 && code != EINTR) throw_io_error("close", path, code);
 }
 
 void rename_counted(const fs::path& from, const fs::path& to) {
-  if (fault_before(FaultKind::kRename, to.native())) fail("rename to", to, ENOSPC);
+  if (fault_before(FaultKind::kRename, to.native())) throw_io_error("rename to", to, ENOSPC);
   if (::rename(from.c_str(), to.c_str()) != 0) {
     const int code = errno;
     PENTATRON_THROW(kIo, "cannot rename {} to {}: {}", from.string(), to.string(),
@@ -106,7 +102,7 @@ fs::path end_of_links(fs::path path) {
     if (code) return path;
     path = target.is_absolute() ? target : parent_of(path) / target;
   }
-  fail("follow the links of", path, ELOOP);
+  throw_io_error("follow the links of", path, ELOOP);
 }
 
 constexpr std::string_view kTemporaryInfix = ".tmp.";
@@ -151,15 +147,15 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   // O_NONBLOCK: a pipe without a writer would be waited for before it can be refused.
   const Descriptor file(open_retrying(path, O_RDONLY | O_NONBLOCK));
-  if (file.get() < 0) fail("open", path, errno);
+  if (file.get() < 0) throw_io_error("open", path, errno);
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) fail("read the size of", path, errno);
-  if (S_ISDIR(info.st_mode)) fail("read", path, EISDIR);
+  if (::fstat(file.get(), &info) != 0) throw_io_error("read the size of", path, errno);
+  if (S_ISDIR(info.st_mode)) throw_io_error("read", path, EISDIR);
   PENTATRON_CHECK(S_ISREG(info.st_mode), kIo, "cannot map {}: not a regular file", path.string());
   size_ = static_cast<std::size_t>(info.st_size);
   if (size_ == 0) return;
   void* const map = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
-  if (map == MAP_FAILED) fail("map", path, errno);
+  if (map == MAP_FAILED) throw_io_error("map", path, errno);
   data_ = static_cast<const std::byte*>(map);
 }
 
@@ -200,7 +196,7 @@ void AtomicFile::open_named() {
     const HoldStop hold;
     temporary_path_ = next_temporary();
     fd_ = open_retrying(temporary_path_, O_WRONLY | O_CREAT | O_EXCL, 0666);
-    if (fd_ < 0 && errno != EEXIST) fail("create", temporary_path_, errno);
+    if (fd_ < 0 && errno != EEXIST) throw_io_error("create", temporary_path_, errno);
     if (fd_ < 0) continue;
     // The lock tells other processes that the writer of this file is alive. If one of them took the
     // file for a dead process's before it was locked, it has removed it: create another.
@@ -212,7 +208,7 @@ void AtomicFile::open_named() {
     }
     temporary_.remember(temporary_path_);
   }
-  if (fd_ < 0) fail("create", temporary_path_, EEXIST);
+  if (fd_ < 0) throw_io_error("create", temporary_path_, EEXIST);
 }
 
 // Unique among the threads of a process, the processes of a host, and (by O_EXCL) all others.
@@ -268,7 +264,8 @@ void AtomicFile::link_or_replace() {
     const int flags = AT_SYMLINK_FOLLOW;
     return ::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, target.c_str(), flags) == 0 ? 0 : errno;
   };
-  if (fault_before(FaultKind::kRename, final_path_.native())) fail("name", final_path_, ENOSPC);
+  if (fault_before(FaultKind::kRename, final_path_.native()))
+    throw_io_error("name", final_path_, ENOSPC);
   int code = link_to(final_path_);
   if (code == EEXIST) {
     ::flock(fd_, LOCK_EX);
@@ -279,7 +276,7 @@ void AtomicFile::link_or_replace() {
       ::unlink(between.c_str());
     }
   }
-  if (code != 0) fail("name", final_path_, code);
+  if (code != 0) throw_io_error("name", final_path_, code);
   fault_after(FaultKind::kRename, final_path_.native());
 }
 
@@ -304,7 +301,7 @@ void AtomicFile::commit() {
 OutputFile::OutputFile(fs::path path) : path_(std::move(path)) {
   const HoldStop hold;  // no new file in a folder that is being removed
   fd_ = open_retrying(path_, O_WRONLY | O_CREAT | O_EXCL, 0666);
-  if (fd_ < 0) fail("create", path_, errno);
+  if (fd_ < 0) throw_io_error("create", path_, errno);
 }
 
 OutputFile::~OutputFile() {
@@ -327,9 +324,9 @@ void OutputFile::close() {
 
 std::string read_text_file(const fs::path& path, std::uint64_t max_bytes) {
   const Descriptor file(open_retrying(path, O_RDONLY));
-  if (file.get() < 0) fail("open", path, errno);
+  if (file.get() < 0) throw_io_error("open", path, errno);
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) fail("read the size of", path, errno);
+  if (::fstat(file.get(), &info) != 0) throw_io_error("read the size of", path, errno);
   const auto expected = static_cast<std::uint64_t>(std::max<off_t>(info.st_size, 0));
   PENTATRON_CHECK(!S_ISREG(info.st_mode) || expected <= max_bytes, kIo,
                   "{} has {} bytes, at most {} are read here", path.string(), expected, max_bytes);
@@ -344,7 +341,7 @@ std::string read_text_file(const fs::path& path, std::uint64_t max_bytes) {
     const ssize_t count = ::read(file.get(), text.data() + filled, text.size() - filled);
     if (count < 0) {
       if (errno == EINTR) continue;
-      fail("read", path, errno);
+      throw_io_error("read", path, errno);
     }
     if (count == 0) break;
     filled += static_cast<std::uint64_t>(count);
@@ -363,7 +360,7 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
 
 void sync_folder(const fs::path& folder) {
   const Descriptor descriptor(open_retrying(folder, O_RDONLY | O_DIRECTORY));
-  if (descriptor.get() < 0) fail("open folder", folder, errno);
+  if (descriptor.get() < 0) throw_io_error("open folder", folder, errno);
   sync_fd(descriptor.get(), folder);
 }
 
@@ -383,7 +380,8 @@ void create_folders(const fs::path& folder) {
   for (; !at.empty() && !fs::exists(at, code); at = at.parent_path()) missing.push_back(at);
   for (auto next = missing.rbegin(); next != missing.rend(); ++next) {
     // EEXIST: another process was faster.
-    if (::mkdir(next->c_str(), 0777) != 0 && errno != EEXIST) fail("create folder", *next, errno);
+    if (::mkdir(next->c_str(), 0777) != 0 && errno != EEXIST)
+      throw_io_error("create folder", *next, errno);
     sync_folder(parent_of(*next));
   }
   PENTATRON_CHECK(at.empty() || fs::is_directory(folder, code), kIo,
@@ -394,20 +392,20 @@ void remove_tree(const fs::path& folder) {
   std::error_code code;
   const fs::file_status status = fs::symlink_status(folder, code);
   if (status.type() == fs::file_type::not_found) return;
-  if (code) fail("remove", folder, code.value());
+  if (code) throw_io_error("remove", folder, code.value());
   if (status.type() == fs::file_type::directory) {
     std::vector<fs::path> children;
     for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
       children.push_back(it->path());
     }
-    if (code) fail("list", folder, code.value());
+    if (code) throw_io_error("list", folder, code.value());
     // Sorted, so that fault tests meet the same order on every file system.
     std::sort(children.begin(), children.end());
     for (const fs::path& child : children) remove_tree(child);
   }
   const HoldStop hold;
-  if (fault_before(FaultKind::kUnlink, folder.native())) fail("remove", folder, ENOSPC);
-  if (::remove(folder.c_str()) != 0 && errno != ENOENT) fail("remove", folder, errno);
+  if (fault_before(FaultKind::kUnlink, folder.native())) throw_io_error("remove", folder, ENOSPC);
+  if (::remove(folder.c_str()) != 0 && errno != ENOENT) throw_io_error("remove", folder, errno);
   fault_after(FaultKind::kUnlink, folder.native());
 }
 

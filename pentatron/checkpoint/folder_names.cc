@@ -72,7 +72,7 @@ bool is_own_checkpoint(const fs::path& folder) {
   if (fs::symlink_status(folder, code).type() != fs::file_type::directory) return false;
   const std::vector<std::string> names = names_in(folder);
   if (std::all_of(names.begin(), names.end(), [](const std::string& name) {
-        return name == kManifestName || is_shard_name(name);
+        return name == kManifestName || name == kTokenizerFolder || is_shard_name(name);
       })) {
     return true;
   }

@@ -14,6 +14,7 @@ namespace pentatron::checkpoint {
 
 inline constexpr std::string_view kSavingPrefix = ".saving_";
 inline constexpr std::string_view kOldPrefix = ".old_";
+inline constexpr std::string_view kTokenizerFolder = "tokenizer";  // inside an iteration's
 
 // "iter_0000010" (after `prefix`) -> 10; other names: nothing.
 [[nodiscard]] std::optional<std::int64_t> iteration_of(std::string_view name,

@@ -232,10 +232,23 @@ void tidy_up(const SaveRequest& request) {
   });
 }
 
+void write_tokenizer(const SaveRequest& request, const Folders& folders) {
+  if (request.tokenizer_files.empty()) return;
+  const fs::path folder = folders.saving / kTokenizerFolder;
+  create_folders(folder);
+  for (const auto& [name, bytes] : request.tokenizer_files) {
+    OutputFile file(folder / name);
+    file.write(bytes);
+    file.close();
+  }
+  sync_folder(folder);
+}
+
 // Rank 0's part after all shards are there. Returns the bytes of the checkpoint.
 std::string finish(const std::vector<std::string>& pieces, const SaveRequest& request,
                    const Folders& folders, TemporaryName& saving) {
   const Manifest manifest = merge(pieces, request, folders);
+  write_tokenizer(request, folders);
   const std::string text = manifest_to_text(manifest);
   OutputFile file(folders.saving / kManifestName);
   file.write(text);

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pentatron/checkpoint/folder_lock.h"
@@ -27,6 +28,9 @@ struct SaveRequest {
   std::string config;  // this and the two below: JSON texts (Manifest), rank 0's are stored
   std::string layout;
   std::string train_state;
+  // Files of the caller's, rank 0's: names inside the checkpoint's folder "tokenizer", and bytes.
+  // Whoever reads them checks them; nothing else of a checkpoint depends on them.
+  std::vector<std::pair<std::string, std::string>> tokenizer_files = {};
   std::int64_t keep_checkpoints = 0;      // newest; 0: all (apply_retention)
   std::int64_t save_retain_interval = 0;  // iterations
   std::int64_t protect_iteration = -1;    // the one being loaded from

@@ -70,7 +70,7 @@ BatchSchedule::BatchSchedule(std::string_view text, std::int64_t sequence_length
         "--step-batch-size-schedule \"{}\": '{}' is no tokens:samples such as 250B:1536", text,
         word);
     const std::int64_t tokens = parse_tokens(view.substr(0, colon), text);
-    const std::int64_t first = tokens / sequence_length + (tokens % sequence_length != 0 ? 1 : 0);
+    const std::int64_t first = tokens / sequence_length;
     PENTATRON_CHECK(!stages_.empty() || tokens == 0, kConfig,
                     "--step-batch-size-schedule \"{}\" must begin with 0:samples", text);
     PENTATRON_CHECK(stages_.empty() || first > stages_.back().first_sample, kConfig,
@@ -123,6 +123,11 @@ std::int64_t BatchSchedule::iterations_within(std::int64_t samples, std::int64_t
     if (steps < steps_of(s, consumed - steps * stages_[s].size)) break;
   }
   return iterations;
+}
+
+std::int64_t BatchSchedule::iterations_for(std::int64_t samples, std::int64_t consumed) const {
+  const std::int64_t whole = iterations_within(samples, consumed);
+  return is_constant() || samples_after(whole, consumed) >= samples ? whole : whole + 1;
 }
 
 std::vector<std::int64_t> BatchSchedule::sizes() const {

@@ -11,7 +11,8 @@ namespace pentatron::config {
 
 // Global batch size as a function of the samples consumed: constant, or in stages that begin at
 // counts of tokens (--step-batch-size-schedule "0:768 250B:1536"). A stage begins with the first
-// step at whose start at least so many tokens have been consumed.
+// step at whose start at least floor(tokens / sequence length) samples have been consumed, as in
+// Megatron.
 class BatchSchedule final {
  public:
   // In samples, at least 1; else kConfig.
@@ -29,6 +30,9 @@ class BatchSchedule final {
   // Most whole steps from `consumed` on after which not more than `samples` are consumed.
   [[nodiscard]] std::int64_t iterations_within(std::int64_t samples,
                                                std::int64_t consumed = 0) const;
+  // Steps of a run of so many samples, as Megatron counts them: whole ones of a constant size; with
+  // stages until so many are consumed, the last step beyond them perhaps.
+  [[nodiscard]] std::int64_t iterations_for(std::int64_t samples, std::int64_t consumed = 0) const;
   [[nodiscard]] bool is_constant() const { return stages_.size() == 1; }
   // Sizes in order of the stages.
   [[nodiscard]] std::vector<std::int64_t> sizes() const;

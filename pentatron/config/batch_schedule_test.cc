@@ -28,7 +28,7 @@ TEST(BatchSchedule, Constant) {
 // Step by step, as a trainer does, against the closed forms.
 TEST(BatchSchedule, StagesEqualASimulation) {
   constexpr std::int64_t kLength = 10;
-  for (const char* text : {"0:2 100:4 1K:6", "0:3 105:8", "0:5,0.2K:7,201:9,0.001M:1", "0:4"}) {
+  for (const char* text : {"0:2 100:4 1K:6", "0:3 105:8", "0:5,0.2K:7,210:9,0.001M:1", "0:4"}) {
     SCOPED_TRACE(text);
     const BatchSchedule schedule(text, kLength);
     std::int64_t consumed = 0;
@@ -37,6 +37,9 @@ TEST(BatchSchedule, StagesEqualASimulation) {
       const std::int64_t size = schedule.size_at(consumed);
       EXPECT_EQ(schedule.iterations_within(consumed), step);
       EXPECT_EQ(schedule.iterations_within(consumed + size - 1), step);
+      EXPECT_EQ(schedule.iterations_for(consumed), step);
+      EXPECT_EQ(schedule.iterations_for(consumed + 1),
+                step + (!schedule.is_constant() || size == 1 ? 1 : 0));
       consumed += size;
     }
   }
@@ -47,14 +50,14 @@ TEST(BatchSchedule, StagesEqualASimulation) {
   EXPECT_EQ(schedule.size_at(10), 4) << "100 tokens are ten samples";
   EXPECT_EQ(schedule.size_at(99), 4);
   EXPECT_EQ(schedule.size_at(100), 6);
-  // A threshold inside a sample is passed by the next whole one.
-  EXPECT_EQ(BatchSchedule("0:2 101:4", kLength).size_at(10), 2);
-  EXPECT_EQ(BatchSchedule("0:2 101:4", kLength).size_at(11), 4);
+  // A threshold inside a sample begins with it (N7).
+  EXPECT_EQ(BatchSchedule("0:2 109:4", kLength).size_at(9), 2);
+  EXPECT_EQ(BatchSchedule("0:2 109:4", kLength).size_at(10), 4);
 }
 
 TEST(BatchSchedule, Units) {
-  EXPECT_EQ(BatchSchedule("0:768 250B:1536", 4096).size_at(61'035'156), 768);
-  EXPECT_EQ(BatchSchedule("0:768 250B:1536", 4096).size_at(61'035'157), 1536);
+  EXPECT_EQ(BatchSchedule("0:768 250B:1536", 4096).size_at(61'035'155), 768);
+  EXPECT_EQ(BatchSchedule("0:768 250B:1536", 4096).size_at(61'035'156), 1536);
   EXPECT_EQ(BatchSchedule("0:1 1.5T:2", 1).size_at(1'500'000'000'000), 2);
   EXPECT_EQ(BatchSchedule("0:1 2M:2", 1).size_at(1'999'999), 1);
 }

@@ -102,6 +102,12 @@ inline constexpr Condition kShards{
 
 inline constexpr Condition kReadsFiles{[](const RunConfig& c) { return !c.data.mock_data; },
                                        "--mock-data reads no files"};
+inline constexpr Condition kSft{[](const RunConfig& c) { return c.data.sft; }, "there is no --sft"};
+inline constexpr Condition kFim{[](const RunConfig& c) { return c.data.fim_data; },
+                                "there is no --fim-data"};
+inline constexpr Condition kFimSplit{
+    [](const RunConfig& c) { return c.data.fim_data && !c.data.fim_split_sample.empty(); },
+    "there is no --fim-split-sample"};
 inline constexpr Condition kOneCorpus{
     [](const RunConfig& c) {
       return c.data.mock_data ||

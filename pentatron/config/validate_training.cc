@@ -328,6 +328,36 @@ void check_validation_sets(const RunConfig& config, Problems& problems) {
   }
 }
 
+// Samples that are made otherwise than of running text.
+void check_sample_kinds(const RunConfig& config, Problems& problems) {
+  const DataConfig& data = config.data;
+  if (data.sft && data.tokenizer_type != "SFTTokenizer" && !problems.about("tokenizer_type")) {
+    problems.add(
+        fmt::format("--sft needs --tokenizer-type SFTTokenizer (a tokenizer.json whose special "
+                    "tokens the prompt format writes), not {}",
+                    data.tokenizer_type));
+  }
+  if (data.mock_data && (data.sft || data.fim_data)) {
+    problems.add(fmt::format("--mock-data makes up plain documents: drop it, or {}",
+                             data.sft ? "--sft" : "--fim-data"));
+  }
+  if (data.sft && data.fim_data) {
+    problems.add("--sft and --fim-data are two kinds of samples: give one of them");
+  }
+  if (data.sft && config.model.reset_position_ids) {
+    problems.add("--sft counts positions anew in each conversation: drop --reset-position-ids");
+  }
+  if (data.sft && config.model.reset_attention_mask) {
+    problems.add("--sft keeps conversations apart by itself: drop --reset-attention-mask");
+  }
+  if (data.sft && config.model.eod_mask_loss) {
+    problems.add("--sft learns the assistant's turns alone: drop --eod-mask-loss");
+  }
+  if (data.fim_data && !data.fim_split_sample.empty() && !data.fim_fragment_rate) {
+    problems.add("--fim-split-sample needs --fim-fragment-rate, the share of fragments to cut");
+  }
+}
+
 void resolve_data(RunConfig& config, const Origins& origins, Problems& problems) {
   DataConfig& data = config.data;
   if (data.mock_data) {
@@ -338,6 +368,7 @@ void resolve_data(RunConfig& config, const Origins& origins, Problems& problems)
     check_one_source(data, problems);
   }
   check_validation_sets(config, problems);
+  check_sample_kinds(config, problems);
 }
 
 void check_checkpoint(const CheckpointConfig& checkpoint, Problems& problems) {

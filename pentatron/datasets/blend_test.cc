@@ -187,7 +187,8 @@ class GptBlend : public ::testing::Test {
     options.dataset.sequence_length = 4;
     options.dataset.vocab_size = 2000;
     options.dataset.data_cache_path = (folder_.path() / "cache").string();
-    options.blend = {.prefixes = {prefix("low"), prefix("high")}, .weights = std::move(weights)};
+    options.mix.blend = {.prefixes = {prefix("low"), prefix("high")},
+                         .weights = std::move(weights)};
     return options;
   }
   static std::int64_t num_high(const SampleSource& source) {
@@ -220,11 +221,11 @@ TEST_F(GptBlend, SizesDecideWithoutWeights) {
   EXPECT_EQ(num_high(*sources.train), (144 - 1) / 4);
   EXPECT_EQ(build_gpt_sources(options({}), {.train = 6}).train->num_samples(), 6);
   GptSourceOptions whole = options({});
-  whole.full_validation = true;
+  whole.mix.full_validation = true;
   const GptSources validated = build_gpt_sources(whole, {.train = 6, .valid = 1});
   EXPECT_EQ(validated.valid->num_samples(), (18 - 1) / 4 + (36 - 1) / 4);
   whole = options({1, 1});
-  whole.full_validation = true;
+  whole.mix.full_validation = true;
   expect_error(ErrorKind::kConfig, "--full-validation",
                [&] { (void)build_gpt_sources(whole, {.train = 6, .valid = 1}); });
 }
@@ -242,7 +243,7 @@ TEST_F(GptBlend, CacheIsReadAndMended) {
     ++files;
     if (name.ends_with("-dataset_index.npy")) order = entry.path();
   }
-  EXPECT_EQ(files, 3);
+  EXPECT_EQ(files, 4);
   const auto written = std::filesystem::last_write_time(order);
   EXPECT_EQ(identity(), drawn);
   EXPECT_EQ(std::filesystem::last_write_time(order), written) << "drawn anew";
@@ -267,7 +268,7 @@ TEST(Cases, MegatronLM_547) {
 
 TEST_F(GptBlend, ErrorsNameTheCorpus) {
   GptSourceOptions missing = options({});
-  missing.blend.prefixes.push_back(prefix("missing"));
+  missing.mix.blend.prefixes.push_back(prefix("missing"));
   expect_error(ErrorKind::kIo, "missing", [&] { (void)build_gpt_sources(missing, {.train = 5}); });
 }
 

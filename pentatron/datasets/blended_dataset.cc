@@ -10,9 +10,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/file.h"
 #include "pentatron/base/format.h"
-#include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/datasets/blend.h"
 #include "pentatron/datasets/blend_index.h"
@@ -27,16 +25,17 @@ struct Order {
   IntegerArray samples;  // int64
 };
 
-struct CacheFiles {
-  fs::path description, members, samples;
-};
-
-CacheFiles cache_files(const std::string& folder, const std::string& description, DataSplit split) {
-  const std::string stem =
-      fmt::format("{}-BlendedDataset-{}-", md5_hex(description), to_string(split));
-  const fs::path path(folder);
-  return {path / (stem + "description.txt"), path / (stem + "dataset_index.npy"),
-          path / (stem + "dataset_sample_index.npy")};
+// The files of `order` in the cache; it must outlive the entry.
+CacheEntry cache_entry(Order& order, const BlendedDataset::Options& options,
+                       std::string description) {
+  const std::string name =
+      fmt::format("{}-BlendedDataset-{}", md5_hex(description), to_string(options.split));
+  return {.what = "blend",
+          .stem = fs::path(options.cache_path) / name,
+          .description = std::move(description),
+          .arrays = {{.name = "dataset_index", .values = &order.members},
+                     {.name = "dataset_sample_index", .values = &order.samples}},
+          .log = options.cache_log};
 }
 
 // Why the order cannot be one of such members; nothing when it can. Each member's samples come in
@@ -58,49 +57,6 @@ std::optional<std::string> wrong_with(const Order& order, std::size_t num_member
     }
   }
   return std::nullopt;
-}
-
-std::optional<Order> load(const std::string& folder, const std::string& description,
-                          DataSplit split, std::size_t num_members, std::int64_t size) {
-  const CacheFiles files = cache_files(folder, description, split);
-  std::error_code code;
-  for (const fs::path* file : {&files.description, &files.members, &files.samples}) {
-    if (!fs::is_regular_file(*file, code)) return std::nullopt;
-  }
-  std::string problem;
-  try {
-    if (read_text_file(files.description) != description) {
-      problem = "the description is another one";
-    } else {
-      Order order{load_index_array(files.members, 1), load_index_array(files.samples, 1)};
-      const std::optional<std::string> wrong = wrong_with(order, num_members, size);
-      if (!wrong) return order;
-      problem = *wrong;
-    }
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo) throw;
-    problem = error.what();
-  }
-  log::warn("the cached blend {} is damaged and will be built again: {}",
-            files.description.string(), problem);
-  return std::nullopt;
-}
-
-void save(const Order& order, const std::string& folder, const std::string& description,
-          DataSplit split) {
-  const CacheFiles files = cache_files(folder, description, split);
-  try {
-    create_folders(folder);
-    write_index_array(files.members, order.members);
-    write_index_array(files.samples, order.samples);
-    write_file_atomically(files.description, description);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kIo) throw;
-    log::warn(
-        "the blend cannot be cached and will be built again next time: {} (--data-cache-path "
-        "chooses another folder)",
-        error.what());
-  }
 }
 
 // All lines but the first moved right.
@@ -161,23 +117,27 @@ BlendedDataset::BlendedDataset(std::vector<BlendMember> members, const Options& 
     for (const BlendMember& member : members_) texts.push_back(member.*which);
     return blend_description(texts, weights, sizes, options.size, options.split);
   };
-  std::optional<Order> order;
-  if (!options.cache_path.empty()) {
-    for (const auto which : {&BlendMember::description, &BlendMember::older_description}) {
-      order = load(options.cache_path, description(which), options.split, members_.size(), size);
-      if (order) break;
-    }
-  }
-  if (!order) {
+  const bool cached = !options.cache_path.empty();
+  Order order;
+  const auto entry = [&](std::string BlendMember::*which) {
+    return cache_entry(order, options, description(which));
+  };
+  const auto serves = [&](std::string BlendMember::*which) {
+    return cached &&
+           cache_serves(entry(which), [&] { return wrong_with(order, members_.size(), size); });
+  };
+  if (!serves(&BlendMember::description) && !serves(&BlendMember::older_description)) {
     BlendIndex index =
         options.size ? build_blend_index(weights, size) : build_exhaustive_blend_index(sizes);
     order = Order{IntegerArray(std::move(index.members)), IntegerArray(std::move(index.samples))};
-    if (!options.cache_path.empty()) {
-      save(*order, options.cache_path, description(&BlendMember::description), options.split);
+    const bool older = cached && !cache_stands(entry(&BlendMember::description)) &&
+                       cache_stands(entry(&BlendMember::older_description));
+    if (cached) {
+      write_cache(entry(older ? &BlendMember::older_description : &BlendMember::description));
     }
   }
-  members_index_ = std::move(order->members);
-  samples_index_ = std::move(order->samples);
+  members_index_ = std::move(order.members);
+  samples_index_ = std::move(order.samples);
   std::vector<std::int64_t> drawn(members_.size(), 0);
   for (std::int64_t i = 0; i < size; ++i) ++drawn[static_cast<std::size_t>(members_index_[i])];
   for (std::size_t m = 0; m < drawn.size(); ++m) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/datasets/cache_log.h"
 #include "pentatron/datasets/integer_array.h"
 #include "pentatron/datasets/sample_source.h"
 #include "pentatron/datasets/split.h"
@@ -30,7 +31,8 @@ class BlendedDataset final : public SampleSource {
     // Samples; none: every sample of every member once (`weights` empty).
     std::optional<std::int64_t> size = {};
     DataSplit split = DataSplit::kTrain;
-    std::string cache_path = {};  // --data-cache-path; empty: the order is drawn anew each time
+    std::string cache_path = {};    // --data-cache-path; empty: the order is drawn anew each time
+    CacheLog* cache_log = nullptr;  // told what became of the cache
   };
   // Draws the order, or reads it from the cache; a damaged cache is rebuilt with a warning, one
   // that cannot be written is a warning. More samples than a member has: ErrorKind::kData naming

@@ -35,6 +35,8 @@ GptIndexRequest gpt_index_request(const GptDatasetOptions& options, DataSplit sp
   request.cache_path = options.data_cache_path;
   request.use_cache = !options.mock_data;
   request.quiet = options.quiet;
+  request.cache_log = options.cache_log;
+  if (options.fim != nullptr) request.class_name = "GPTFIMDataset";
   return request;
 }
 
@@ -61,6 +63,7 @@ GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOpt
       vocab_size_(options.vocab_size),
       eod_(options.eod),
       masks_(options.masks),
+      fim_(options.fim),
       index_(load_or_build_gpt_index(*corpus_, gpt_index_request(options, split, num_samples))) {
   PENTATRON_CHECK(vocab_size_ > 0, kInternal, "vocabulary of {} tokens", vocab_size_);
 }
@@ -98,20 +101,25 @@ GptText GptDataset::text(std::int64_t i) const {
 }
 
 Sample GptDataset::sample(std::int64_t i) const {
-  return make_gpt_sample(text(i).tokens, eod_, masks_);
+  std::vector<std::int64_t> tokens = text(i).tokens;
+  if (fim_ != nullptr) tokens = fim_->apply(tokens, seed_, i);
+  return make_gpt_sample(tokens, eod_, masks_);
 }
 
 std::string GptDataset::identity() const {
-  const nlohmann::json json = {{"corpus", corpus_->identity()},
-                               {"split", split_},
-                               {"seq_length", sequence_length_},
-                               {"seed", seed_},
-                               {"eod", eod_},
-                               {"reset_position_ids", masks_.reset_position_ids},
-                               {"reset_attention_mask", masks_.reset_attention_mask},
-                               {"eod_mask_loss", masks_.eod_mask_loss},
-                               {"document_index", hash_bytes(index_.document_index.bytes())},
-                               {"shuffle_index", hash_bytes(index_.shuffle_index.bytes())}};
+  nlohmann::json json = {{"corpus", corpus_->identity()},
+                         {"split", split_},
+                         {"seq_length", sequence_length_},
+                         {"seed", seed_},
+                         {"eod", eod_},
+                         {"reset_position_ids", masks_.reset_position_ids},
+                         {"reset_attention_mask", masks_.reset_attention_mask},
+                         {"eod_mask_loss", masks_.eod_mask_loss},
+                         {"document_index", hash_bytes(index_.document_index.bytes())},
+                         {"shuffle_index", hash_bytes(index_.shuffle_index.bytes())}};
+  // Where there is none, the text is what checkpoints without these fields hold.
+  if (masks_.pad >= 0) json["pad"] = masks_.pad;
+  if (fim_ != nullptr) json["fim"] = fim_->identity();
   return json.dump();
 }
 

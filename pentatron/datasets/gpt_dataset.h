@@ -7,6 +7,7 @@
 #include <string>
 
 #include "pentatron/datasets/corpus.h"
+#include "pentatron/datasets/fim.h"
 #include "pentatron/datasets/gpt_index_cache.h"
 #include "pentatron/datasets/gpt_sample.h"
 #include "pentatron/datasets/sample_source.h"
@@ -28,7 +29,9 @@ struct GptDatasetOptions {
   std::int64_t eod = 0;
   tokenizers::TokenizerDescription tokenizer;  // names the cache files
   GptMaskOptions masks;
-  bool quiet = false;  // no lines about its indices
+  std::shared_ptr<const FimTransform> fim = {};  // fill in the middle; null: text as it stands
+  bool quiet = false;                            // no lines about its indices
+  CacheLog* cache_log = nullptr;                 // told what became of the caches
 };
 
 // The request behind a dataset of these options: its description names the cache files.
@@ -71,6 +74,7 @@ class GptDataset final : public SampleSource {
   std::int64_t vocab_size_;
   std::int64_t eod_;
   GptMaskOptions masks_;
+  std::shared_ptr<const FimTransform> fim_;
   GptIndex index_;
 };
 

@@ -99,12 +99,23 @@ TEST(GptSample, EachMaskOptionByItself) {
 }
 
 TEST(GptSample, EodAtTheEdges) {
-  const GptMaskOptions all{true, true, true};
+  const GptMaskOptions all{
+      .reset_position_ids = true, .reset_attention_mask = true, .eod_mask_loss = true};
   // First and last input token; the last label is an EOD too, which is no input and resets nothing.
   const Sample sample = make_gpt_sample({9, 9, 3, 9, 9}, 9, all);
   EXPECT_EQ(sample.sequence("text").positions, (Tokens{0, 0, 0, 1}));
   EXPECT_EQ(sample.sequence("text").runs, (std::vector<std::int32_t>{1, 1, 2}));
   EXPECT_EQ(sample.weights("loss_mask"), (std::vector<float>{0, 0, 1, 0}));
+}
+
+// Megatron's rule for a padding token of its own (N1).
+TEST(GptSample, PaddingIsNotPredicted) {
+  const Sample sample = make_gpt_sample({5, 7, 7, 9, 7, 6}, 9, {.pad = 7});
+  EXPECT_EQ(sample.ids("tokens"), (Tokens{5, 0, 0, 9, 0}));
+  EXPECT_EQ(sample.ids("labels"), (Tokens{0, 0, 9, 0, 6}));
+  EXPECT_EQ(sample.weights("loss_mask"), (std::vector<float>{0, 0, 1, 0, 1}));
+  const Sample both = make_gpt_sample({5, 7, 9, 7, 6}, 9, {.pad = 7, .eod_mask_loss = true});
+  EXPECT_EQ(both.weights("loss_mask"), (std::vector<float>{0, 1, 0, 1}));
 }
 
 TEST_F(GptDatasetFiles, StreamOfAllSamplesIsTheShuffledText) {

@@ -5,13 +5,10 @@
 
 #include <array>
 #include <filesystem>
-#include <memory>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/file.h"
 #include "pentatron/base/format.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
@@ -46,90 +43,38 @@ std::string tokenizer_text(tokenizers::TokenizerDescription tokenizer, MegatronV
   return tokenizers::description_json(tokenizer, 1);
 }
 
-struct CacheFiles {
-  fs::path description;
-  fs::path document_index;
-  fs::path sample_index;
-  fs::path shuffle_index;
-};
-
-CacheFiles cache_files(const GptIndexRequest& request, MegatronVersion version) {
-  const fs::path stem =
-      fs::path(gpt_index_cache_folder(request)) / gpt_index_file_stem(request, version);
-  const auto with = [&](std::string_view affix) {
-    fs::path path = stem;
-    path += affix;
-    return path;
-  };
-  return {with("-description.txt"), with("-document_index.npy"), with("-sample_index.npy"),
-          with("-shuffle_index.npy")};
+// The files of `index` in the cache; it must outlive the entry.
+CacheEntry cache_entry(GptIndex& index, const GptIndexRequest& request, MegatronVersion version) {
+  return {.what = "index",
+          .stem = fs::path(gpt_index_cache_folder(request)) / gpt_index_file_stem(request, version),
+          .description = gpt_index_description(request, version),
+          .arrays = {{.name = "document_index", .values = &index.document_index},
+                     {.name = "sample_index", .values = &index.sample_index, .pairs = true},
+                     {.name = "shuffle_index", .values = &index.shuffle_index}},
+          .log = request.cache_log};
 }
 
-bool all_exist(const CacheFiles& files) {
-  std::error_code code;
-  return fs::is_regular_file(files.description, code) &&
-         fs::is_regular_file(files.document_index, code) &&
-         fs::is_regular_file(files.sample_index, code) &&
-         fs::is_regular_file(files.shuffle_index, code);
-}
-
-// Nothing when the files are damaged or belong to something else; a warning says why.
+// Nothing when there are no files, or damaged ones.
 std::optional<GptIndex> load(const GptIndexSource& source, const GptIndexRequest& request,
                              MegatronVersion version) {
-  const CacheFiles files = cache_files(request, version);
-  if (!all_exist(files)) return std::nullopt;
-  std::string problem;
-  try {
-    constexpr std::uint64_t kMaxDescription = 1 << 20;
-    if (read_text_file(files.description, kMaxDescription) !=
-        gpt_index_description(request, version)) {
-      problem = "the description is another one";
-    } else {
-      GptIndex index;
-      index.plan =
-          plan_gpt_index(tokens_per_epoch(source), request.num_samples, source.sequence_length);
-      index.document_index = load_index_array(files.document_index, 1);
-      index.sample_index = load_index_array(files.sample_index, 2);
-      index.shuffle_index = load_index_array(files.shuffle_index, 1);
-      const std::optional<std::string> wrong = check_gpt_index(source, index);
-      if (!wrong) return index;
-      problem = *wrong;
-    }
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo) throw;
-    problem = error.what();
-  }
-  log::warn("the cached index {} is damaged and will be built again: {}",
-            files.description.string(), problem);
-  return std::nullopt;
-}
-
-void save(const GptIndex& index, const GptIndexRequest& request) {
-  const CacheFiles files = cache_files(request, MegatronVersion::kNewer);
-  try {
-    create_folders(gpt_index_cache_folder(request));
-    write_index_array(files.document_index, index.document_index);
-    write_index_array(files.sample_index, index.sample_index, /*pairs=*/true);
-    write_index_array(files.shuffle_index, index.shuffle_index);
-    write_file_atomically(files.description,
-                          gpt_index_description(request, MegatronVersion::kNewer));
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kIo) throw;
-    log::warn(
-        "the index cannot be cached and will be built again next time: {} "
-        "(--data-cache-path chooses another folder)",
-        error.what());
-  }
+  GptIndex index;
+  const bool serves = cache_serves(cache_entry(index, request, version), [&] {
+    index.plan =
+        plan_gpt_index(tokens_per_epoch(source), request.num_samples, source.sequence_length);
+    return check_gpt_index(source, index);
+  });
+  if (!serves) return std::nullopt;
+  return index;
 }
 
 }  // namespace
 
 std::string gpt_index_description(const GptIndexRequest& request, MegatronVersion version) {
   return fmt::format(
-      "{{\n    \"class\": \"GPTDataset\",\n    \"dataset_path\": {},\n    \"num_samples\": {},\n"
+      "{{\n    \"class\": \"{}\",\n    \"dataset_path\": {},\n    \"num_samples\": {},\n"
       "    \"index_split\": \"{}\",\n    \"random_seed\": {},\n    \"sequence_length\": {},\n"
       "    \"split\": {},\n    \"split_matrix\": {},\n    \"tokenizer\": {}\n}}",
-      python_json_text(request.dataset_path),
+      request.class_name, python_json_text(request.dataset_path),
       request.num_samples ? std::to_string(*request.num_samples) : std::string("null"),
       to_string(request.split), request.seed, request.sequence_length,
       python_json_text(request.split_matrix.text), matrix_text(request.split_matrix),
@@ -137,13 +82,13 @@ std::string gpt_index_description(const GptIndexRequest& request, MegatronVersio
 }
 
 std::string gpt_index_file_stem(const GptIndexRequest& request, MegatronVersion version) {
-  return fmt::format("{}-GPTDataset-{}", md5_hex(gpt_index_description(request, version)),
-                     to_string(request.split));
+  return fmt::format("{}-{}-{}", md5_hex(gpt_index_description(request, version)),
+                     request.class_name, to_string(request.split));
 }
 
 std::string gpt_index_cache_folder(const GptIndexRequest& request) {
   if (!request.cache_path.empty()) return request.cache_path;
-  return (fs::path(request.dataset_path) / "cache" / "GPTDataset_indices").string();
+  return (fs::path(request.dataset_path) / "cache" / (request.class_name + "_indices")).string();
 }
 
 GptIndexSource gpt_index_source(const Corpus& corpus, const GptIndexRequest& request) {
@@ -170,7 +115,7 @@ GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& re
     for (const MegatronVersion version : kVersions) {
       if (std::optional<GptIndex> index = load(source, request, version)) {
         if (!request.quiet) {
-          log::info("Load the GPTDataset {} indices from {}", to_string(request.split),
+          log::info("Load the {} {} indices from {}", request.class_name, to_string(request.split),
                     gpt_index_cache_folder(request));
         }
         return std::move(*index);
@@ -178,7 +123,7 @@ GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& re
     }
   }
   if (!request.quiet) {
-    log::info("Build {}the GPTDataset {} indices", request.use_cache ? "and save " : "",
+    log::info("Build {}the {} {} indices", request.use_cache ? "and save " : "", request.class_name,
               to_string(request.split));
   }
   GptIndex index = build_gpt_index(source, request.num_samples);
@@ -186,7 +131,13 @@ GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& re
     log::info("> total number of samples: {}", index.num_samples());
     log::info("> total number of epochs: {}", index.plan.num_epochs);
   }
-  if (request.use_cache) save(index, request);
+  if (request.use_cache) {
+    // Files of the older version are kept in use, now that their content is known.
+    const bool older = !cache_stands(cache_entry(index, request, MegatronVersion::kNewer)) &&
+                       cache_stands(cache_entry(index, request, MegatronVersion::k016));
+    write_cache(
+        cache_entry(index, request, older ? MegatronVersion::k016 : MegatronVersion::kNewer));
+  }
   return index;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "pentatron/datasets/cache_log.h"
 #include "pentatron/datasets/corpus.h"
 #include "pentatron/datasets/gpt_index.h"
 #include "pentatron/datasets/split.h"
@@ -17,16 +18,18 @@ namespace pentatron::datasets {
 enum class MegatronVersion { kNewer, k016 };
 
 struct GptIndexRequest {
-  std::string dataset_path;  // the prefix as the user wrote it
+  std::string class_name = "GPTDataset";  // Megatron's, of the samples: part of the files' names
+  std::string dataset_path;               // the prefix as the user wrote it
   SplitMatrix split_matrix;
   DataSplit split = DataSplit::kTrain;
   std::optional<std::int64_t> num_samples;  // none: one epoch
   std::int64_t sequence_length = 0;
   std::int64_t seed = 1234;
   tokenizers::TokenizerDescription tokenizer;  // its class name is set by the version
-  std::string cache_path;  // --data-cache-path; empty: <prefix>/cache/GPTDataset_indices
-  bool use_cache = true;   // false: build, and touch no files (the mock corpus)
-  bool quiet = false;      // one of many members of a blend
+  std::string cache_path;         // --data-cache-path; empty: <prefix>/cache/{class}_indices
+  bool use_cache = true;          // false: build, and touch no files (the mock corpus)
+  bool quiet = false;             // one of many members of a blend
+  CacheLog* cache_log = nullptr;  // told what became of the cache; must outlive the request
 };
 
 // The text that names an index: Python's json.dumps(indent=4) of Megatron's description, byte for
@@ -34,7 +37,7 @@ struct GptIndexRequest {
 [[nodiscard]] std::string gpt_index_description(const GptIndexRequest& request,
                                                 MegatronVersion version);
 
-// `{md5 of the description}-GPTDataset-{split}`, the begin of the four cache files' names.
+// `{md5 of the description}-{class}-{split}`, the begin of the four cache files' names.
 [[nodiscard]] std::string gpt_index_file_stem(const GptIndexRequest& request,
                                               MegatronVersion version);
 
@@ -43,11 +46,12 @@ struct GptIndexRequest {
 // Sequences of the request's part of the corpus; ErrorKind::kData when there are none.
 [[nodiscard]] GptIndexSource gpt_index_source(const Corpus& corpus, const GptIndexRequest& request);
 
-// Loads the indices that Megatron or we left in the cache (the newer version's files first), after
-// a full check; a damaged set is rebuilt with a warning. Otherwise builds them and writes the newer
-// version's files, each atomically, the description last. The result never depends on the state of
-// the cache: one that cannot be written is a warning. Safe to call from several processes at once,
-// though one of them building first saves the others the work.
+// Loads the indices of the cache (the newer version's files first), after a full check and by their
+// checksums; a damaged set is rebuilt with a warning. Otherwise builds them and writes the newer
+// version's files (the older's where only those are there), each atomically, the description last.
+// Files that Megatron wrote have no checksums: the first run builds the same and adds them. The
+// result never depends on the state of the cache: one that cannot be written is a warning. Safe to
+// call from several processes at once, though one of them building first saves the others the work.
 [[nodiscard]] GptIndex load_or_build_gpt_index(const Corpus& corpus,
                                                const GptIndexRequest& request);
 

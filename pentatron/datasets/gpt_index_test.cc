@@ -136,7 +136,8 @@ TEST_F(PublishedRun, CacheFilesEqualMegatrons) {
   EXPECT_EQ(testing::md5_of_file(cache(stem + "-description.txt")) + "-GPTDataset-train", stem);
   EXPECT_EQ(gpt_index_file_stem(request_, MegatronVersion::kNewer), kNewerStem);
   EXPECT_EQ(gpt_index_file_stem(request_, MegatronVersion::k016), k016Stem);
-  EXPECT_EQ(std::distance(fs::directory_iterator(cache("")), fs::directory_iterator()), 4);
+  EXPECT_EQ(std::distance(fs::directory_iterator(cache("")), fs::directory_iterator()),
+            5);  // and checksums, ours
 }
 
 TEST_F(PublishedRun, DescriptionOfOneEpochAndEmptyParts) {
@@ -154,27 +155,68 @@ TEST_F(PublishedRun, DescriptionOfOneEpochAndEmptyParts) {
       << text;
 }
 
+// What became of the one entry that a request asks for.
+CacheLog::Fate fate_of(const Corpus& corpus, GptIndexRequest request) {
+  CacheLog log;
+  request.cache_log = &log;
+  (void)load_or_build_gpt_index(corpus, request);
+  EXPECT_EQ(log.lines().size(), 1U);
+  return log.lines().at(0).fate;
+}
+
 TEST_F(PublishedRun, CacheIsFoundUnderBothNames) {
   const IndexedDataset dataset("d");
-  const GptIndex built = load_or_build_gpt_index(dataset, request_);
-  // A mark that only a loaded index carries: two samples of the shuffle index swapped, still a
-  // permutation.
-  const fs::path shuffle = cache(std::string(kNewerStem) + "-shuffle_index.npy");
-  std::string bytes = read_text_file(shuffle);
-  std::swap_ranges(bytes.end() - 8, bytes.end() - 4, bytes.end() - 4);
-  testing::write_text(shuffle, bytes);
-  const std::int64_t n = built.num_samples();
-  const GptIndex loaded = load_or_build_gpt_index(dataset, request_);
-  EXPECT_EQ(loaded.shuffle_index[n - 1], built.shuffle_index[n - 2]);
-  // Moved to the older version's names, with its description.
+  EXPECT_EQ(fate_of(dataset, request_), CacheLog::Fate::kWritten);
+  EXPECT_EQ(fate_of(dataset, request_), CacheLog::Fate::kServed);
+  // As Megatron 0.16.1 leaves them: under its names, without checksums.
   for (const char* affix : {"-document_index.npy", "-sample_index.npy", "-shuffle_index.npy"}) {
     fs::rename(cache(std::string(kNewerStem) + affix), cache(std::string(k016Stem) + affix));
   }
   fs::remove(cache(std::string(kNewerStem) + "-description.txt"));
+  fs::remove(cache(std::string(kNewerStem) + "-checksums.txt"));
   testing::write_text(cache(std::string(k016Stem) + "-description.txt"),
                       gpt_index_description(request_, MegatronVersion::k016));
-  const GptIndex older = load_or_build_gpt_index(dataset, request_);
-  EXPECT_EQ(older.shuffle_index[n - 1], built.shuffle_index[n - 2]);
+  const fs::path shuffle = cache(std::string(k016Stem) + "-shuffle_index.npy");
+  const auto written = fs::last_write_time(shuffle);
+  EXPECT_EQ(fate_of(dataset, request_), CacheLog::Fate::kWritten);  // the checksums alone
+  EXPECT_EQ(fs::last_write_time(shuffle), written);
+  EXPECT_TRUE(fs::exists(cache(std::string(k016Stem) + "-checksums.txt")));
+  EXPECT_FALSE(fs::exists(cache(std::string(kNewerStem) + "-shuffle_index.npy")));
+  EXPECT_EQ(fate_of(dataset, request_), CacheLog::Fate::kServed);
+}
+
+// Two samples swapped are still a permutation, which no look at the numbers alone finds (A13).
+TEST_F(PublishedRun, SwappedSamplesAreNoticed) {
+  const IndexedDataset dataset("d");
+  const GptIndex built = load_or_build_gpt_index(dataset, request_);
+  const fs::path shuffle = cache(std::string(kNewerStem) + "-shuffle_index.npy");
+  const std::string good = read_text_file(shuffle);
+  std::string bytes = good;
+  std::swap_ranges(bytes.end() - 8, bytes.end() - 4, bytes.end() - 4);
+  for (const bool with_checksums : {true, false}) {
+    testing::write_text(shuffle, bytes);
+    if (!with_checksums) fs::remove(cache(std::string(kNewerStem) + "-checksums.txt"));
+    const GptIndex again = load_or_build_gpt_index(dataset, request_);
+    EXPECT_EQ(values(again.shuffle_index), values(built.shuffle_index));
+    EXPECT_EQ(read_text_file(shuffle), good);
+  }
+}
+
+// Arrays and checksums of another seed's index, renamed, are not this one's.
+TEST_F(PublishedRun, ChecksumsAreKeyedToTheDescription) {
+  const IndexedDataset dataset("d");
+  const GptIndex built = load_or_build_gpt_index(dataset, request_);
+  GptIndexRequest other = request_;
+  other.seed = 4321;
+  (void)load_or_build_gpt_index(dataset, other);
+  const std::string from = gpt_index_file_stem(other, MegatronVersion::kNewer);
+  for (const char* affix :
+       {"-document_index.npy", "-sample_index.npy", "-shuffle_index.npy", "-checksums.txt"}) {
+    fs::copy_file(cache(from + affix), cache(std::string(kNewerStem) + affix),
+                  fs::copy_options::overwrite_existing);
+  }
+  EXPECT_EQ(values(load_or_build_gpt_index(dataset, request_).shuffle_index),
+            values(built.shuffle_index));
 }
 
 TEST_F(PublishedRun, DamagedCacheIsRebuilt) {
@@ -206,7 +248,7 @@ TEST_F(PublishedRun, DamagedCacheIsRebuilt) {
       ++damages;
     }
   }
-  EXPECT_EQ(damages, 20);
+  EXPECT_EQ(damages, 25);
 }
 
 TEST_F(PublishedRun, CacheThatCannotBeWrittenChangesNothing) {

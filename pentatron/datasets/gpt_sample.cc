@@ -29,10 +29,17 @@ Sample make_gpt_sample(const std::vector<std::int64_t>& text, std::int64_t eod,
     }
   }
   if (run > 0) sequence.runs.push_back(run);
+  std::vector<std::int64_t> tokens(text.begin(), text.end() - 1);
+  std::vector<std::int64_t> labels(text.begin() + 1, text.end());
+  for (std::size_t i = 0; i < size && options.pad >= 0; ++i) {
+    if (labels[i] == options.pad) loss_mask[i] = 0.0F;
+    if (labels[i] == options.pad) labels[i] = 0;
+    if (tokens[i] == options.pad) tokens[i] = 0;
+  }
   Sample sample;
   sample.sequences.emplace(Sample::kText, std::move(sequence));
-  sample.fields.emplace("tokens", std::vector<std::int64_t>(text.begin(), text.end() - 1));
-  sample.fields.emplace("labels", std::vector<std::int64_t>(text.begin() + 1, text.end()));
+  sample.fields.emplace("tokens", std::move(tokens));
+  sample.fields.emplace("labels", std::move(labels));
   sample.fields.emplace("loss_mask", std::move(loss_mask));
   return sample;
 }

@@ -17,6 +17,7 @@ struct GptText {
 };
 
 struct GptMaskOptions {
+  std::int64_t pad = -1;  // this token is padding; below 0: none is
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
@@ -25,7 +26,9 @@ struct GptMaskOptions {
 // The sample of `text` (S + 1 tokens), with labels, masks and positions as Megatron defines them.
 // An EOD token ends a document: with reset_position_ids the token after it has position 0, with
 // reset_attention_mask it starts a new attention run, and with eod_mask_loss the place of the EOD
-// itself counts not in the loss. Fewer than 2 tokens: ErrorKind::kInternal.
+// itself counts not in the loss. A padding token is never predicted, and both as input and as label
+// it is read as 0, so that a model without a row for it can be trained. Fewer than 2 tokens:
+// ErrorKind::kInternal.
 [[nodiscard]] Sample make_gpt_sample(const std::vector<std::int64_t>& text, std::int64_t eod,
                                      const GptMaskOptions& options);
 

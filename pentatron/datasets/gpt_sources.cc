@@ -10,7 +10,6 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
-#include "pentatron/datasets/blended_dataset.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -47,9 +46,9 @@ void for_each_member(std::size_t count, F body) {
 
 class BlendBuilder final {
  public:
-  BlendBuilder(const GptSourceOptions& options,
+  BlendBuilder(const SourceKind& kind, const MixOptions& mix,
                const std::vector<std::shared_ptr<const Corpus>>& corpora)
-      : options_(options), corpora_(corpora), weights_(options.blend.weights) {
+      : kind_(kind), mix_(mix), corpora_(corpora), weights_(mix.blend.weights) {
     if (!weights_.empty()) weights_ = normalized_weights(weights_);
   }
 
@@ -64,13 +63,15 @@ class BlendBuilder final {
       const std::vector<std::int64_t> targets = blend_targets(weights_, *size);
       for (std::size_t i = 0; i < targets.size(); ++i) {
         total += targets[i];
-        counts[i] = with_surplus(targets[i], options_.surplus);
+        counts[i] = with_surplus(targets[i], mix_.surplus);
       }
     }
     std::vector<BlendMember> members(corpora_.size());
-    for_each_member(members.size(),
-                    [&](std::size_t i) { members[i] = member(i, split, counts[i]); });
-    BlendedDataset::Options blend{.split = split, .cache_path = options_.dataset.data_cache_path};
+    for_each_member(members.size(), [&](std::size_t i) {
+      members[i] = kind_.make(corpora_[i], mix_.blend.prefixes[i], split, counts[i], false);
+    });
+    BlendedDataset::Options blend{
+        .split = split, .cache_path = kind_.cache_path, .cache_log = kind_.cache_log};
     if (!weights_.empty()) {
       blend.weights = weights_;
       blend.size = total;
@@ -86,51 +87,58 @@ class BlendBuilder final {
   }
 
  private:
-  BlendMember member(std::size_t i, DataSplit split, MaybeCount count) const {
-    GptDatasetOptions one = options_.dataset;
-    one.data_path = options_.blend.prefixes[i];
-    one.quiet = true;
-    const GptIndexRequest request = gpt_index_request(one, split, count);
-    return {.source = std::make_unique<GptDataset>(corpora_[i], one, split, count),
-            .description = gpt_index_description(request, MegatronVersion::kNewer),
-            .older_description = gpt_index_description(request, MegatronVersion::k016)};
-  }
-
-  const GptSourceOptions& options_;
+  const SourceKind& kind_;
+  const MixOptions& mix_;
   const std::vector<std::shared_ptr<const Corpus>>& corpora_;
   std::vector<double> weights_;
 };
 
 }  // namespace
 
-GptSources build_gpt_sources(const GptSourceOptions& options, const SampleCounts& counts) {
+GptSources build_sources(const SourceKind& kind, const MixOptions& mix,
+                         const SampleCounts& counts) {
   GptSources sources;
-  const std::vector<std::string>& prefixes = options.blend.prefixes;
-  const bool one = prefixes.size() <= 1 && !options.blend.has_weights();
-  GptDatasetOptions dataset = options.dataset;
-  sources.corpora.resize(std::max<std::size_t>(prefixes.size(), 1));
-  if (one) {
-    if (!prefixes.empty()) dataset.data_path = prefixes.front();
-    sources.corpora.front() = open_gpt_corpus(dataset);
-  } else {
-    for_each_member(prefixes.size(), [&](std::size_t i) {
-      GptDatasetOptions member = options.dataset;
-      member.data_path = prefixes[i];
-      sources.corpora[i] = open_gpt_corpus(member);
-    });
-  }
-  const BlendBuilder blends(options, sources.corpora);
+  std::vector<std::string> prefixes = mix.blend.prefixes;
+  const bool alone = prefixes.size() <= 1 && !mix.blend.has_weights();
+  if (prefixes.empty()) prefixes.emplace_back();
+  sources.corpora.resize(prefixes.size());
+  for_each_member(prefixes.size(),
+                  [&](std::size_t i) { sources.corpora[i] = kind.open(prefixes[i]); });
+  const BlendBuilder blends(kind, mix, sources.corpora);
   const auto build = [&](DataSplit split, std::int64_t count) -> std::unique_ptr<SampleSource> {
     if (count == 0) return nullptr;
-    const bool whole = options.full_validation && split == DataSplit::kValid;
+    const bool whole = mix.full_validation && split == DataSplit::kValid;
     const MaybeCount asked = whole ? MaybeCount{} : MaybeCount{count};
-    if (!one) return blends.build(split, asked);
-    return std::make_unique<GptDataset>(sources.corpora.front(), dataset, split, asked);
+    if (!alone) return blends.build(split, asked);
+    return kind.make(sources.corpora.front(), prefixes.front(), split, asked, true).source;
   };
   sources.train = build(DataSplit::kTrain, counts.train);
   sources.valid = build(DataSplit::kValid, counts.valid);
   sources.test = build(DataSplit::kTest, counts.test);
   return sources;
+}
+
+GptSources build_gpt_sources(const GptSourceOptions& options, const SampleCounts& counts) {
+  const auto options_of = [&](const std::string& prefix) {
+    GptDatasetOptions dataset = options.dataset;
+    if (!prefix.empty()) dataset.data_path = prefix;
+    return dataset;
+  };
+  const auto make = [&](const std::shared_ptr<const Corpus>& corpus, const std::string& prefix,
+                        DataSplit split, MaybeCount count, bool alone) -> BlendMember {
+    GptDatasetOptions dataset = options_of(prefix);
+    dataset.quiet = dataset.quiet || !alone;
+    const GptIndexRequest request = gpt_index_request(dataset, split, count);
+    return {.source = std::make_unique<GptDataset>(corpus, dataset, split, count),
+            .description = gpt_index_description(request, MegatronVersion::kNewer),
+            .older_description = gpt_index_description(request, MegatronVersion::k016)};
+  };
+  return build_sources(
+      {.open = [&](const std::string& prefix) { return open_gpt_corpus(options_of(prefix)); },
+       .make = make,
+       .cache_path = options.dataset.data_cache_path,
+       .cache_log = options.dataset.cache_log},
+      options.mix, counts);
 }
 
 }  // namespace pentatron::datasets

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "pentatron/datasets/blend.h"
+#include "pentatron/datasets/blended_dataset.h"
 #include "pentatron/datasets/gpt_dataset.h"
 
 namespace pentatron::datasets {
@@ -17,20 +21,40 @@ struct GptSources {
   std::unique_ptr<SampleSource> test;
 };
 
-struct GptSourceOptions {
-  GptDatasetOptions dataset;  // its data_path stands for each corpus in turn
-  Blend blend;                // empty with mock data
+// How the sources of one kind of samples are made.
+struct SourceKind {
+  // The corpus of a prefix.
+  std::function<std::shared_ptr<const Corpus>(const std::string& prefix)> open;
+  // Samples of one part of it, at least `count`, or one epoch; `alone`: it is no member of a blend.
+  std::function<BlendMember(const std::shared_ptr<const Corpus>& corpus, const std::string& prefix,
+                            DataSplit split, std::optional<std::int64_t> count, bool alone)>
+      make;
+  std::string cache_path = {};    // of blends; empty: drawn anew
+  CacheLog* cache_log = nullptr;  // told what becomes of them
+};
+
+struct MixOptions {
+  Blend blend;  // empty: one source without a name
   // Samples that are built of a member beyond its share of a weighted blend.
   double surplus = 0.005;
   // The whole of the validation part once, instead of as many samples as asked for.
   bool full_validation = false;
 };
 
-// One corpus without weights is a GptDataset, anything else a BlendedDataset of one dataset a
+// One corpus without weights is a source by itself, anything else a BlendedDataset of one source a
 // corpus, as Megatron builds them: with weights each part of `size` samples takes ceil(size *
 // weight) of each; without, each corpus gives one epoch, in proportion to its size, and a part may
-// end up smaller than asked for. Corpora are opened and indexed by several threads. Errors: those
-// of GptDataset and BlendedDataset; kConfig for a full validation of a weighted blend.
+// end up smaller than asked for. Corpora are opened and sources made by several threads. Errors:
+// those of `kind` and of BlendedDataset; kConfig for a full validation of a weighted blend.
+[[nodiscard]] GptSources build_sources(const SourceKind& kind, const MixOptions& mix,
+                                       const SampleCounts& counts);
+
+struct GptSourceOptions {
+  GptDatasetOptions dataset;  // its data_path stands for each corpus in turn
+  MixOptions mix;             // without a blend with mock data
+};
+
+// Sources of text (GptDataset). Errors: those of GptDataset and build_sources.
 [[nodiscard]] GptSources build_gpt_sources(const GptSourceOptions& options,
                                            const SampleCounts& counts);
 

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/index_file.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/log.h"
 #include "pentatron/base/npy.h"
+#include "pentatron/base/sha256.h"
 
 namespace pentatron::datasets {
 namespace fs = std::filesystem;
@@ -31,6 +38,65 @@ NpyType npy_type(IntegerArray::Kind kind) {
       return NpyType::kU4;
   }
   PENTATRON_THROW(kInternal, "unknown kind of index");
+}
+
+fs::path file_of(const CacheEntry& entry, std::string_view affix) {
+  fs::path path = entry.stem;
+  path += affix;
+  return path;
+}
+
+fs::path description_file(const CacheEntry& entry) { return file_of(entry, "-description.txt"); }
+
+fs::path array_file(const CacheEntry& entry, const CachedArray& array) {
+  return file_of(entry, "-" + std::string(array.name) + ".npy");
+}
+
+fs::path checksums_file(const CacheEntry& entry) { return file_of(entry, "-checksums.txt"); }
+
+// Every sum begins with the description's, so that arrays made of something else do not pass.
+std::string checksums_text(const CacheEntry& entry) {
+  const std::uint32_t key = crc32c(std::as_bytes(std::span(entry.description)));
+  std::string text = "crc32c of the description and each array\n";
+  for (const CachedArray& array : entry.arrays) {
+    text += fmt::format("{} {:08x}\n", array.name, crc32c(array.values->bytes(), key));
+  }
+  return text;
+}
+
+// Fills the arrays. What is wrong with the files, or nothing.
+std::optional<std::string> read_entry(const CacheEntry& entry) {
+  // A longer text is another one: no more of it is read.
+  if (read_text_file(description_file(entry), entry.description.size()) != entry.description) {
+    return "the description is another one";
+  }
+  for (const CachedArray& array : entry.arrays) {
+    *array.values = load_index_array(array_file(entry, array), array.pairs ? 2 : 1);
+  }
+  const std::string sums = checksums_text(entry);
+  if (read_text_file(checksums_file(entry), sums.size()) != sums) {
+    return "its checksums are of other arrays";
+  }
+  return std::nullopt;
+}
+
+bool stands_already(const fs::path& path, const CachedArray& array) {
+  std::error_code code;
+  if (!fs::is_regular_file(path, code)) return false;
+  try {
+    const IntegerArray there = load_index_array(path, array.pairs ? 2 : 1);
+    return there.kind() == array.values->kind() &&
+           std::ranges::equal(there.bytes(), array.values->bytes());
+  } catch (const Error&) {
+    return false;  // damaged
+  }
+}
+
+void note(const CacheEntry& entry, CacheLog::Fate fate) {
+  if (entry.log == nullptr) return;
+  std::uint64_t bytes = 0;
+  for (const CachedArray& array : entry.arrays) bytes += array.values->bytes().size();
+  entry.log->add({.stem = entry.stem.string(), .fate = fate, .bytes = bytes});
 }
 
 }  // namespace
@@ -59,6 +125,55 @@ void write_index_array(const fs::path& path, const IntegerArray& array, bool pai
   std::vector<std::int64_t> shape = {array.size()};
   if (pairs) shape = {array.size() / 2, 2};
   write_npy_bytes(path, npy_type(array.kind()), shape, array.bytes());
+}
+
+bool cache_stands(const CacheEntry& entry) {
+  std::error_code code;
+  for (const CachedArray& array : entry.arrays) {
+    if (!fs::is_regular_file(array_file(entry, array), code)) return false;
+  }
+  return fs::is_regular_file(description_file(entry), code);
+}
+
+bool cache_serves(const CacheEntry& entry,
+                  const std::function<std::optional<std::string>()>& wrong_with) {
+  std::error_code code;
+  if (!cache_stands(entry) || !fs::is_regular_file(checksums_file(entry), code)) return false;
+  std::optional<std::string> problem;
+  try {
+    problem = read_entry(entry);
+    if (!problem) problem = wrong_with();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo) throw;
+    problem = error.what();
+  }
+  if (!problem) {
+    note(entry, CacheLog::Fate::kServed);
+    return true;
+  }
+  log::warn("the cached {} {} is damaged and will be built again: {}", entry.what,
+            description_file(entry).string(), *problem);
+  return false;
+}
+
+void write_cache(const CacheEntry& entry) {
+  try {
+    create_folders(entry.stem.parent_path());
+    for (const CachedArray& array : entry.arrays) {
+      const fs::path path = array_file(entry, array);
+      if (!stands_already(path, array)) write_index_array(path, *array.values, array.pairs);
+    }
+    write_file_atomically(checksums_file(entry), checksums_text(entry));
+    write_file_atomically(description_file(entry), entry.description);
+    note(entry, CacheLog::Fate::kWritten);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;
+    note(entry, CacheLog::Fate::kUnwritten);
+    log::warn(
+        "the {} cannot be cached and will be built again next time: {} (--data-cache-path "
+        "chooses another folder)",
+        entry.what, error.what());
+  }
 }
 
 }  // namespace pentatron::datasets

@@ -163,6 +163,13 @@ IndexHeader validate_index(std::span<const std::byte> index, std::uint64_t bin_s
 std::filesystem::path index_path(const std::string& prefix) { return prefix + ".idx"; }
 std::filesystem::path bin_path(const std::string& prefix) { return prefix + ".bin"; }
 
+std::string corpus_prefix(const std::string& word) {
+  const bool extended = word.ends_with(".bin") || word.ends_with(".idx");
+  // A prefix itself may end so.
+  if (!extended || std::filesystem::exists(index_path(word))) return word;
+  return word.substr(0, word.size() - 4);
+}
+
 class IndexedDataset::Bin {
  public:
   virtual ~Bin() = default;
@@ -277,6 +284,13 @@ std::pair<std::int64_t, std::int64_t> IndexedDataset::document_range(std::int64_
   const std::size_t at = kIndexHeaderBytes + 12 * static_cast<std::size_t>(header_.num_sequences) +
                          8 * static_cast<std::size_t>(document);
   return {load<std::int64_t>(index_->bytes(), at), load<std::int64_t>(index_->bytes(), at + 8)};
+}
+
+std::int8_t IndexedDataset::mode(std::int64_t sequence) const {
+  PENTATRON_CHECK(has_modes() && sequence >= 0 && sequence < num_sequences(), kInternal,
+                  "{}: mode of sequence {} of {}", prefix_, sequence, header_.num_sequences);
+  const auto from_end = static_cast<std::size_t>(header_.num_sequences - sequence);
+  return load<std::int8_t>(index_->bytes(), index_->bytes().size() - from_end);
 }
 
 void IndexedDataset::read(std::int64_t sequence, std::int64_t offset,

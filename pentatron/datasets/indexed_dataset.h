@@ -37,6 +37,8 @@ inline constexpr std::size_t kIndexHeaderBytes = 34;
 
 [[nodiscard]] std::filesystem::path index_path(const std::string& prefix);
 [[nodiscard]] std::filesystem::path bin_path(const std::string& prefix);
+// The prefix of the corpus that a word names: PREFIX, PREFIX.bin or PREFIX.idx.
+[[nodiscard]] std::string corpus_prefix(const std::string& word);
 
 struct IndexedDatasetOptions {
   bool mmap_bin_files = true;  // --no-mmap-bin-files: read the .bin with pread instead
@@ -61,6 +63,11 @@ class IndexedDataset final : public Corpus {
   [[nodiscard]] std::int32_t sequence_length(std::int64_t sequence) const override;
   // First and one-past-last sequence of a document; one that is not there: kInternal.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> document_range(std::int64_t document) const;
+
+  // Whether each sequence has a mode (multimodal corpora), and which; one that is not there:
+  // kInternal.
+  [[nodiscard]] bool has_modes() const { return header_.has_modes; }
+  [[nodiscard]] std::int8_t mode(std::int64_t sequence) const;
 
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
   // SHA-256 of the `.idx` file and the size of the `.bin` file: reads the index, not the tokens.

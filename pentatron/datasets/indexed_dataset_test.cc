@@ -245,9 +245,9 @@ TEST_F(IndexedDatasetFiles, Summary) {
   EXPECT_EQ(summary.num_sequences, 4);
   EXPECT_EQ(summary.num_documents, 3);
   EXPECT_EQ(summary.num_tokens, 9);
-  EXPECT_EQ(summary.min_length, 1);
-  EXPECT_EQ(summary.max_length, 3);
-  EXPECT_DOUBLE_EQ(summary.mean_length, 2.25);
+  EXPECT_EQ(summary.sequence_lengths.min, 1);
+  EXPECT_EQ(summary.sequence_lengths.max, 3);
+  EXPECT_DOUBLE_EQ(summary.sequence_lengths.mean, 2.25);
   EXPECT_EQ(summary.first_tokens, (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
   const std::string text = format_summary(summary);
   EXPECT_NE(text.find("dtype: uint16\nsequences: 4\ndocuments: 3 (0 empty)\ntokens: 9\n"),
@@ -260,7 +260,7 @@ TEST_F(IndexedDatasetFiles, EmptyDatasetOpens) {
   const IndexedDataset dataset(prefix_);
   EXPECT_EQ(dataset.num_sequences(), 0);
   EXPECT_EQ(dataset.num_documents(), 0);
-  EXPECT_EQ(summarize_dataset(prefix_).mean_length, 0);
+  EXPECT_EQ(summarize_dataset(prefix_).sequence_lengths.mean, 0);
 }
 
 TEST(Cases, MegatronLM_718) {

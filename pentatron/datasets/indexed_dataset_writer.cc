@@ -49,6 +49,15 @@ std::filesystem::path unfinished_file(const std::filesystem::path& folder,
 
 }  // namespace
 
+void show_together(AtomicFile& bin, AtomicFile& index, const std::string& prefix) {
+  bin.sync();
+  index.sync();
+  const HoldStop together;
+  remove_tree(index_path(prefix));
+  bin.commit();
+  index.commit();
+}
+
 IndexedDatasetWriter::IndexedDatasetWriter(std::string prefix, TokenDtype dtype, bool overwrite)
     : prefix_(std::move(prefix)),
       dtype_(dtype),
@@ -174,20 +183,15 @@ void IndexedDatasetWriter::finish() {
   AtomicFile index(index_path(prefix_));
   write_index(index);
   if (bin_ != nullptr) {
-    bin_->sync();
+    show_together(*bin_, index, prefix_);
   } else {
     unfinished_->sync();
-  }
-  index.sync();
-  // Ctrl-C finds the old pair or the new one; and an old index never meets new tokens.
-  const HoldStop together;
-  remove_tree(index_path(prefix_));
-  if (bin_ != nullptr) {
-    bin_->commit();
-  } else {
+    index.sync();
+    const HoldStop together;
+    remove_tree(index_path(prefix_));
     rename_durably(unfinished_path_, bin_path(prefix_));
+    index.commit();
   }
-  index.commit();
   finished_ = true;
 }
 

@@ -27,6 +27,10 @@ struct WrittenCounts {
   std::int64_t tokens = 0;
 };
 
+// Gives both files of a corpus their final names, the old index away first and the new one last:
+// Ctrl-C finds the old pair or the new one, and an old index never meets new tokens. kIo.
+void show_together(AtomicFile& bin, AtomicFile& index, const std::string& prefix);
+
 // Writes a corpus in Megatron's layout. Tokens stream to disk, and so do the lengths of more than a
 // few hundred thousand sequences: memory does not grow with the corpus. Both files are invisible
 // until finish() shows the `.bin`, then the `.idx`, so an index never stands without its tokens

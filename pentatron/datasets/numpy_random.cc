@@ -2,6 +2,7 @@
 #include "pentatron/datasets/numpy_random.h"
 
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "pentatron/base/error.h"
@@ -30,6 +31,27 @@ std::uint64_t NumpyRandomState::random_interval(std::uint64_t max) {
     value = ((high << 32) | low) & mask;
   } while (value > max);
   return value;
+}
+
+double NumpyRandomState::random_double() {
+  const std::uint32_t high = static_cast<std::uint32_t>(engine_()) >> 5;
+  const std::uint32_t low = static_cast<std::uint32_t>(engine_()) >> 6;
+  return (high * 67108864.0 + low) / 9007199254740992.0;
+}
+
+bool NumpyRandomState::bernoulli(double probability) {
+  // NumPy counts the rarer outcome, by inversion of its distribution.
+  const bool count_failures = probability > 0.5;
+  const double p = count_failures ? 1 - probability : probability;
+  const double q = 1 - p;
+  const double none = std::exp(std::log(q));
+  for (;;) {
+    double u = random_double();
+    if (u <= none) return count_failures;
+    u -= none;
+    if (u <= p * none / q) return !count_failures;
+    // Rounding left a gap above both: it draws again.
+  }
 }
 
 }  // namespace pentatron::datasets

@@ -109,19 +109,26 @@ std::pair<std::int64_t, std::int64_t> split_range(const SplitMatrix& matrix, Dat
           static_cast<std::int64_t>(std::nearbyint(range->second * count))};
 }
 
-SampleCounts samples_asked(std::int64_t train_iters, std::int64_t eval_interval,
-                           std::int64_t eval_iters, std::int64_t global_batch_size) {
-  PENTATRON_CHECK(train_iters >= 0 && eval_interval >= 0 && eval_iters >= 0, kConfig,
-                  "--train-iters {}, --eval-interval {}, --eval-iters {}: none may be negative",
-                  train_iters, eval_interval, eval_iters);
+SampleCounts samples_asked(const RunLength& run, std::int64_t global_batch_size) {
+  PENTATRON_CHECK(run.train_iters >= 0 && run.eval_interval >= 0 && run.start_eval_at_iter >= 0 &&
+                      run.eval_iters >= 0,
+                  kConfig,
+                  "--train-iters {}, --eval-interval {}, --start-eval-at-iter {}, --eval-iters {}: "
+                  "none may be negative",
+                  run.train_iters, run.eval_interval, run.start_eval_at_iter, run.eval_iters);
   PENTATRON_CHECK(global_batch_size > 0, kConfig, "--global-batch-size {} must be at least 1",
                   global_batch_size);
-  PENTATRON_CHECK(train_iters < std::numeric_limits<std::int64_t>::max(), kConfig,
-                  "--train-iters {} is too large", train_iters);
-  const std::int64_t evaluations = eval_interval == 0 ? 1 : train_iters / eval_interval + 1;
+  PENTATRON_CHECK(run.train_iters < std::numeric_limits<std::int64_t>::max(), kConfig,
+                  "--train-iters {} is too large", run.train_iters);
+  std::int64_t evaluations = 1;
+  if (run.eval_interval > 0) {
+    const std::int64_t left_out = run.start_eval_at_iter / run.eval_interval;
+    // The evaluation after training is there in any case.
+    evaluations = std::max<std::int64_t>(run.train_iters / run.eval_interval + 1 - left_out, 1);
+  }
   SampleCounts counts;
-  counts.train = checked_product(train_iters, global_batch_size);
-  counts.test = checked_product(eval_iters, global_batch_size);
+  counts.train = checked_product(run.train_iters, global_batch_size);
+  counts.test = checked_product(run.eval_iters, global_batch_size);
   counts.valid = checked_product(evaluations, counts.test);
   return counts;
 }

@@ -40,10 +40,16 @@ struct SampleCounts {
   std::int64_t test = 0;
 };
 
-// Samples a run asks for: train_iters * batch; (train_iters / eval_interval + 1) * eval_iters *
-// batch; eval_iters * batch. eval_interval 0 means one evaluation, at the end. Negative values and
-// products past 2^63: ErrorKind::kConfig.
-[[nodiscard]] SampleCounts samples_asked(std::int64_t train_iters, std::int64_t eval_interval,
-                                         std::int64_t eval_iters, std::int64_t global_batch_size);
+struct RunLength {
+  std::int64_t train_iters = 0;
+  std::int64_t eval_interval = 0;       // 0: one evaluation, at the end
+  std::int64_t start_eval_at_iter = 0;  // evaluations before it are left out
+  std::int64_t eval_iters = 0;          // batches of one evaluation
+};
+
+// Samples a run asks for, as Megatron counts them: train_iters * batch; (train_iters /
+// eval_interval + 1 - start_eval_at_iter / eval_interval, at least 1) * eval_iters * batch;
+// eval_iters * batch. Negative values and products past 2^63: ErrorKind::kConfig.
+[[nodiscard]] SampleCounts samples_asked(const RunLength& run, std::int64_t global_batch_size);
 
 }  // namespace pentatron::datasets

@@ -70,23 +70,40 @@ TEST(Cases, MegatronLM_7512) {
 }
 
 TEST(SamplesAsked, FollowsTheFormula) {
-  const SampleCounts counts = samples_asked(100, 30, 5, 8);
+  const SampleCounts counts =
+      samples_asked({.train_iters = 100, .eval_interval = 30, .eval_iters = 5}, 8);
   EXPECT_EQ(counts.train, 800);
   EXPECT_EQ(counts.valid, (100 / 30 + 1) * 5 * 8);
   EXPECT_EQ(counts.test, 40);
 }
 
 TEST(SamplesAsked, NoEvaluationAsksForNothing) {
-  const SampleCounts counts = samples_asked(100, 10, 0, 8);
+  const SampleCounts counts = samples_asked({.train_iters = 100, .eval_interval = 10}, 8);
   EXPECT_EQ(counts.valid, 0);
   EXPECT_EQ(counts.test, 0);
-  EXPECT_EQ(samples_asked(10, 0, 2, 4).valid, 8);
+  EXPECT_EQ(samples_asked({.train_iters = 10, .eval_iters = 2}, 4).valid, 8);
+}
+
+// Evaluations before --start-eval-at-iter need no samples (N8).
+TEST(SamplesAsked, LateEvaluationsAskForFewer) {
+  RunLength run{.train_iters = 20, .eval_interval = 2, .eval_iters = 2};
+  EXPECT_EQ(samples_asked(run, 8).valid, 11 * 16);
+  run.start_eval_at_iter = 15;
+  EXPECT_EQ(samples_asked(run, 8).valid, (11 - 7) * 16);
+  run.start_eval_at_iter = 40;
+  EXPECT_EQ(samples_asked(run, 8).valid, 16) << "the one after training";
 }
 
 TEST(SamplesAsked, RefusesOverflowAndNegatives) {
-  EXPECT_THROW((void)samples_asked(std::numeric_limits<std::int64_t>::max(), 1, 1, 2), Error);
-  EXPECT_THROW((void)samples_asked(10, 1, -1, 2), Error);
-  EXPECT_THROW((void)samples_asked(10, 1, 1, 0), Error);
+  EXPECT_THROW((void)samples_asked({.train_iters = std::numeric_limits<std::int64_t>::max(),
+                                    .eval_interval = 1,
+                                    .eval_iters = 1},
+                                   2),
+               Error);
+  EXPECT_THROW((void)samples_asked({.train_iters = 10, .eval_interval = 1, .eval_iters = -1}, 2),
+               Error);
+  EXPECT_THROW((void)samples_asked({.train_iters = 10, .eval_interval = 1, .eval_iters = 1}, 0),
+               Error);
 }
 
 }  // namespace

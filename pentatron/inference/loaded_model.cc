@@ -108,6 +108,7 @@ LoadedModel load_model(const std::filesystem::path& root, const LoadOptions& opt
   comm::Backend& backend = options.backend != nullptr ? *options.backend : *model.backend;
   model.config = config_of(reader, options, backend.world_size(), folder.string());
   model.iteration = reader.manifest().iteration;
+  model.folder = folder;
   model.tokenizer = recorded_tokenizer(reader.manifest().train_state, folder.string());
   model.device = options.device;
   model.policy = precision_policy(model.config.training.precision);

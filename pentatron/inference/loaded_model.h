@@ -20,6 +20,7 @@ namespace pentatron::inference {
 struct LoadedModel {
   config::RunConfig config;  // of the checkpoint, with the layout asked for
   std::int64_t iteration = 0;
+  std::filesystem::path folder;  // of this iteration
   std::string tokenizer;  // identity hash of the tokenizer it was trained with; empty: not recorded
   PrecisionPolicy policy;
   Device device = kCpu;

@@ -55,6 +55,19 @@ const char* pentatron_sentence_piece_encode(const pentatron_sentence_piece* mode
   });
 }
 
+const char* pentatron_sentence_piece_spans(const pentatron_sentence_piece* model, const char* text,
+                                           std::size_t size,
+                                           void (*take)(void*, int, std::size_t, std::size_t),
+                                           void* context) {
+  return message_of([&] {
+    const auto encoded = model->processor.EncodeAsImmutableProto({text, size});
+    for (const auto& piece : encoded.pieces()) {
+      take(context, static_cast<int>(piece.id()), piece.begin(), piece.end());
+    }
+    return sentencepiece::util::Status();
+  });
+}
+
 const char* pentatron_sentence_piece_decode(const pentatron_sentence_piece* model, const int* ids,
                                             std::size_t count,
                                             void (*take)(void*, const char*, std::size_t),
@@ -65,6 +78,19 @@ const char* pentatron_sentence_piece_decode(const pentatron_sentence_piece* mode
     if (status.ok()) take(context, text.data(), text.size());
     return status;
   });
+}
+
+int pentatron_sentence_piece_find(const pentatron_sentence_piece* model, const char* piece,
+                                  std::size_t size) {
+  // Another piece's id, the unknown one's, stands for none.
+  const int id = model->processor.PieceToId({piece, size});
+  return model->processor.IdToPiece(id) == std::string(piece, size) ? id : -1;
+}
+
+int pentatron_sentence_piece_kind(const pentatron_sentence_piece* model, int id) {
+  const auto& processor = model->processor;
+  if (processor.IsByte(id)) return 2;
+  return processor.IsControl(id) || processor.IsUnknown(id) || processor.IsUnused(id) ? 1 : 0;
 }
 
 pentatron_sentence_piece_info pentatron_sentence_piece_describe(

@@ -21,11 +21,22 @@ const char* pentatron_sentence_piece_encode(const pentatron_sentence_piece* mode
                                             std::size_t size,
                                             void (*take)(void*, const int*, std::size_t),
                                             void* context);
+// Calls take(context, id, begin, end) for each piece in order: the bytes of the text it stands for.
+const char* pentatron_sentence_piece_spans(const pentatron_sentence_piece* model, const char* text,
+                                           std::size_t size,
+                                           void (*take)(void*, int, std::size_t, std::size_t),
+                                           void* context);
 // Ids must lie inside the vocabulary. Calls take(context, text, size) once.
 const char* pentatron_sentence_piece_decode(const pentatron_sentence_piece* model, const int* ids,
                                             std::size_t count,
                                             void (*take)(void*, const char*, std::size_t),
                                             void* context);
+
+// The id of a piece, -1 where there is none.
+int pentatron_sentence_piece_find(const pentatron_sentence_piece* model, const char* piece,
+                                  std::size_t size);
+// 0: text, 1: control, unknown or unused, 2: a byte. The id must lie inside the vocabulary.
+int pentatron_sentence_piece_kind(const pentatron_sentence_piece* model, int id);
 
 // -1 where the model has no such piece.
 struct pentatron_sentence_piece_info {

@@ -66,6 +66,13 @@ std::string BpeTokenizer::decode(std::span<const std::int32_t> ids) const {
   return bytes;
 }
 
+std::optional<std::int32_t> BpeTokenizer::token_id(std::string_view token) const {
+  for (std::int32_t id = 0; id < vocabulary_.size(); ++id) {
+    if (vocabulary_.token(id) == token) return id;
+  }
+  return std::nullopt;
+}
+
 TokenizerDescription BpeTokenizer::description() const {
   // Megatron's keywords for this type, with the values that its defaults give.
   return {.class_name = std::string(kMegatronTextClass),

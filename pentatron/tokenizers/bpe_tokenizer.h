@@ -24,6 +24,9 @@ class BpeTokenizer final : public Tokenizer {
   BpeTokenizer(const std::filesystem::path& vocab_file, const std::filesystem::path& merge_file);
 
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override;
+  [[nodiscard]] bool decodes_apart() const override { return true; }
+  [[nodiscard]] std::optional<std::int32_t> token_id(std::string_view token) const override;
+  [[nodiscard]] bool is_special(std::int32_t id) const override { return id == eod(); }
   [[nodiscard]] std::int64_t vocab_size() const override { return vocabulary_.size(); }
   [[nodiscard]] std::int32_t eod() const override { return vocabulary_.eod(); }
   [[nodiscard]] std::int32_t pad() const override { return -1; }

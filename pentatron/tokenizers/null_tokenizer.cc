@@ -57,6 +57,26 @@ void NullTokenizer::do_encode(std::string_view text, std::vector<std::int32_t>& 
   }
 }
 
+std::vector<TokenSpan> NullTokenizer::spans(std::string_view text,
+                                            std::span<const std::int32_t> ids) const {
+  std::vector<TokenSpan> spans;
+  for (std::size_t begin = text.find_first_not_of(kWhiteSpace); begin != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kWhiteSpace, begin), text.size());
+    spans.push_back({.begin = begin, .end = end});
+    begin = text.find_first_not_of(kWhiteSpace, end);
+  }
+  PENTATRON_CHECK(spans.size() == ids.size(), kData, "a text of {} integers has not {} ids",
+                  spans.size(), ids.size());
+  return spans;
+}
+
+std::optional<std::int32_t> NullTokenizer::token_id(std::string_view token) const {
+  std::int32_t id = -1;
+  const auto result = std::from_chars(token.data(), token.data() + token.size(), id);
+  const bool whole = result.ec == std::errc() && result.ptr == token.data() + token.size();
+  return whole && id >= 0 && id < vocab_size_ ? std::optional(id) : std::nullopt;
+}
+
 std::string NullTokenizer::decode(std::span<const std::int32_t> ids) const {
   std::string text;
   for (const std::int32_t id : ids) {

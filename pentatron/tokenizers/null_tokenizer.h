@@ -16,6 +16,11 @@ class NullTokenizer final : public Tokenizer {
                          std::optional<std::int64_t> pad_id = std::nullopt);
 
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override;
+  [[nodiscard]] std::vector<TokenSpan> spans(std::string_view text,
+                                             std::span<const std::int32_t> ids) const override;
+  [[nodiscard]] bool decodes_apart() const override { return false; }
+  [[nodiscard]] std::optional<std::int32_t> token_id(std::string_view token) const override;
+  [[nodiscard]] bool is_special(std::int32_t id) const override { return id == eod_ || id == pad_; }
   [[nodiscard]] std::int64_t vocab_size() const override { return vocab_size_; }
   [[nodiscard]] std::int32_t eod() const override { return eod_; }
   [[nodiscard]] std::int32_t pad() const override { return pad_; }

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/sha256.h"
@@ -17,7 +19,10 @@ struct Library {
   decltype(&pentatron_sentence_piece_open) open = nullptr;
   decltype(&pentatron_sentence_piece_close) close = nullptr;
   decltype(&pentatron_sentence_piece_encode) encode = nullptr;
+  decltype(&pentatron_sentence_piece_spans) spans = nullptr;
   decltype(&pentatron_sentence_piece_decode) decode = nullptr;
+  decltype(&pentatron_sentence_piece_find) find = nullptr;
+  decltype(&pentatron_sentence_piece_kind) kind = nullptr;
   decltype(&pentatron_sentence_piece_describe) describe = nullptr;
 };
 
@@ -46,7 +51,10 @@ Library open_library() {
   find("pentatron_sentence_piece_open", library.open);
   find("pentatron_sentence_piece_close", library.close);
   find("pentatron_sentence_piece_encode", library.encode);
+  find("pentatron_sentence_piece_spans", library.spans);
   find("pentatron_sentence_piece_decode", library.decode);
+  find("pentatron_sentence_piece_find", library.find);
+  find("pentatron_sentence_piece_kind", library.kind);
   find("pentatron_sentence_piece_describe", library.describe);
   return library;
 #endif
@@ -113,6 +121,37 @@ std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) co
   PENTATRON_CHECK(problem == nullptr, kData, "{}: {} ids cannot be decoded: {}", model_file_,
                   ids.size(), replace_invalid_utf8(problem));
   return result;
+}
+
+std::vector<TokenSpan> SentencePieceTokenizer::spans(std::string_view text,
+                                                     std::span<const std::int32_t> ids) const {
+  struct Found {
+    std::vector<std::int32_t> ids;
+    std::vector<TokenSpan> spans;
+  } found;
+  const auto take = [](void* context, int id, std::size_t begin, std::size_t end) {
+    auto& list = *static_cast<Found*>(context);
+    list.ids.push_back(id);
+    list.spans.push_back({.begin = begin, .end = end});
+  };
+  const char* problem = library().spans(model_->handle, text.data(), text.size(), take, &found);
+  PENTATRON_CHECK(problem == nullptr, kData, "{}: a text of {} bytes cannot be encoded: {}",
+                  model_file_, text.size(), replace_invalid_utf8(problem));
+  PENTATRON_CHECK(std::ranges::equal(found.ids, ids), kData, "{}: these {} ids are of another text",
+                  model_file_, ids.size());
+  return found.spans;
+}
+
+bool SentencePieceTokenizer::is_open(std::int32_t id) const {
+  return id >= 0 && id < vocab_size() && library().kind(model_->handle, id) == 2;
+}
+
+bool SentencePieceTokenizer::is_special(std::int32_t id) const {
+  return id >= 0 && id < vocab_size() && library().kind(model_->handle, id) == 1;
+}
+
+std::optional<std::int32_t> SentencePieceTokenizer::token_id(std::string_view token) const {
+  return known(library().find(model_->handle, token.data(), token.size()));
 }
 
 std::int64_t SentencePieceTokenizer::vocab_size() const { return model_->info.size; }

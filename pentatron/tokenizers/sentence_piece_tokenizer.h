@@ -19,6 +19,13 @@ class SentencePieceTokenizer final : public Tokenizer {
   ~SentencePieceTokenizer() override;
 
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override;
+  // Through the model's normaliser: a span is what of the text became the piece.
+  [[nodiscard]] std::vector<TokenSpan> spans(std::string_view text,
+                                             std::span<const std::int32_t> ids) const override;
+  [[nodiscard]] bool decodes_apart() const override { return false; }
+  [[nodiscard]] bool is_open(std::int32_t id) const override;
+  [[nodiscard]] std::optional<std::int32_t> token_id(std::string_view token) const override;
+  [[nodiscard]] bool is_special(std::int32_t id) const override;
   [[nodiscard]] std::int64_t vocab_size() const override;
   // The end-of-sentence piece; kData if the model has none.
   [[nodiscard]] std::int32_t eod() const override;

@@ -40,6 +40,7 @@ StagedTokenizer::StagedTokenizer(TokenizerStages stages, const SpecialTokenIds& 
   hash.update(stages_.identity);
   for (const AddedToken& token : stages_.added_tokens) {
     added_.emplace(token.id, token.content);
+    if (token.special) special_ids_.insert(token.id);
     vocab_size_ = std::max<std::int64_t>(vocab_size_, token.id + 1);
     hash.update(fmt::format("\n{} {} {}", token.id, token.special, token.content));
   }
@@ -102,6 +103,33 @@ void StagedTokenizer::encode_normalized(std::string text, bool at_start,
     if (!word.text.empty()) stages_.model->encode(word.text, ids);
   }
 }
+
+bool StagedTokenizer::decodes_apart() const {
+  return stages_.decoder == nullptr && !stages_.join_with_space;
+}
+
+bool StagedTokenizer::is_open(std::int32_t id) const {
+  // A run of bytes becomes text when it has ended.
+  if (stages_.decoder == nullptr || added_.contains(id)) return false;
+  if (id < 0 || id >= stages_.model->tokens().size()) return false;
+  return byte_of_token(stages_.model->tokens().token(id)).has_value();
+}
+
+std::vector<TokenSpan> StagedTokenizer::spans(std::string_view text,
+                                              std::span<const std::int32_t> ids) const {
+  PENTATRON_CHECK(stages_.normalizer == nullptr, kUnsupported,
+                  "this tokenizer normalises the text: it cannot tell where a token stands");
+  return Tokenizer::spans(text, ids);
+}
+
+std::optional<std::int32_t> StagedTokenizer::token_id(std::string_view token) const {
+  for (const auto& [id, content] : added_) {
+    if (content == token) return id;
+  }
+  return known(stages_.model->tokens().find(token));
+}
+
+bool StagedTokenizer::is_special(std::int32_t id) const { return special_ids_.contains(id); }
 
 std::string StagedTokenizer::decode(std::span<const std::int32_t> ids) const {
   std::vector<std::string> tokens;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 
 #include "pentatron/tokenizers/added_tokens.h"
 #include "pentatron/tokenizers/subword_model.h"
@@ -41,6 +42,12 @@ class StagedTokenizer final : public Tokenizer {
                   TokenizerDescription description, bool include_template);
 
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override;
+  [[nodiscard]] bool decodes_apart() const override;
+  [[nodiscard]] bool is_open(std::int32_t id) const override;
+  [[nodiscard]] std::vector<TokenSpan> spans(std::string_view text,
+                                             std::span<const std::int32_t> ids) const override;
+  [[nodiscard]] std::optional<std::int32_t> token_id(std::string_view token) const override;
+  [[nodiscard]] bool is_special(std::int32_t id) const override;
   [[nodiscard]] std::int64_t vocab_size() const override { return vocab_size_; }
   // The end of sequence; kData where the files name none.
   [[nodiscard]] std::int32_t eod() const override;
@@ -73,6 +80,7 @@ class StagedTokenizer final : public Tokenizer {
   AddedTokenFinder plain_;                     // looked for in the text as it is
   AddedTokenFinder normalized_;                // looked for in the normalised text
   std::map<std::int32_t, std::string> added_;  // content by id
+  std::set<std::int32_t> special_ids_;
   std::int64_t vocab_size_ = 0;
   std::string identity_hash_;
   std::string chat_template_;

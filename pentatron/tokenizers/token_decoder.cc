@@ -81,7 +81,7 @@ class ByteFallbackDecoder final : public TokenDecoder {
       bytes.clear();
     };
     for (std::string& token : tokens) {
-      if (const std::optional<char> byte = byte_of(token)) {
+      if (const std::optional<char> byte = byte_of_token(token)) {
         bytes += *byte;
       } else {
         flush();
@@ -90,19 +90,6 @@ class ByteFallbackDecoder final : public TokenDecoder {
     }
     flush();
     tokens = std::move(result);
-  }
-
- private:
-  static std::optional<char> byte_of(const std::string& token) {
-    if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
-    int value = 0;
-    for (const char c : {token[3], token[4]}) {
-      const std::string_view digits = "0123456789ABCDEF";
-      const std::size_t digit = digits.find(static_cast<char>(c >= 'a' && c <= 'f' ? c - 32 : c));
-      if (digit == std::string_view::npos) return std::nullopt;
-      value = value * 16 + static_cast<int>(digit);
-    }
-    return static_cast<char>(value);
   }
 };
 
@@ -189,6 +176,18 @@ TokenDecoderPtr make_metaspace(const json& object, std::string_view name) {
 }
 
 }  // namespace
+
+std::optional<char> byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  int value = 0;
+  for (const char c : {token[3], token[4]}) {
+    const std::string_view digits = "0123456789ABCDEF";
+    const std::size_t digit = digits.find(static_cast<char>(c >= 'a' && c <= 'f' ? c - 32 : c));
+    if (digit == std::string_view::npos) return std::nullopt;
+    value = value * 16 + static_cast<int>(digit);
+  }
+  return static_cast<char>(value);
+}
 
 TokenDecoderPtr make_token_decoder(const json& object, std::string_view name) {
   if (object.is_null()) return nullptr;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ class TokenDecoder {
   virtual void apply(std::vector<std::string>& tokens) const = 0;
 };
 using TokenDecoderPtr = std::unique_ptr<TokenDecoder>;
+
+// The byte that a token of byte fallback ("<0x0A>") stands for.
+[[nodiscard]] std::optional<char> byte_of_token(std::string_view token);
 
 // null and byte-level decoders give nullptr: the tokens' bytes are joined as they are. What is not
 // supported throws kUnsupported naming it, what is malformed kData.

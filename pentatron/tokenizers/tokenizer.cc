@@ -15,6 +15,8 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(replace_invalid_utf8(text)).dump(-1, ' ', /*ensure_ascii=*/true);
 }
 
+constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
+
 }  // namespace
 
 std::string description_json(const TokenizerDescription& description, int depth) {
@@ -58,6 +60,36 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, SpecialTokens
 void Tokenizer::encode_append(std::string_view text, std::vector<std::int32_t>& ids,
                               SpecialTokens special) const {
   do_encode(text, ids, special);
+}
+
+std::vector<TokenSpan> Tokenizer::spans(std::string_view text,
+                                        std::span<const std::int32_t> ids) const {
+  PENTATRON_CHECK(decodes_apart(), kUnsupported,
+                  "this tokenizer changes the text before it encodes it: it cannot tell where a "
+                  "token stands");
+  std::vector<TokenSpan> spans;
+  std::size_t at = 0;
+  for (const std::int32_t id : ids) {
+    const std::string token = decode({&id, 1});
+    std::size_t begin = at;
+    // A special token may take the white space beside it.
+    const bool beside = is_special(id) || (!spans.empty() && is_special(ids[spans.size() - 1]));
+    if (beside && text.compare(begin, token.size(), token) != 0) {
+      begin = std::min(text.find_first_not_of(kWhiteSpace, at), text.size());
+    }
+    if (text.compare(begin, token.size(), token) == 0) {
+      spans.push_back({.begin = begin, .end = begin + token.size()});
+      at = begin + token.size();
+      continue;
+    }
+    // What is not there was added around the text.
+    PENTATRON_CHECK(is_special(id), kData, "token {} does not stand at byte {} of the text", id,
+                    at);
+    spans.push_back({.begin = at, .end = at});
+  }
+  PENTATRON_CHECK(text.find_first_not_of(kWhiteSpace, at) == std::string_view::npos, kData,
+                  "the ids end at byte {} of a text of {}", at, text.size());
+  return spans;
 }
 
 std::string Tokenizer::decode_utf8(std::span<const std::int32_t> ids) const {

@@ -38,6 +38,13 @@ inline constexpr std::string_view kMegatronTextClass0161 =
 // Text that is valid UTF-8: every ill-formed sequence (maximal subpart) becomes U+FFFD.
 [[nodiscard]] std::string replace_invalid_utf8(std::string_view bytes);
 
+// Bytes [begin, end) of a text that a token stands for; empty for a token that a template added.
+struct TokenSpan {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool operator==(const TokenSpan&) const = default;
+};
+
 // Text to token ids and back. Const methods may be called from several threads at once.
 class Tokenizer {
  public:
@@ -57,6 +64,26 @@ class Tokenizer {
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   // decode(), then replace_invalid_utf8().
   [[nodiscard]] std::string decode_utf8(std::span<const std::int32_t> ids) const;
+
+  // Where each of `ids`, which encode(text) gave, stands in the text: in order, without gaps but
+  // for white space beside special tokens. kUnsupported for a tokenizer that changes the text
+  // before it encodes it (a normaliser, SentencePiece), kData for ids of another text.
+  [[nodiscard]] virtual std::vector<TokenSpan> spans(std::string_view text,
+                                                     std::span<const std::int32_t> ids) const;
+
+  // decode() of a list is that of its ids, one after the other.
+  [[nodiscard]] virtual bool decodes_apart() const { return false; }
+  // What decode() makes of this id may still change with the ids after it; only where
+  // decodes_apart() is false.
+  [[nodiscard]] virtual bool is_open(std::int32_t /*id*/) const { return false; }
+
+  // The id of a token as the vocabulary writes it (bytes, not their visible form), special tokens
+  // too; none where there is no such token.
+  [[nodiscard]] virtual std::optional<std::int32_t> token_id(std::string_view /*token*/) const {
+    return std::nullopt;
+  }
+  // Whether the id is a special token, which is no part of a document's text.
+  [[nodiscard]] virtual bool is_special(std::int32_t /*id*/) const { return false; }
 
   // Number of ids, special tokens included; without padding for tensor parallelism.
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;

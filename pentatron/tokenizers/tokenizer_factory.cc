@@ -22,8 +22,8 @@ namespace {
 constexpr std::string_view kGpt2 = "GPT2BPETokenizer";
 constexpr std::string_view kNull = "NullTokenizer";
 constexpr std::string_view kBertLowerCase = "BertWordPieceLowerCase";
-constexpr std::array<std::string_view, 3> kPlanned = {"MultimodalTokenizer",
-                                                      "NullMultimodalTokenizer", "SFTTokenizer"};
+constexpr std::array<std::string_view, 2> kPlanned = {"MultimodalTokenizer",
+                                                      "NullMultimodalTokenizer"};
 
 // A merges.txt that was cut gives another tokenizer without any other sign.
 void check_merges(const BpeVocabulary& vocabulary, const TokenizerOptions& options) {
@@ -110,9 +110,10 @@ std::unique_ptr<Tokenizer> make_bert(const TokenizerOptions& options) {
 }
 
 using Maker = std::unique_ptr<Tokenizer> (*)(const TokenizerOptions&);
-constexpr std::array<std::pair<std::string_view, Maker>, 9> kMakers = {
+constexpr std::array<std::pair<std::string_view, Maker>, 10> kMakers = {
     {{kGpt2, make_gpt2},
      {"HuggingFaceTokenizer", make_hugging_face},
+     {"SFTTokenizer", make_hugging_face},
      {"TikTokenizer", make_tiktoken},
      {"SentencePieceTokenizer", make_sentence_piece},
      {"GPTSentencePieceTokenizer", make_sentence_piece},

@@ -27,12 +27,13 @@ struct TokenizerOptions {
 
 // Builds the tokenizer of tokenizer_type: GPT2BPETokenizer, HuggingFaceTokenizer, TikTokenizer,
 // SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, BertWordPieceLowerCase,
-// BertWordPieceCase, NullTokenizer. Throws kConfig for an unknown type, a missing file option or a
+// BertWordPieceCase, NullTokenizer, and SFTTokenizer, a HuggingFaceTokenizer for conversations
+// (datasets/sft_format.h). Throws kConfig for an unknown type, a missing file option or a
 // vocab_size that the files do not have, kUnsupported for Megatron's other types, kIo and kData for
 // the files.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options);
 
-// The same from config::DataConfig. This module does not see config, so the fields are taken by
+// The options in a config::DataConfig. This module does not see config, so the fields are taken by
 // name.
 template <typename DataConfig>
 requires requires(const DataConfig& data) {
@@ -40,20 +41,27 @@ requires requires(const DataConfig& data) {
   { data.merge_file } -> std::convertible_to<std::string>;
   data.tokenizer_model;
 }
+[[nodiscard]] TokenizerOptions tokenizer_options(const DataConfig& data, std::int64_t vocab_size) {
+  // What a chat template writes, it writes whole.
+  const bool chat = data.tokenizer_type == "SFTTokenizer";
+  return {.tokenizer_type = data.tokenizer_type,
+          .vocab_file = data.vocab_file,
+          .merge_file = data.merge_file,
+          .tokenizer_model = data.tokenizer_model,
+          .tokenizer_special_tokens = data.tokenizer_special_tokens,
+          .tiktoken_pattern = data.tiktoken_pattern,
+          .tiktoken_num_special_tokens = data.tiktoken_num_special_tokens,
+          .hf_include_special_tokens = !chat && !data.tokenizer_hf_no_include_special_tokens,
+          .vocab_size = vocab_size,
+          .null_tokenizer_eod_id = data.null_tokenizer_eod_id,
+          .null_tokenizer_pad_id = data.null_tokenizer_pad_id};
+}
+
+// The tokenizer of these options.
+template <typename DataConfig>
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& data,
                                                         std::int64_t vocab_size) {
-  return make_tokenizer(
-      TokenizerOptions{.tokenizer_type = data.tokenizer_type,
-                       .vocab_file = data.vocab_file,
-                       .merge_file = data.merge_file,
-                       .tokenizer_model = data.tokenizer_model,
-                       .tokenizer_special_tokens = data.tokenizer_special_tokens,
-                       .tiktoken_pattern = data.tiktoken_pattern,
-                       .tiktoken_num_special_tokens = data.tiktoken_num_special_tokens,
-                       .hf_include_special_tokens = !data.tokenizer_hf_no_include_special_tokens,
-                       .vocab_size = vocab_size,
-                       .null_tokenizer_eod_id = data.null_tokenizer_eod_id,
-                       .null_tokenizer_pad_id = data.null_tokenizer_pad_id});
+  return make_tokenizer(tokenizer_options(data, vocab_size));
 }
 
 }  // namespace pentatron::tokenizers

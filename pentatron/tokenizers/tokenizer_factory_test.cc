@@ -136,9 +136,9 @@ TEST(Factory, RefusesWhatDoesNotFit) {
   data.merge_file.clear();
   EXPECT_EQ(kind_of(data), ErrorKind::kConfig);
   EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = "NullTokenizer"}), ErrorKind::kConfig);
-  EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = "SFTTokenizer"}), ErrorKind::kUnsupported);
-  for (const char* type : {"HuggingFaceTokenizer", "TikTokenizer", "SentencePieceTokenizer",
-                           "Llama2Tokenizer", "BertWordPieceCase"}) {
+  EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = "MultimodalTokenizer"}), ErrorKind::kUnsupported);
+  for (const char* type : {"HuggingFaceTokenizer", "SFTTokenizer", "TikTokenizer",
+                           "SentencePieceTokenizer", "Llama2Tokenizer", "BertWordPieceCase"}) {
     EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = type}), ErrorKind::kConfig) << type;
     EXPECT_EQ(kind_of(DataOptions{.tokenizer_type = type,
                                   .tokenizer_model = "missing.json",

@@ -205,7 +205,8 @@ void check_room_for_save(Engine& engine) {
 }
 
 void save_engine(Engine& engine, const TrainState& state_without_scale,
-                 std::int64_t protect_iteration, checkpoint::FolderLock* lock) {
+                 std::int64_t protect_iteration, checkpoint::FolderLock* lock,
+                 const std::vector<std::pair<std::string, std::string>>& tokenizer_files) {
   TrainState state = state_without_scale;
   state.loss_scaler = engine.loss_scaler().state();
   comm::ParallelContext& context = engine.context();
@@ -224,6 +225,7 @@ void save_engine(Engine& engine, const TrainState& state_without_scale,
                                   .config = config::to_json(engine.config()),
                                   .layout = layout_text(engine, context),
                                   .train_state = to_json_text(state),
+                                  .tokenizer_files = tokenizer_files,
                                   .keep_checkpoints = keep,
                                   .save_retain_interval = options.save_retain_interval,
                                   .protect_iteration = protect_iteration,

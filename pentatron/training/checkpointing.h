@@ -15,9 +15,11 @@ namespace pentatron::training {
 // Saves the engine's state, its loss scaler's too, under config.checkpoint.save. Collective over
 // the world; prints Megatron's two lines on the last rank. Errors: those of
 // checkpoint::save_checkpoint, on all ranks. `lock`: rank 0's on the folder; null: taken for this
-// save alone.
+// save alone. `tokenizer_files`: rank 0's (tokenizers::read_tokenizer_files), kept in the
+// checkpoint.
 void save_engine(Engine& engine, const TrainState& state, std::int64_t protect_iteration,
-                 checkpoint::FolderLock* lock = nullptr);
+                 checkpoint::FolderLock* lock = nullptr,
+                 const std::vector<std::pair<std::string, std::string>>& tokenizer_files = {});
 
 // kIo on all ranks unless the file system of config.checkpoint.save has room for a checkpoint of
 // the engine. Collective over the world.

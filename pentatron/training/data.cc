@@ -6,9 +6,14 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/config/validate.h"
+#include "pentatron/datasets/fim.h"
 #include "pentatron/datasets/global_batch_plan.h"
+#include "pentatron/datasets/sft_dataset.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tokenizers/tokenizer_factory.h"
 
 namespace pentatron::training {
 namespace {
@@ -48,6 +53,31 @@ DataWords data_words(const config::DataConfig& data) {
                     .test = data.test_data_path}};
 }
 
+// The token that stands for nothing in a corpus; -1 where it is the end of document or of a
+// sequence, too, which are to be learnt (Megatron's rule).
+std::int64_t padding_of(const tokenizers::Tokenizer& tokenizer) {
+  const std::int64_t pad = tokenizer.pad();
+  return pad == tokenizer.eod() || pad == tokenizer.eos().value_or(-1) ? -1 : pad;
+}
+
+// Fill in the middle, where it is asked for.
+std::shared_ptr<const datasets::FimTransform> fim_of(const config::DataConfig& data,
+                                                     const tokenizers::Tokenizer& tokenizer) {
+  if (!data.fim_data) return nullptr;
+  return std::make_shared<const datasets::FimTransform>(
+      datasets::FimOptions{.rate = data.fim_rate,
+                           .spm_rate = data.fim_spm_rate,
+                           .split_sample = data.fim_split_sample,
+                           .fragment_rate = data.fim_fragment_rate,
+                           .no_prefix = data.fim_no_prefix,
+                           .prefix_token = data.fim_prefix_token,
+                           .middle_token = data.fim_middle_token,
+                           .suffix_token = data.fim_suffix_token,
+                           .pad_token = data.fim_pad_token,
+                           .eod_token = data.fim_eod_token},
+      tokenizer);
+}
+
 datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
                                             const tokenizers::Tokenizer& tokenizer,
                                             const std::string& split) {
@@ -61,16 +91,22 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
           .tokenizer_vocab_size = tokenizer.vocab_size(),
           .eod = tokenizer.eod(),
           .tokenizer = tokenizer.description(),
-          .masks = {.reset_position_ids = config.model.reset_position_ids,
+          .masks = {.pad = padding_of(tokenizer),
+                    .reset_position_ids = config.model.reset_position_ids,
                     .reset_attention_mask = config.model.reset_attention_mask,
-                    .eod_mask_loss = config.model.eod_mask_loss}};
+                    .eod_mask_loss = config.model.eod_mask_loss},
+          .fim = fim_of(config.data, tokenizer)};
 }
 
 datasets::SampleCounts sample_counts(const config::RunConfig& config, const DataWords& words,
                                      const ResumePoint& point) {
   const config::TrainingConfig& t = config.training;
-  datasets::SampleCounts counts = datasets::samples_asked(t.train_iters, t.eval_interval,
-                                                          t.eval_iters, t.eval_global_batch_size);
+  datasets::SampleCounts counts =
+      datasets::samples_asked({.train_iters = t.skip_train ? 0 : t.train_iters,
+                               .eval_interval = t.eval_interval,
+                               .start_eval_at_iter = t.skip_train ? 0 : t.start_eval_at_iter,
+                               .eval_iters = t.eval_iters},
+                              t.eval_global_batch_size);
   counts.train = t.skip_train ? 0 : train_samples_asked(config, point);
   // A part that is not there is simply not evaluated on.
   if (words.by_part()) {
@@ -94,16 +130,29 @@ datasets::Blend part_blend(const std::vector<std::string>& words, std::string_vi
 std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
                                              const tokenizers::Tokenizer& tokenizer,
                                              const DataWords& words,
-                                             const datasets::SampleCounts& counts) {
+                                             const datasets::SampleCounts& counts,
+                                             datasets::CacheLog* caches) {
   std::vector<datasets::GptSources> sets;
   const auto add = [&](datasets::Blend blend, const std::string& split,
                        const datasets::SampleCounts& asked) {
+    datasets::MixOptions mix{.blend = std::move(blend),
+                             .surplus = config.data.mid_level_dataset_surplus,
+                             .full_validation = config.training.full_validation};
+    if (config.data.sft) {
+      const datasets::SftDataset::Options dataset{.split = split,
+                                                  .sequence_length = config.model.seq_length};
+      sets.push_back(
+          datasets::build_sft_sources({.dataset = dataset,
+                                       .format = std::make_shared<const datasets::SftFormat>(
+                                           config.data.sft_tokenizer_prompt_format, tokenizer),
+                                       .mix = std::move(mix)},
+                                      asked));
+      return;
+    }
+    datasets::GptDatasetOptions dataset = dataset_options(config, tokenizer, split);
+    dataset.cache_log = caches;
     sets.push_back(
-        datasets::build_gpt_sources({.dataset = dataset_options(config, tokenizer, split),
-                                     .blend = std::move(blend),
-                                     .surplus = config.data.mid_level_dataset_surplus,
-                                     .full_validation = config.training.full_validation},
-                                    asked));
+        datasets::build_gpt_sources({.dataset = std::move(dataset), .mix = std::move(mix)}, asked));
   };
   if (!words.by_part()) {
     add(config.data.mock_data ? datasets::Blend{} : datasets::parse_blend(words.all, "--data-path"),
@@ -168,10 +217,12 @@ std::vector<DataFile> data_files(const std::vector<datasets::GptSources>& sets, 
 
 std::int64_t train_samples_asked(const config::RunConfig& config, const ResumePoint& point) {
   const config::TrainingConfig& t = config.training;
-  const std::int64_t left = std::max<std::int64_t>(t.train_iters - point.iteration, 0);
-  const std::int64_t needed = t.train_samples > 0 ? t.train_samples
-                                                  : config::batch_schedule(config).samples_after(
-                                                        left, point.consumed_samples);
+  const config::BatchSchedule batches = config::batch_schedule(config);
+  const std::int64_t consumed = point.consumed_samples;
+  const std::int64_t left = t.train_samples > 0
+                                ? batches.iterations_for(t.train_samples, consumed)
+                                : std::max<std::int64_t>(t.train_iters - point.iteration, 0);
+  const std::int64_t needed = std::max(t.train_samples, batches.samples_after(left, consumed));
   return std::max(needed, point.train_samples_asked);
 }
 
@@ -188,15 +239,31 @@ Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& poli
   return batch;
 }
 
+std::unique_ptr<tokenizers::Tokenizer> make_run_tokenizer(config::RunConfig& config) {
+  // NullTokenizer's end token comes after the ids that --vocab-size counts.
+  const std::int64_t null_vocab_size = config.data.null_tokenizer_vocab_size;
+  auto tokenizer = tokenizers::make_tokenizer(
+      config.data, null_vocab_size > 0 ? null_vocab_size + 1 : config.model.vocab_size);
+  config::resolve_vocab(config, tokenizer->vocab_size());
+  return tokenizer;
+}
+
 TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
-                           const ResumePoint& point)
+                           const ResumePoint& point, datasets::CacheLog* caches)
     : eval_iterations_(config.training.eval_iters),
       eval_batch_size_(config.training.eval_global_batch_size),
       full_validation_(config.training.full_validation) {
   const DataWords words = data_words(config.data);
   counts_ = sample_counts(config, words, point);
   validation_names_ = validation_names(config, words);
-  sets_ = build_sets(config, tokenizer, words, counts_);
+  if (config.parallel.rank == 0 && !config.data.sft && tokenizer.pad() >= 0 &&
+      padding_of(tokenizer) < 0) {
+    log::warn(
+        "the padding token {} is the end token, too: it counts in the loss; with a padding token "
+        "of its own, padding in the corpus is left out",
+        tokenizer.pad());
+  }
+  sets_ = build_sets(config, tokenizer, words, counts_, caches);
   identity_ = data_identity(train(), tokenizer);
   files_ = data_files(sets_, config.data.data_content_hash == "whole");
   PENTATRON_CHECK(train() == nullptr || train()->num_samples() >= counts_.train, kConfig,

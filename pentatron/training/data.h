@@ -20,6 +20,9 @@ namespace pentatron::training {
 // policy.statistics.
 [[nodiscard]] Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& policy);
 
+// The tokenizer of a run; sets the configuration's true and padded vocabulary by it.
+[[nodiscard]] std::unique_ptr<tokenizers::Tokenizer> make_run_tokenizer(config::RunConfig& config);
+
 // A corpus to evaluate on.
 struct EvaluationSet {
   std::string name;  // empty: the only one
@@ -54,8 +57,9 @@ class TrainingData final {
   // Not collective, but better built by one rank before the others, which then find its index
   // caches. A whole validation set below one batch, or a blend without weights that has fewer
   // training samples than the run needs: kConfig; else the errors of datasets::build_gpt_sources.
+  // `caches` is told what becomes of the index caches.
   TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
-               const ResumePoint& point = {});
+               const ResumePoint& point = {}, datasets::CacheLog* caches = nullptr);
 
   [[nodiscard]] const datasets::SampleSource* train() const { return sets_.front().train.get(); }
   // None when nothing is asked of that part; several for validation only.

@@ -19,7 +19,7 @@
 #include "pentatron/optimizer/schedule.h"
 #include "pentatron/tensor/memory.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/tokenizers/tokenizer_factory.h"
+#include "pentatron/tokenizers/tokenizer_files.h"
 #include "pentatron/training/checkpointing.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/engine.h"
@@ -84,6 +84,7 @@ class Trainer {
   Reporter reporter_;
   RunTrace trace_;
   std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
+  std::vector<std::pair<std::string, std::string>> tokenizer_files_;  // for checkpoints; rank 0's
   std::unique_ptr<comm::ParallelContext> context_;
   std::unique_ptr<checkpoint::FolderLock> save_lock_;  // rank 0's, from start to end
   std::unique_ptr<Engine> engine_;
@@ -117,16 +118,16 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
   reporter_.timers().set_trace(trace_.trace());
   // A length in samples is one in whole iterations.
   config::TrainingConfig& t = config_.training;
-  if (t.train_samples > 0) t.train_iters = batches_.iterations_within(t.train_samples);
+  if (t.train_samples > 0) t.train_iters = batches_.iterations_for(t.train_samples);
 }
 
 void Trainer::build() {
   if (config_.logging.log_energy) reporter_.measure_energy(gpu_energy_counter(device_));
-  // NullTokenizer's end token comes after the ids that --vocab-size counts.
-  const std::int64_t null_vocab_size = config_.data.null_tokenizer_vocab_size;
-  tokenizer_ = tokenizers::make_tokenizer(
-      config_.data, null_vocab_size > 0 ? null_vocab_size + 1 : config_.model.vocab_size);
-  config::resolve_vocab(config_, tokenizer_->vocab_size());
+  tokenizer_ = make_run_tokenizer(config_);
+  if (saves() && backend_.rank() == 0) {
+    tokenizer_files_ = tokenizers::read_tokenizer_files(
+        tokenizers::tokenizer_options(config_.data, config_.model.vocab_size));
+  }
   say(" > padded vocab (size: {}) with {} dummy tokens (new size: {})", config_.model.vocab_size,
       config_.model.padded_vocab_size - config_.model.vocab_size, config_.model.padded_vocab_size);
   context_ = std::make_unique<comm::ParallelContext>(backend_, comm::make_grids(config_.parallel));
@@ -194,8 +195,8 @@ void Trainer::load() {
   // Its length in samples ends where the samples do, whatever batches came before.
   config::TrainingConfig& t = config_.training;
   if (result.loaded && t.train_samples > 0) {
-    t.train_iters = state_.iteration +
-                    batches_.iterations_within(t.train_samples, state_.consumed_train_samples);
+    t.train_iters =
+        state_.iteration + batches_.iterations_for(t.train_samples, state_.consumed_train_samples);
   }
   if (result.loaded && config_.optimizer.use_checkpoint_opt_param_scheduler) {
     apply_schedule(state_.schedule, config_);
@@ -367,7 +368,7 @@ void Trainer::save() {
   {
     const TimedScope timed(&reporter_.timers(), "save-checkpoint", 0);
     comm::note_phase(backend_, "saving");
-    save_engine(*engine_, state_, loaded_iteration_, save_lock_.get());
+    save_engine(*engine_, state_, loaded_iteration_, save_lock_.get(), tokenizer_files_);
   }
   reporter_.show_timers({"save-checkpoint"});
   reporter_.saved(state_);

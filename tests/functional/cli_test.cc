@@ -14,11 +14,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCommands[] = {
-    "pretrain_gpt", "launch",        "preprocess_data", "inspect_dataset", "train_tokenizer",
-    "generate",     "score",         "evaluate",        "checkpoint",      "plot",
-    "watch",        "plan_schedule", "options",         "doctor",          "completion",
-    "man",          "version",       "profile"};
+constexpr const char* kCommands[] = {"pretrain_gpt",
+                                     "launch",
+                                     "preprocess_data",
+                                     "inspect_dataset",
+                                     "train_tokenizer",
+                                     "generate",
+                                     "score",
+                                     "evaluate",
+                                     "checkpoint",
+                                     "plot",
+                                     "watch",
+                                     "plan_schedule",
+                                     "options",
+                                     "doctor",
+                                     "completion",
+                                     "man",
+                                     "version",
+                                     "profile",
+                                     "merge_datasets",
+                                     "prepare_cache",
+                                     "build_sequences_per_dataset"};
 
 std::string without_last_newlines(std::string text) {
   while (text.ends_with('\n')) text.pop_back();

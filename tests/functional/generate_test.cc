@@ -111,6 +111,33 @@ TEST(Generate, SameWithAndWithoutCache) {
   EXPECT_EQ(tokens({"--temperature", "1.3", "--seed", "7", "--no-kv-cache"}), tokens(drawn));
 }
 
+// The checkpoint holds the tokenizer's files; other paths that it names are not opened (A12).
+TEST(Generate, TokenizerLiesInTheCheckpoint) {
+  const fs::path folder = new_folder();
+  fs::copy(text_model(), folder / "moved", fs::copy_options::recursive);
+  const fs::path saved = folder / "moved" / iteration_name(80) / "tokenizer";
+  EXPECT_EQ(read_file(saved / "vocab_file"), read_file(text_model().parent_path() / "vocab.json"));
+  const Words words{"--prompt", "the cat", "--temperature", "0", "--max-new-tokens", "12"};
+  const ProgramResult there = generate(text_model(), words);
+  const ProgramResult moved = generate(folder / "moved", words);
+  EXPECT_TRUE(moved.ok()) << moved.describe();
+  EXPECT_EQ(moved.out, there.out);
+  EXPECT_EQ(call({"checkpoint", "verify", (folder / "moved").string()}).exit_code, 0);
+  // A changed tokenizer is known by its hash, a missing one is asked for.
+  std::string merges = read_file(saved / "merge_file");
+  write_file(saved / "merge_file", merges.substr(0, merges.rfind('\n', merges.size() - 2) + 1));
+  expect_refusal(generate(folder / "moved", words), 3, {"is not the one that"});
+  fs::remove_all(saved);
+  expect_refusal(generate(folder / "moved", words), 7, {"holds no tokenizer", "--vocab-file"});
+  Words named = words;
+  const std::string made = text_model().parent_path().string();
+  for (const std::string& word : {std::string("--vocab-file"), made + "/vocab.json",
+                                  std::string("--merge-file"), made + "/merges.txt"}) {
+    named.push_back(word);
+  }
+  EXPECT_EQ(generate(folder / "moved", named).out, there.out);
+}
+
 TEST(Generate, SamplingOptions) {
   const std::vector<int> greedy = tokens({"--temperature", "0"});
   EXPECT_EQ(tokens({"--top-k", "1"}), greedy);

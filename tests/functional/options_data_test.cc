@@ -305,6 +305,20 @@ TEST(Options, NullTokenizerIds) {
             usual);
   EXPECT_NE(train(masked.with("--null-tokenizer-eod-id", 5)).series("train", "valid_tokens"),
             usual);
+  // A padding token is not predicted (N1), unless it is the end token, too (N2).
+  const auto valid = [](const Options& options) {
+    double sum = 0;
+    for (const double tokens : train(options).series("train", "valid_tokens")) sum += tokens;
+    return sum;
+  };
+  EXPECT_EQ(valid(base()), 3 * 64);
+  EXPECT_LT(valid(base().with("--null-tokenizer-pad-id", 7)), 3 * 64);
+  EXPECT_NE(train(base().with("--null-tokenizer-pad-id", 7)).losses(), train(base()).losses());
+  const Options same = base().with("--null-tokenizer-pad-id", 63);
+  EXPECT_EQ(valid(same), 3 * 64);
+  EXPECT_EQ(count(train(same).program.err, "the padding token 63 is the end token, too"), 1U);
+  expect_refusal(try_train(same.with("--allow-ambiguous-pad-tokens")).program, 2,
+                 {"--allow-ambiguous-pad-tokens", "a padding token of its own"});
   // The padding token is part of the tokenizer's identity: an index of its own, another run.
   const auto caches = [](const Options& options) {
     const fs::path cache = new_folder();

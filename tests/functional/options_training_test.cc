@@ -76,6 +76,13 @@ TEST(Options, TrainSamples) {
   // A rest that makes no whole batch is left.
   const TinyRun rest = train(base().without("--train-iters").with("--train-samples", 11));
   EXPECT_EQ(rest.series("train", "consumed_samples"), (Numbers{4, 8}));
+  // With stages of batch sizes the last step may go beyond it, as in Megatron (N7).
+  const TinyRun beyond = train(base()
+                                   .without("--train-iters")
+                                   .without("--global-batch-size")
+                                   .with("--train-samples", 11)
+                                   .with("--step-batch-size-schedule", "0:4 0.128K:8"));
+  EXPECT_EQ(beyond.series("train", "consumed_samples"), (Numbers{4, 8, 16}));
 }
 
 TEST(Options, EvalInterval) {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tokenizers/tokenizer_files.h"
+
+#include <array>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/tokenizers/bpe_vocabulary.h"
+
+namespace pentatron::tokenizers {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kVocabulary = "vocab_file";
+constexpr const char* kMerges = "merge_file";
+constexpr const char* kModel = "tokenizer_model";  // a file
+// Beside a tokenizer.json.
+constexpr const char* kTokenizerJson = "tokenizer.json";
+constexpr std::array kCompanions = {"tokenizer_config.json", "special_tokens_map.json",
+                                    "chat_template.jinja"};
+
+// Of the folder that a tokenizer.json lies in, other files count, too.
+bool has_companions(const TokenizerOptions& options) {
+  return options.tokenizer_type == "HuggingFaceTokenizer" ||
+         options.tokenizer_type == "SFTTokenizer";
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> read_tokenizer_files(
+    const TokenizerOptions& options) {
+  std::vector<std::pair<std::string, std::string>> files;
+  const auto add = [&](const char* name, const fs::path& path) {
+    files.emplace_back(name, read_text_file(path, BpeVocabulary::kMaxFileBytes));
+  };
+  if (!options.vocab_file.empty()) add(kVocabulary, options.vocab_file);
+  if (!options.merge_file.empty()) add(kMerges, options.merge_file);
+  if (options.tokenizer_model.empty()) return files;
+  const fs::path model = options.tokenizer_model;
+  if (!has_companions(options)) {
+    add(kModel, model);
+    return files;
+  }
+  const bool folder = fs::is_directory(model);
+  add(kTokenizerJson, folder ? model / kTokenizerJson : model);
+  for (const char* const name : kCompanions) {
+    const fs::path path = (folder ? model : model.parent_path()) / name;
+    if (fs::exists(path)) add(name, path);
+  }
+  return files;
+}
+
+void use_saved_files(TokenizerOptions& options, const fs::path& checkpoint) {
+  const fs::path folder = checkpoint / kSavedFolder;
+  const auto point = [&](std::string& path, const char* name, const char* option) {
+    if (path.empty()) return;
+    path = (folder / name).string();
+    PENTATRON_CHECK(fs::is_regular_file(path), kCheckpoint,
+                    "{} holds no tokenizer: name its file with {}", checkpoint.string(), option);
+  };
+  point(options.vocab_file, kVocabulary, "--vocab-file");
+  point(options.merge_file, kMerges, "--merge-file");
+  point(options.tokenizer_model, has_companions(options) ? kTokenizerJson : kModel,
+        "--tokenizer-model");
+}
+
+}  // namespace pentatron::tokenizers

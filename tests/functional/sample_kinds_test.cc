@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/functional/tiny_run.h"
+
+// Samples that are made otherwise than of running text: conversations, and fill in the middle.
+namespace pentatron::functional {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// A tokenizer.json of ASCII bytes and the special tokens of the prompt formats and of fill in the
+// middle.
+fs::path tokenizer_folder() {
+  static const fs::path kFolder = [] {
+    const fs::path made = new_folder();
+    json vocab = json::object();
+    int next = 0;
+    // GPT-2's alphabet: control bytes, space and what lies above "~" are shown as other characters.
+    int shown = 0x100;
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool plain =
+          (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xFF && byte != 0xAD);
+      const int code = plain ? byte : shown++;
+      const std::string text = code < 0x80 ? std::string(1, static_cast<char>(code))
+                                           : std::string{static_cast<char>(0xC0 | (code >> 6)),
+                                                         static_cast<char>(0x80 | (code & 63))};
+      vocab[text] = next++;
+    }
+    json added = json::array();
+    for (const char* const token :
+         {"</s>", "<unk>", "<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>", "<SPECIAL_233>",
+          "<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>", "<file>"}) {
+      added.push_back({{"id", next++}, {"content", token}, {"special", true}});
+    }
+    const json tokenizer = {
+        {"added_tokens", added},
+        {"normalizer", nullptr},
+        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+        {"post_processor", nullptr},
+        {"decoder", {{"type", "ByteLevel"}}},
+        {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}};
+    write_file(made / "tokenizer.json", tokenizer.dump());
+    write_file(made / "tokenizer_config.json", R"({"eos_token": "</s>"})");
+    return made;
+  }();
+  return kFolder;
+}
+
+Options of_tokenizer(const std::string& type) {
+  return base()
+      .with("--tokenizer-type", type)
+      .with("--tokenizer-model", tokenizer_folder().string())
+      .without("--vocab-size")
+      .with("--seq-length", 64)
+      .with("--max-position-embeddings", 64);
+}
+
+// Forty talks in the three forms that are known.
+fs::path talks() {
+  static const fs::path kFile = [] {
+    const fs::path made = new_folder() / "talks.jsonl";
+    std::string text;
+    for (int i = 0; i < 40; ++i) {
+      const std::string number = std::to_string(i);
+      const std::string answer = std::to_string(i + 1);
+      if (i % 3 == 0) {
+        text += R"({"messages": [{"role": "user", "content": ")" + number +
+                R"("}, {"role": "assistant", "content": ")" + answer +
+                R"("}, {"role": "system", "content": ""}, {"role": "user", "content": "2"},)" +
+                R"( {"role": "assistant", "content": "3"}]})" + "\n";
+      } else if (i % 3 == 1) {
+        text += R"({"conversations": [{"from": "human", "value": ")" + number +
+                R"("}, {"from": "gpt", "value": ")" + answer + R"("}]})" + "\n";
+      } else {
+        text += R"({"instruction": ")" + number + R"(", "output": ")" + answer + R"("})" + "\n";
+      }
+    }
+    write_file(made, text);
+    return made;
+  }();
+  return kFile;
+}
+
+Options talking() {
+  return of_tokenizer("SFTTokenizer")
+      .without("--data-cache-path")
+      .with("--data-path", talks().string())
+      .with("--sft");
+}
+
+std::vector<double> valid_tokens(const TinyRun& run) { return run.series("train", "valid_tokens"); }
+
+}  // namespace
+
+TEST(Options, Sft) {
+  const Options identity = talking().with("--sft-tokenizer-prompt-format", "identity");
+  // In file order, answers alone: "1" and "3"; "2"; "3"; "4" and "3"; then "5", "6", "7" "3", "8",
+  // then "9", "10" "3", "11", "12".
+  EXPECT_EQ(valid_tokens(train(identity)), (std::vector<double>{6, 5, 8}));
+  // A line feed ends each answer of the usual format.
+  EXPECT_EQ(valid_tokens(train(talking())), (std::vector<double>{12, 10, 13}));
+  EXPECT_NE(train(talking()).losses(), train(identity).losses());
+  expect_refusal(try_train(talking().with("--tokenizer-type", "HuggingFaceTokenizer")).program, 2,
+                 {"--sft needs --tokenizer-type SFTTokenizer"});
+  expect_refusal(try_train(talking().with("--sft-tokenizer-prompt-format", "default")).program, 8,
+                 {"chat template"});
+  expect_refusal(try_train(talking().with("--reset-position-ids")).program, 2,
+                 {"drop --reset-position-ids"});
+  const fs::path bad = new_folder() / "bad.jsonl";
+  write_file(bad, read_file(talks()).substr(0, 400) + "\n");
+  expect_refusal(
+      try_train(talking().with("--data-path", bad.string()).with("--split", "1")).program, 3,
+      {"bad.jsonl:"});
+}
+
+// Two data-parallel ranks, ended in the middle and gone on with.
+TEST(Resume, ConversationsGoOnBitForBit) {
+  const Options two = talking()
+                          .with("--distributed-backend", "threads")
+                          .with("--world-size", 2)
+                          .with("--micro-batch-size", 1)
+                          .with("--train-iters", 6)
+                          .with("--eval-iters", 1)
+                          .with("--hidden-dropout", "0.1");
+  const fs::path whole = new_folder();
+  const TinyRun straight = train(saving(two, whole, 3));
+  const fs::path broken = new_folder();
+  const TinyRun first = train(saving(two.with("--exit-interval", 3), broken, 3));
+  EXPECT_EQ(first.losses().size(), 3U);
+  const TinyRun second = train(resuming(two, broken, 3));
+  EXPECT_EQ(state_hash(broken, 6), state_hash(whole, 6));
+  const std::vector<double> losses = straight.losses();
+  EXPECT_EQ(second.losses(), (std::vector<double>{losses.begin() + 3, losses.end()}));
+  // Another text of the same length is other data.
+  const fs::path changed = new_folder() / "talks.jsonl";
+  std::string text = read_file(talks());
+  text[text.find("content\": \"0\"") + 11] = '9';
+  write_file(changed, text);
+  expect_refusal(try_train(resuming(two.with("--data-path", changed.string()), broken, 3)).program,
+                 7, {"other tokens"});
+}
+
+TEST(Options, Fim) {
+  const fs::path folder = new_folder();
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "{\"text\": \"def f" + std::to_string(i) + "(): pass\"}\n";
+  write_file(folder / "code.jsonl", text);
+  EXPECT_TRUE(
+      call({"preprocess_data", "--input", (folder / "code.jsonl").string(), "--output-prefix",
+            (folder / "code").string(), "--append-eod", "--tokenizer-type", "HuggingFaceTokenizer",
+            "--tokenizer-model", tokenizer_folder().string()})
+          .ok());
+  const Options plain = of_tokenizer("HuggingFaceTokenizer")
+                            .with("--data-path", (folder / "code_text_document").string())
+                            .with("--data-cache-path", (folder / "cache").string());
+  const Options fim = plain.with("--fim-data").with("--fim-eod-token", "</s>");
+  const std::vector<double> usual = train(fim).losses();
+  EXPECT_NE(usual, train(plain).losses());
+  // Each option changes what is read.
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{{"--fim-rate", "1"},
+                                                        {"--fim-spm-rate", "1"},
+                                                        {"--fim-no-prefix", "def f1"},
+                                                        {"--fim-prefix-token", "<unk>"},
+                                                        {"--fim-middle-token", "<unk>"},
+                                                        {"--fim-suffix-token", "<unk>"},
+                                                        {"--fim-eod-token", "<unk>"}}) {
+    EXPECT_NE(train(fim.with(name, value)).losses(), usual) << name;
+  }
+  const Options split = fim.with("--fim-rate", "1").with("--fim-split-sample", ":");
+  EXPECT_NE(train(split.with("--fim-fragment-rate", "1")).losses(),
+            train(split.with("--fim-fragment-rate", "0.01")).losses());
+  // Text that is cut gets longer, so padding is for what loses documents' ends: two in a row.
+  expect_refusal(try_train(split).program, 2, {"--fim-fragment-rate"});
+  expect_refusal(try_train(fim.with("--fim-pad-token", "<none>")).program, 2,
+                 {"--fim-pad-token <none>"});
+  expect_refusal(try_train(fim.without("--fim-eod-token")).program, 2,
+                 {"--fim-eod-token <|endoftext|>"});
+  // Its indices have Megatron's names of their own.
+  std::size_t files = 0;
+  for (const auto& entry : fs::directory_iterator(folder / "cache")) {
+    files += entry.path().filename().string().find("-GPTFIMDataset-train-") != std::string::npos;
+  }
+  EXPECT_EQ(files, 5U);
+}
+
+}  // namespace pentatron::functional
