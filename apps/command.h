@@ -27,6 +27,7 @@ int inspect_dataset(const Words& words);
 int train_tokenizer(const Words& words);
 int generate(const Words& words);
 int checkpoint(const Words& words);
+int convert(const Words& words);
 int plot(const Words& words);
 int watch(const Words& words);
 int plan_schedule(const Words& words);

@@ -60,6 +60,7 @@ constexpr Command kCommands[] = {
     {"train_tokenizer", "train a byte-level BPE on text", &train_tokenizer},
     {"generate", "write text with a trained checkpoint", &generate},
     {"checkpoint", "inspect, verify or hash a checkpoint", &checkpoint},
+    {"convert", "Hugging Face folders to checkpoints and back", &convert},
     {"plot", "draw metrics of one or several runs as SVG or PNG", &plot},
     {"watch", "a page that follows runs while they train", &watch},
     {"plan_schedule", "draw and compare pipeline schedules without a model", &plan_schedule},

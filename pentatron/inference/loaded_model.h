@@ -44,7 +44,8 @@ struct LoadOptions {
   std::int64_t pipeline_model_parallel_size = 1;
 };
 
-// `root`: a --save folder or one iteration's folder. No checkpoint, a damaged one, or one whose
+// `root`: a --save folder, one iteration's folder, or a Hugging Face folder (errors of
+// open_hugging_face() besides). No checkpoint, a damaged one, or one whose
 // tensors are not the model's (they are named): kCheckpoint; an unknown precision, or a layout that
 // does not fit the model or the backend: kConfig.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& root,

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCommands[] = {
     "pretrain_gpt", "launch", "preprocess_data", "inspect_dataset", "train_tokenizer", "generate",
-    "checkpoint",   "plot",   "watch",           "plan_schedule",   "options",         "doctor",
-    "completion",   "man",    "version"};
+    "checkpoint",   "convert", "plot",           "watch",           "plan_schedule",   "options",
+    "doctor",       "completion", "man",    "version"};
 
 std::string without_last_newlines(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
