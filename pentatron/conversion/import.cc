@@ -48,18 +48,22 @@ std::string tokenizer_identity(const config::RunConfig& config) {
 std::string state_text(const config::RunConfig& config) {
   config::RunConfig run = config;
   run.training.global_batch_size = run.training.micro_batch_size;
-  return training::to_json_text({.model = training::model_identity(run),
-                                 .run = training::run_identity(run),
-                                 .schedule = training::schedule_identity(run),
-                                 .tokenizer = tokenizer_identity(run)});
+  training::TrainState state;
+  state.model = training::model_identity(run);
+  state.run = training::run_identity(run);
+  state.schedule = training::schedule_identity(run);
+  state.tokenizer = tokenizer_identity(run);
+  return training::to_json_text(state);
 }
 
 nn::ShardPart whole_file(const std::string& name, std::int64_t bytes) {
-  return {.name = name,
-          .logical_shape = {bytes},
-          .box = {{0}, {bytes}},
-          .local_rows = bytes,
-          .role = nn::ShardRole::kVector};
+  nn::ShardPart part;
+  part.name = name;
+  part.logical_shape = {bytes};
+  part.box = {{0}, {bytes}};
+  part.local_rows = bytes;
+  part.role = nn::ShardRole::kVector;
+  return part;
 }
 
 Tensor bytes_tensor(const std::string& text) {
@@ -81,10 +85,12 @@ Converted import_hugging_face(const ImportOptions& options) {
 
   checkpoint::SaveRequest request{.root = options.save,
                                   .iteration = 0,
+                                  .slices = {},
                                   .config = config::to_json(config),
                                   .layout = R"({"imported":"hugging_face"})",
                                   .train_state = state_text(config)};
-  Converted result{.family = std::string(reader.folder().description().family->name)};
+  Converted result;
+  result.family = reader.folder().description().family->name;
   Progress progress("imported");
   for (const nn::PlannedParameter& parameter : plan.parameters()) {
     for (const nn::ShardPart& part : parameter.spec.parts) {
@@ -92,16 +98,17 @@ Converted import_hugging_face(const ImportOptions& options) {
           options.dtype.empty() ? reader.dtype(part.name) : tensor::parse_dtype(options.dtype);
       const std::int64_t count = part.box.num_elements();
       progress.expect(count * tensor::item_bytes(dtype));
-      request.slices.push_back({.kind = "param",
-                                .part = &part,
-                                .make =
-                                    [&reader, &part, &progress, dtype] {
-                                      Tensor values = reader.read_part(part.name, dtype);
-                                      progress.add(values.numel() * tensor::item_bytes(dtype));
-                                      return values;
-                                    },
-                                .count = count,
-                                .dtype = dtype});
+      checkpoint::SourceSlice slice;
+      slice.kind = "param";
+      slice.part = &part;
+      slice.count = count;
+      slice.dtype = dtype;
+      slice.make = [&reader, &part, &progress, dtype] {
+        Tensor values = reader.read_part(part.name, dtype);
+        progress.add(values.numel() * tensor::item_bytes(dtype));
+        return values;
+      };
+      request.slices.push_back(std::move(slice));
       ++result.tensors;
     }
   }
