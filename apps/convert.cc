@@ -29,9 +29,8 @@ void check_options(const Flags& flags, const std::string& action) {
 }
 
 void report(const char* what, const conversion::Converted& done) {
-  log::print_line(fmt::format("{} {}: family {}, {} tensors, {:.3f} GB", what,
-                              done.folder.string(), done.family, done.tensors,
-                              static_cast<double>(done.bytes) / kGb));
+  log::print_line(fmt::format("{} {}: family {}, {} tensors, {:.3f} GB", what, done.folder.string(),
+                              done.family, done.tensors, static_cast<double>(done.bytes) / kGb));
 }
 
 }  // namespace
@@ -48,12 +47,13 @@ int convert(const Words& words) {
        {"--load", "FOLDER", "export: a --save folder, or one iteration's folder", ""},
        {"--ckpt-step", "N", "export: this iteration; 0: the newest", "0"},
        {"--dtype", "NAME", "fp32, bf16, fp16 or fp64; default: as the weights are stored", ""},
-       {"--family", "NAME", "export: as a model of this family, with a config.json made for it; default: what was "
-        "imported, else the first family that fits", ""},
+       {"--family", "NAME",
+        "export: as a model of this family, with a config.json made for it; default: what was "
+        "imported, else the first family that fits",
+        ""},
        {"--like", "FOLDER",
         "export: take config.json and tokenizer files of this Hugging Face folder", ""},
-       {"--max-shard-size", "BYTES", "export: larger weights go into several files",
-        "5368709120"}},
+       {"--max-shard-size", "BYTES", "export: larger weights go into several files", "5368709120"}},
       words);
   if (flags.help()) return 0;
   const std::string& action = flags.positional(0);
@@ -61,14 +61,14 @@ int convert(const Words& words) {
                   "pentatron convert: expected import or export, got '{}'", action);
   check_options(flags, action);
   const std::string dtype = flags.text("--dtype");
-  PENTATRON_CHECK(dtype.empty() || dtype == "fp32" || dtype == "bf16" || dtype == "fp16" ||
-                      dtype == "fp64",
-                  kConfig, "--dtype {}: expected fp32, bf16, fp16 or fp64", dtype);
+  PENTATRON_CHECK(
+      dtype.empty() || dtype == "fp32" || dtype == "bf16" || dtype == "fp16" || dtype == "fp64",
+      kConfig, "--dtype {}: expected fp32, bf16, fp16 or fp64", dtype);
   tensor::set_up_rank_thread(1);
   if (action == "import") {
-    report("imported into", conversion::import_hugging_face({.hf = flags.text("--hf"),
-                                                             .save = flags.text("--save"),
-                                                             .dtype = dtype}));
+    report("imported into",
+           conversion::import_hugging_face(
+               {.hf = flags.text("--hf"), .save = flags.text("--save"), .dtype = dtype}));
     return 0;
   }
   report("exported to", conversion::export_hugging_face(

@@ -21,7 +21,7 @@ namespace pentatron::apps {
 namespace {
 
 std::vector<Flags::Spec> specs() {
-  return {{"--load", "FOLDER", "a --save folder, one iteration's, or a Hugging Face folder", "", true},
+  return {{"--load", "FOLDER", "a --save, iteration's or Hugging Face folder", "", true},
           {"--ckpt-step", "N", "iteration to load; 0: the newest", "0"},
           {"--prompt", "TEXT", "text to continue", ""},
           {"--prompt-file", "FILE", "the same from a file", ""},

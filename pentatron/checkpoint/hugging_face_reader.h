@@ -23,12 +23,12 @@ class HuggingFaceReader final {
 
   // The stored dtype of a part; a name that is none: kInternal.
   [[nodiscard]] DType dtype(const std::string& part) const;
-  // A whole part, rounded to `dtype`: contiguous, CPU, its logical shape. Beside it at most 16 MiB of
-  // the file are in memory.
+  // A whole part, rounded to `dtype`: contiguous, CPU, its logical shape. Beside it at most 16 MiB
+  // of the file are in memory.
   [[nodiscard]] Tensor read_part(const std::string& part, DType dtype) const;
-  // Fills `out` (1-D, contiguous, CPU; as wide as the stored dtype or wider) with row-major elements
-  // [begin, begin + out.numel()) of `box` of the part. Another shape, or a dtype that does not hold
-  // the stored values: kCheckpoint.
+  // Fills `out` (1-D, contiguous, CPU; as wide as the stored dtype or wider) with row-major
+  // elements [begin, begin + out.numel()) of `box` of the part. Another shape, or a dtype that does
+  // not hold the stored values: kCheckpoint.
   void read(const std::string& part, const Shape& logical_shape, const nn::Box& box,
             std::int64_t begin, Tensor out) const;
 

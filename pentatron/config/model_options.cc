@@ -23,7 +23,8 @@ constexpr OptionSpec kRows[] = {
      .check = not_empty,
      .help = "a published model's options, below those that a checkpoint, a file or the command "
              "line give; pentatron options --presets lists them",
-     .test = "families_test Presets.FillInTheModel; functional_test ModelPreset.FillsInWhatIsNotSet",
+     .test =
+         "families_test Presets.FillInTheModel; functional_test ModelPreset.FillsInWhatIsNotSet",
      .resume = Resume::kFree,
      .field = model<&ModelConfig::model_preset>(),
      .ours = true},

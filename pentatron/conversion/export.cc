@@ -79,16 +79,11 @@ std::optional<families::Description> same_model(const Files& files, const std::s
 }
 
 std::string torch_name(DType dtype) {
-  switch (dtype) {
-    case DType::BFloat16:
-      return "bfloat16";
-    case DType::Half:
-      return "float16";
-    case DType::Double:
-      return "float64";
-    default:
-      return "float32";
-  }
+  const std::string_view name = tensor::dtype_name(dtype);
+  return name == "bf16"   ? "bfloat16"
+         : name == "fp16" ? "float16"
+         : name == "fp64" ? "float64"
+                          : "float32";
 }
 
 // The text with another dtype of the weights.
@@ -144,8 +139,7 @@ void write_files(const fs::path& folder, const Files& files) {
 
 Converted export_hugging_face(const ExportOptions& options) {
   // "out/" and "out" are one folder.
-  const fs::path target =
-      options.hf.has_filename() ? options.hf : options.hf.parent_path();
+  const fs::path target = options.hf.has_filename() ? options.hf : options.hf.parent_path();
   check_target(target);
   const checkpoint::OpenedCheckpoint opened = open(options);
   checkpoint::CheckpointReader& reader = *opened.reader;

@@ -38,20 +38,18 @@ TensorWriter::TensorWriter(checkpoint::CheckpointReader& reader, std::vector<fam
   for (const families::Part& part : parts_) {
     values[written_dtype(part.name)] += tensor::num_elements(part.shape);
   }
-  const auto most = std::max_element(values.begin(), values.end(), [](const auto& a, const auto& b) {
-    return a.second < b.second;
-  });
+  const auto most =
+      std::max_element(values.begin(), values.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
   most_ = most->first;
 }
 
 DType TensorWriter::stored_dtype(const std::string& part) const {
   const std::vector<checkpoint::ManifestTensor>& all = reader_.manifest().tensors;
   const std::string name = "param/" + part;
-  const auto found = std::lower_bound(
-      all.begin(), all.end(), name,
-      [](const checkpoint::ManifestTensor& tensor, const std::string& text) {
-        return tensor.name < text;
-      });
+  const auto found = std::lower_bound(all.begin(), all.end(), name,
+                                      [](const checkpoint::ManifestTensor& tensor,
+                                         const std::string& text) { return tensor.name < text; });
   PENTATRON_CHECK(found != all.end() && found->name == name, kInternal, "no tensor {}", name);
   return tensor::from_safetensors_dtype(found->dtype);
 }

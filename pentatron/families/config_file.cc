@@ -32,10 +32,10 @@ const Json& ConfigFile::at(std::string_view key) const {
 std::int64_t ConfigFile::integer(std::string_view key, std::int64_t least) const {
   const Json& value = at(key);
   const double number = value.is_number() ? value.get<double>() : std::nan("");
-  PENTATRON_CHECK(number >= static_cast<double>(least) && number <= kLargest &&
-                      number == std::floor(number),
-                  kData, "{}: '{}' is {}, expected an integer from {} to {}", path_, key,
-                  shown(&value), least, kLargest);
+  PENTATRON_CHECK(
+      number >= static_cast<double>(least) && number <= kLargest && number == std::floor(number),
+      kData, "{}: '{}' is {}, expected an integer from {} to {}", path_, key, shown(&value), least,
+      kLargest);
   return static_cast<std::int64_t>(number);
 }
 

@@ -118,7 +118,8 @@ Description read_config(std::string_view text, const std::string& path) {
 std::string write_config(const Family& family, const ModelConfig& model, std::string_view dtype) {
   Json json = config_of(family, model);
   const std::string text = dump_json(json);
-  const ModelConfig back = read_config(text, fmt::format("a {} of these options", family.name)).model;
+  const ModelConfig back =
+      read_config(text, fmt::format("a {} of these options", family.name)).model;
   const std::string differences = model_differences(model, back);
   PENTATRON_CHECK(differences.empty(), kUnsupported,
                   "the family {} has no such model (here, and as its config.json would say it): {}",

@@ -46,8 +46,8 @@ struct Description {
   ModelConfig model;
 };
 
-// kData: no JSON object, or a value of the wrong kind; kUnsupported: a model type, key or value that
-// no family here knows. Messages name `path`, the key and near names.
+// kData: no JSON object, or a value of the wrong kind; kUnsupported: a model type, key or value
+// that no family here knows. Messages name `path`, the key and near names.
 [[nodiscard]] Description read_config(std::string_view text, const std::string& path);
 
 // The config.json of a resolved model in a family, with 2-space indents. A model that the family

@@ -58,7 +58,15 @@ TEST(Family, SaysWhatTheModelIs) {
   EXPECT_EQ(read("gpt2").ffn_hidden_size, 256);
   EXPECT_EQ(read("gpt2").hidden_dropout, 0.1);
   EXPECT_TRUE(read("qwen2").add_qkv_bias && read("qwen3").qk_layernorm);
-  EXPECT_EQ(read("smollm3").no_rope_freq, "[0,0]");  // every fourth of two
+  EXPECT_EQ(read("smollm3").no_rope_freq, "");  // every fourth of two
+  Json four = config_of("smollm3");
+  four["num_hidden_layers"] = 4;
+  four["layer_types"] = nullptr;
+  four["no_rope_layers"] = {1, 1, 1, 0};
+  EXPECT_EQ(read(four).no_rope_freq, "4");
+  EXPECT_EQ(written(four).at("no_rope_layers"), four.at("no_rope_layers"));
+  four["no_rope_layers"] = {0, 1, 1, 0};
+  EXPECT_EQ(read(four).no_rope_freq, "[1,0,0,1]");
   EXPECT_TRUE(read("nemotron").squared_relu && read("nemotron").apply_layernorm_1p);
   EXPECT_EQ(read("nemotron").rotary_percent, 0.5);
   EXPECT_EQ(read("phi3-partial").rotary_percent, 0.75);
@@ -144,7 +152,9 @@ TEST(Family, WhatWouldChangeTheModelIsRefusedByName) {
   refuse("gpt2", "activation_function", "relu", unsupported, "gelu_new");
   refuse("gpt2", "embd_pdrop", 0.3, unsupported, "'embd_pdrop'");
   refuse("falcon-7b", "alibi", true, unsupported, "'alibi'");
-  refuse("phi3", "rope_scaling", {{"type", "longrope"}}, unsupported, "longrope");
+  refuse("phi3", "rope_parameters", {{"rope_type", "longrope"}}, unsupported, "longrope");
+  refuse("llama", "rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}, unsupported,
+         "'rope_parameters'");
   refuse("gemma2", "use_bidirectional_attention", true, unsupported, "use_bidirectional_attention");
   refuse("qwen3", "attention_bias", true, unsupported, "attention_bias");
   refuse("starcoder2", "use_bias", false, unsupported, "use_bias");
@@ -165,12 +175,12 @@ TEST(Family, HostileValuesAreDataErrors) {
   refuse("llama", "model_type", 5, ErrorKind::kData, "model_type");
   refuse("llama", "rope_parameters", "none", ErrorKind::kUnsupported, "rope_parameters");
   for (const char* text : {"", "[]", "{", "3", "{\"model_type\": \"llama\", \"model_type\": 1}"}) {
-    expect_error(ErrorKind::kData, "config.json",
-                 [&] { (void)read_config(text, "config.json"); });
+    expect_error(ErrorKind::kData, "config.json", [&] { (void)read_config(text, "config.json"); });
   }
   // Any key of any model may hold anything: an error or a model, never more.
-  const Json odd[] = {Json(nullptr), Json(-7), Json(1e300), Json("x"), Json::array({1, "a"}),
-                      Json{{"a", Json::array()}}};
+  const Json odd[] = {Json(nullptr),         Json(-7),
+                      Json(1e300),           Json("x"),
+                      Json::array({1, "a"}), Json{{"a", Json::array()}}};
   for (const auto& [name, reference] : reference_models().items()) {
     for (const auto& [key, before] : reference.at("config").items()) {
       for (const Json& value : odd) {
@@ -227,10 +237,11 @@ TEST(Presets, FillInTheModel) {
   EXPECT_EQ(parsed.origins.at("hidden_size").origin, config::Origin::kPreset);
   EXPECT_EQ(parsed.origins.at("hidden_size").where, "llama3.2-1b");
   EXPECT_EQ(parsed.origins.at("num_layers").origin, config::Origin::kCommandLine);
-  expect_error(ErrorKind::kConfig, "llama3.2-1B: no such preset (did you mean llama3.2-1b?)", [&] {
-    request.words[1] = "llama3.2-1B";
-    (void)config::parse(request);
-  });
+  expect_error(ErrorKind::kConfig, "'llama3.2-1B': no such preset (did you mean llama3.2-1b?)",
+               [&] {
+                 request.words[1] = "llama3.2-1B";
+                 (void)config::parse(request);
+               });
 }
 
 // Numbers of parameters as the papers and model cards have them.
@@ -245,11 +256,11 @@ TEST(Presets, HaveTheSizesThatTheirNamesSay) {
     return count / 1e9;
   };
   const std::pair<const char*, double> known[] = {
-      {"gpt2-124m", 0.124439808}, {"gpt2-1.5b", 1.5576112},     {"llama2-7b", 6.738415616},
-      {"llama2-70b", 68.976648192}, {"llama3.1-8b", 8.030261248}, {"llama3.2-1b", 1.2358144},
-      {"mistral-7b-v0.1", 7.241732096}, {"qwen2.5-7b", 7.615616512}, {"qwen3-8b", 8.190735360},
-      {"gemma2-2b", 2.614341888}, {"gemma3-1b", 0.999885952},   {"phi3-mini-4k", 3.821079552},
-      {"pythia-70m", 0.070426624}, {"falcon-7b", 6.921720704},  {"olmo2-7b", 7.298617344},
+      {"gpt2-124m", 0.124439808},       {"gpt2-1.5b", 1.5576112},     {"llama2-7b", 6.738415616},
+      {"llama2-70b", 68.976648192},     {"llama3.1-8b", 8.030261248}, {"llama3.2-1b", 1.2358144},
+      {"mistral-7b-v0.1", 7.241732096}, {"qwen2.5-7b", 7.615616512},  {"qwen3-8b", 8.190735360},
+      {"gemma2-2b", 2.614341888},       {"gemma3-1b", 0.999885952},   {"phi3-mini-4k", 3.821079552},
+      {"pythia-70m", 0.070426624},      {"falcon-7b", 6.921720704},   {"olmo2-7b", 7.298617344},
       {"smollm2-135m", 0.134515008}};
   for (const auto& [name, expected] : known) EXPECT_NEAR(billions(name), expected, 1e-9) << name;
 }

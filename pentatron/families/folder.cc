@@ -50,9 +50,10 @@ class Problems final {
   }
   void throw_if_any(const fs::path& folder) const {
     if (count_ == 0) return;
-    std::string text = fmt::format("{}: the tensors are not those of the model that config.json "
-                                   "describes:",
-                                   folder.string());
+    std::string text = fmt::format(
+        "{}: the tensors are not those of the model that config.json "
+        "describes:",
+        folder.string());
     for (const std::string& line : lines_) text += "\n  " + line;
     if (count_ > lines_.size()) text += fmt::format("\n  and {} more", count_ - lines_.size());
     PENTATRON_THROW(kData, "{}", text);

@@ -26,8 +26,8 @@ class Folder final {
   [[nodiscard]] const std::string& dtype() const { return dtype_; }
 
   // Links of all parts of the model, with the names that this folder has. All tensors are accounted
-  // for: kData that names what is missing, unexpected (each with the nearest name), of another shape
-  // or of a dtype that is no floating-point one, and a tied output that is not the embedding.
+  // for: kData that names what is missing, unexpected (each with the nearest name), of another
+  // shape or of a dtype that is no floating-point one, and a tied output that is not the embedding.
   [[nodiscard]] std::vector<TensorLink> links(const std::vector<Part>& parts) const;
 
   [[nodiscard]] const SafetensorsEntry& entry(const std::string& tensor) const;
@@ -58,8 +58,8 @@ class Folder final {
 [[nodiscard]] std::vector<std::string> kept_files(const std::filesystem::path& folder);
 inline constexpr std::uint64_t kMaxKeptBytes = 256ULL << 20;  // of one of them
 
-// --tokenizer-type and its files as the folder has them; without any: numbers (NullTokenizer) of the
-// model's vocabulary, the last of which ends a text.
+// --tokenizer-type and its files as the folder has them; without any: numbers (NullTokenizer) of
+// the model's vocabulary, the last of which ends a text.
 void set_tokenizer(const std::filesystem::path& folder, std::int64_t vocab_size,
                    config::DataConfig& data);
 

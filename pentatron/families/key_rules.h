@@ -10,8 +10,8 @@
 #include "pentatron/config/config.h"
 #include "pentatron/families/config_file.h"
 
-// How keys of a config.json and fields of ModelConfig say the same, both ways. A family is a list of
-// such rules (family.h); what no rule names is an unknown key.
+// How keys of a config.json and fields of ModelConfig say the same, both ways. A family is a list
+// of such rules (family.h); what no rule names is an unknown key.
 namespace pentatron::families {
 
 using config::ModelConfig;

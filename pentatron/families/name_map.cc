@@ -93,9 +93,8 @@ RowBlocks grouped_query(const ModelConfig& m) {
   return {.first = 0, .block = group_rows(m), .stride = group_rows(m) + 2 * m.kv_channels};
 }
 RowBlocks grouped_key(const ModelConfig& m) {
-  return {.first = group_rows(m),
-          .block = m.kv_channels,
-          .stride = group_rows(m) + 2 * m.kv_channels};
+  return {
+      .first = group_rows(m), .block = m.kv_channels, .stride = group_rows(m) + 2 * m.kv_channels};
 }
 RowBlocks grouped_value(const ModelConfig& m) {
   return {.first = group_rows(m) + m.kv_channels,

@@ -41,7 +41,7 @@ struct TensorLink {
   Part part;
   std::string tensor;
   std::vector<std::int64_t> tensor_shape = {};  // as stored
-  RowBlocks rows;                          // of the tensor, before it is transposed
+  RowBlocks rows;                               // of the tensor, before it is transposed
   bool transposed = false;
 };
 

@@ -38,9 +38,9 @@ config::ValueLayer preset_layer(std::string_view name) {
 }
 
 std::string preset_table() {
-  std::string text = fmt::format("{:<18} {:<11} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>9}\n",
-                                 "preset", "family", "layers", "hidden", "ffn", "heads", "groups",
-                                 "vocab", "positions");
+  std::string text =
+      fmt::format("{:<18} {:<11} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>9}\n", "preset", "family",
+                  "layers", "hidden", "ffn", "heads", "groups", "vocab", "positions");
   for (const Family* family : families()) {
     for (const Preset& preset : family->presets) {
       const Description d = preset_model(preset.name);

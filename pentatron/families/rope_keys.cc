@@ -37,8 +37,8 @@ void read_linear(const ConfigFile& file, ModelConfig& model) {
 }
 
 void read_llama3(const ConfigFile& file, ModelConfig& model) {
-  check_parameter_names(file, {"factor", "low_freq_factor", "high_freq_factor",
-                               "original_max_position_embeddings"});
+  check_parameter_names(
+      file, {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   expect(file, "low_freq_factor", kLowFrequencyFactor);
   expect(file, "high_freq_factor", kHighFrequencyFactor);
   expect(file, "original_max_position_embeddings", static_cast<double>(kTrainedPositions));
@@ -65,13 +65,12 @@ void read_yarn(const ConfigFile& file, ModelConfig& model) {
 }
 
 Json yarn_of(const ModelConfig& model) {
-  Json scaling = {
-      {"rope_type", "yarn"},
-      {"factor", model.rotary_scaling_factor},
-      {"original_max_position_embeddings", model.yarn_original_max_position_embeddings},
-      {"beta_fast", model.yarn_beta_fast},
-      {"beta_slow", model.yarn_beta_slow},
-      {"truncate", model.yarn_correction_range_round_to_int}};
+  Json scaling = {{"rope_type", "yarn"},
+                  {"factor", model.rotary_scaling_factor},
+                  {"original_max_position_embeddings", model.yarn_original_max_position_embeddings},
+                  {"beta_fast", model.yarn_beta_fast},
+                  {"beta_slow", model.yarn_beta_slow},
+                  {"truncate", model.yarn_correction_range_round_to_int}};
   if (model.mscale_all_dim != 0.0) {
     scaling["mscale"] = model.mscale;
     scaling["mscale_all_dim"] = model.mscale_all_dim;
@@ -86,14 +85,15 @@ void check_share(const ConfigFile& file, const RopeKeys& keys, double share) {
   if (!(share > 0.0 && share <= 1.0)) file.refuse(keys.share, "a share above 0 and up to 1");
 }
 
-// rope_parameters, or the keys of older versions put together.
+// rope_parameters, or rope_scaling of older versions.
 Json parameters_of(const ConfigFile& file) {
   Json parameters = Json::object();
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json* found = file.find(key);
     if (found == nullptr) continue;
     if (!found->is_object()) file.refuse(key, "an object or null");
-    parameters.update(*found);
+    if (!parameters.empty() && *found != parameters) file.refuse(key, "what 'rope_scaling' says");
+    parameters = *found;
   }
   return parameters;
 }

@@ -134,8 +134,8 @@ KeyRule windows_by_layer(const WindowKeys& keys) {
   rule.read = [keys](const ConfigFile& file, ModelConfig& model) {
     const bool off = keys.switched && (file.find("use_sliding_window") == nullptr ||
                                        !file.flag("use_sliding_window"));
-    const bool null = file.json().contains("sliding_window") &&
-                      file.find("sliding_window") == nullptr;
+    const bool null =
+        file.json().contains("sliding_window") && file.find("sliding_window") == nullptr;
     const std::vector<bool> listed = listed_layers(file, model);
     if (off || null) {
       if (any(listed)) file.refuse("layer_types", "full_attention only, for the window is off");

@@ -12,7 +12,7 @@ namespace pentatron::families {
 // Which layers see a window of the last keys only, and how many keys that is, the token's own among
 // them.
 struct Windows {
-  std::int64_t size = 0;        // 0: no layer has one
+  std::int64_t size = 0;          // 0: no layer has one
   std::vector<bool> layers = {};  // one flag a layer
 };
 

@@ -35,8 +35,8 @@ HuggingFaceModel open_hugging_face(const std::filesystem::path& path) {
   opened.config.model.seq_length = description.model.max_position_embeddings;
   opened.config.training.precision = precision_of(*folder);
   families::set_tokenizer(path, description.model.vocab_size, opened.config.data);
-  opened.reader = std::make_unique<checkpoint::HuggingFaceReader>(
-      folder, whole_model_parts(description.model));
+  opened.reader =
+      std::make_unique<checkpoint::HuggingFaceReader>(folder, whole_model_parts(description.model));
   return opened;
 }
 

@@ -139,9 +139,8 @@ LoadedModel load_hugging_face(const std::filesystem::path& root, const LoadOptio
                   "out",
                   options.step, root.string());
   HuggingFaceModel opened = open_hugging_face(root);
-  LoadedModel model =
-      make_model(in_layout(std::move(opened.config), options, backend.world_size()),
-                 std::move(own), backend, options);
+  LoadedModel model = make_model(in_layout(std::move(opened.config), options, backend.world_size()),
+                                 std::move(own), backend, options);
   read_weights(*model.stages, *opened.reader);
   return model;
 }

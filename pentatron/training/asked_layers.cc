@@ -19,8 +19,8 @@ config::ValueLayer folder_layer(const std::string& path) {
   config::RunConfig run;
   families::set_tokenizer(path, there.model.vocab_size, run.data);
   const bool numbers = run.data.tokenizer_type == "NullTokenizer";
-  const config::ValueLayer tokenizer = config::layer_from_config(
-      run, config::Origin::kCheckpoint, path, config::data_options());
+  const config::ValueLayer tokenizer =
+      config::layer_from_config(run, config::Origin::kCheckpoint, path, config::data_options());
   for (const auto& value : tokenizer.values) layer.values.push_back(value);
   // NullTokenizer's option counts without the end token.
   for (auto& [dest, value] : layer.values) {

@@ -14,10 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCommands[] = {
-    "pretrain_gpt", "launch", "preprocess_data", "inspect_dataset", "train_tokenizer", "generate",
-    "checkpoint",   "convert", "plot",           "watch",           "plan_schedule",   "options",
-    "doctor",       "completion", "man",    "version"};
+constexpr const char* kCommands[] = {"pretrain_gpt",    "launch",          "preprocess_data",
+                                     "inspect_dataset", "train_tokenizer", "generate",
+                                     "checkpoint",      "convert",         "plot",
+                                     "watch",           "plan_schedule",   "options",
+                                     "doctor",          "completion",      "man",
+                                     "version"};
 
 std::string without_last_newlines(std::string text) {
   while (text.ends_with('\n')) text.pop_back();

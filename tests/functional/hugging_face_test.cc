@@ -28,12 +28,14 @@ Options llama() {
       .with("--max-position-embeddings", 64);
 }
 
-ProgramResult convert_import(const fs::path& hf, const fs::path& save, std::vector<std::string> more = {}) {
+ProgramResult convert_import(const fs::path& hf, const fs::path& save,
+                             std::vector<std::string> more = {}) {
   std::vector<std::string> words{"convert", "import", "--hf", hf.string(), "--save", save.string()};
   words.insert(words.end(), more.begin(), more.end());
   return call(words);
 }
-ProgramResult convert_export(const fs::path& load, const fs::path& hf, std::vector<std::string> more = {}) {
+ProgramResult convert_export(const fs::path& load, const fs::path& hf,
+                             std::vector<std::string> more = {}) {
   std::vector<std::string> words{"convert", "export", "--load", load.string(), "--hf", hf.string()};
   words.insert(words.end(), more.begin(), more.end());
   return call(words);
@@ -76,7 +78,8 @@ std::map<std::string, std::string> tensors_of(const fs::path& folder) {
     const SafetensorsFile file(entry.path());
     for (const auto& [name, place] : file.header().entries) {
       const auto bytes = file.bytes(name);
-      tensors[name] = place.dtype + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      tensors[name] =
+          place.dtype + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     }
   }
   return tensors;
@@ -120,9 +123,9 @@ TEST(HuggingFace, TheFolderGeneratesAsTheCheckpointDoes) {
   const fs::path save = new_folder() / "save";
   ASSERT_TRUE(convert_import(trained().hf, save).ok());
   EXPECT_EQ(generated(save), tokens);
-  expect_refusal(call({"generate", "--load", trained().hf.string(), "--ckpt-step", "3", "--prompt",
-                       "3"}),
-                 2, {"--ckpt-step 3", "no iterations"});
+  expect_refusal(
+      call({"generate", "--load", trained().hf.string(), "--ckpt-step", "3", "--prompt", "3"}), 2,
+      {"--ckpt-step 3", "no iterations"});
 }
 
 TEST(HuggingFace, FinetuneStartsFromTheFolder) {
@@ -133,8 +136,8 @@ TEST(HuggingFace, FinetuneStartsFromTheFolder) {
   EXPECT_NE(from_folder.first_loss(), train(llama()).first_loss());
   // The model's options need not be repeated, and ranks share the weights.
   Options short_tune = base().with("--finetune").with("--load", trained().hf.string());
-  for (const char* name : {"--num-layers", "--hidden-size", "--num-attention-heads",
-                           "--max-position-embeddings"}) {
+  for (const char* name :
+       {"--num-layers", "--hidden-size", "--num-attention-heads", "--max-position-embeddings"}) {
     short_tune = short_tune.without(name);
   }
   const TinyRun filled = train(short_tune);
@@ -158,9 +161,10 @@ TEST(HuggingFace, EveryTensorIsAccountedFor) {
     expect_refusal(convert_import(hf, save), 3, parts);
     EXPECT_FALSE(fs::exists(save));
   };
-  refused(changed("model.safetensors", "layers.1.mlp.up_proj", "layers.1.mlp.op_proj"),
-          {"model.layers.1.mlp.up_proj.weight is missing; there is model.layers.1.mlp.op_proj.weight",
-           "'model.layers.1.mlp.op_proj.weight' is unexpected"});
+  refused(
+      changed("model.safetensors", "layers.1.mlp.up_proj", "layers.1.mlp.op_proj"),
+      {"model.layers.1.mlp.up_proj.weight is missing; there is model.layers.1.mlp.op_proj.weight",
+       "'model.layers.1.mlp.op_proj.weight' is unexpected"});
   refused(changed("config.json", "\"intermediate_size\": 64", "\"intermediate_size\": 48"),
           {"mlp.up_proj.weight has the shape [64, 16], expected [48, 16]"});
   refused(changed("model.safetensors", "\"F32\"", "\"I32\""), {"is I32, expected F64, F32"});
@@ -228,17 +232,32 @@ TEST(HuggingFace, FilesOfAFolderGoAlong) {
   ASSERT_TRUE(convert_export(trained().checkpoint, folder / "like", {"--like", hf.string()}).ok());
   EXPECT_EQ(read_file(folder / "like/tokenizer_config.json"),
             read_file(hf / "tokenizer_config.json"));
-  const fs::path other = changed("config.json", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2e-05");
-  expect_refusal(
-      convert_export(trained().checkpoint, folder / "no", {"--like", other.string()}), 2,
-      {"layernorm_epsilon"});
+  const fs::path other =
+      changed("config.json", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2e-05");
+  expect_refusal(convert_export(trained().checkpoint, folder / "no", {"--like", other.string()}), 2,
+                 {"layernorm_epsilon"});
 }
 
 TEST(ModelPreset, FillsInWhatIsNotSet) {
-  const std::vector<std::string> words{
-      "pretrain_gpt", "--check-options", "--model-preset", "llama3.2-1b", "--seq-length", "128",
-      "--num-layers", "2", "--mock-data", "--tokenizer-type", "NullTokenizer", "--vocab-size",
-      "100", "--micro-batch-size", "1", "--train-iters", "1", "--lr", "1e-3"};
+  const std::vector<std::string> words{"pretrain_gpt",
+                                       "--check-options",
+                                       "--model-preset",
+                                       "llama3.2-1b",
+                                       "--seq-length",
+                                       "128",
+                                       "--num-layers",
+                                       "2",
+                                       "--mock-data",
+                                       "--tokenizer-type",
+                                       "NullTokenizer",
+                                       "--vocab-size",
+                                       "100",
+                                       "--micro-batch-size",
+                                       "1",
+                                       "--train-iters",
+                                       "1",
+                                       "--lr",
+                                       "1e-3"};
   const ProgramResult result = call(words);
   EXPECT_TRUE(result.ok()) << result.describe();
   EXPECT_EQ(count(result.out, "hidden_size = 2048  (preset: llama3.2-1b)"), 1U) << result.out;

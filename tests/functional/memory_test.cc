@@ -45,7 +45,8 @@ TEST(Memory, ResidentStaysFlat) {
 
 namespace {
 
-// A Hugging Face folder of the Llama kind whose largest tensor, the tied embedding, has `rows` rows.
+// A Hugging Face folder of the Llama kind whose largest tensor, the tied embedding, has `rows`
+// rows.
 void write_llama(const std::filesystem::path& folder, int rows, int layers) {
   constexpr int kWidth = 512;
   std::filesystem::create_directories(folder);
@@ -87,8 +88,7 @@ void write_llama(const std::filesystem::path& folder, int rows, int layers) {
 std::int64_t peak_of(std::vector<std::string> words) {
   std::int64_t peak_kb = 0;
   const ProgramResult result =
-      run_program({.words = std::move(words),
-                   .observe = [&](const RunningProgram& program) {
+      run_program({.words = std::move(words), .observe = [&](const RunningProgram& program) {
                      peak_kb = std::max(peak_kb, process_status(program.pid, "VmHWM"));
                    }});
   EXPECT_TRUE(result.ok()) << result.describe();

@@ -230,10 +230,11 @@ def write_list(path):
     for name, kind, options in MODELS:
         layers = "n_layer" if kind == "GPT2" else "num_hidden_layers"
         model = build(kind, {**options, layers: 2})
-        model.config.architectures = [type(model).__name__]
-        tied = model.config.tie_word_embeddings
-        shapes = {k: list(v.shape) for k, v in model.state_dict().items() if not (tied and k == "lm_head.weight")}
-        models[name] = {"config": json.loads(model.config.to_json_string()), "tensors": shapes}
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            config = json.loads(pathlib.Path(folder, "config.json").read_text(encoding="utf-8"))
+            shapes = {k: list(v.shape) for k, v in tensors_of(pathlib.Path(folder)).items()}
+        models[name] = {"config": config, "tensors": shapes}
     lines = [f"{json.dumps(name)}: {json.dumps(model)}" for name, model in models.items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 

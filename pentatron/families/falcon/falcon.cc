@@ -136,19 +136,14 @@ KeyRules keys() {
           size_key("num_hidden_layers", &ModelConfig::num_layers),
           size_key("num_attention_heads", &ModelConfig::num_attention_heads),
           size_key("max_position_embeddings", &ModelConfig::max_position_embeddings, 2048),
-          architecture(),
-          inner_size(),
-          biases(),
-          choice_key("activation", {"gelu"}),
+          architecture(), inner_size(), biases(), choice_key("activation", {"gelu"}),
           number_key("layer_norm_epsilon", &ModelConfig::layernorm_epsilon, 1e-5),
           number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
           number_key("hidden_dropout", &ModelConfig::hidden_dropout, 0.0),
           number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
           // The library divides these biases by the root of the head's size, which ours are not.
-          fixed_key("alibi", false),
-          fixed_key("apply_residual_connection_post_layernorm", false),
-          rope_keys(),
-          tied_embeddings(/*missing=*/true)};
+          fixed_key("alibi", false), fixed_key("apply_residual_connection_post_layernorm", false),
+          rope_keys(), tied_embeddings(/*missing=*/true)};
 }
 
 std::span<const NameRule> names(const ModelConfig& model) {

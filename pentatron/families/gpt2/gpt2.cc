@@ -113,23 +113,18 @@ KeyRule activation() {
 }
 
 KeyRules keys() {
-  return {size_key("vocab_size", &ModelConfig::vocab_size),
-          size_key("n_positions", &ModelConfig::max_position_embeddings),
-          size_key("n_embd", &ModelConfig::hidden_size),
-          size_key("n_layer", &ModelConfig::num_layers),
-          size_key("n_head", &ModelConfig::num_attention_heads),
-          inner_size(),
-          activation(),
-          residual_dropout(),
-          number_key("attn_pdrop", &ModelConfig::attention_dropout, 0.1),
-          number_key("layer_norm_epsilon", &ModelConfig::layernorm_epsilon, 1e-5),
-          number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
-          fixed_key("scale_attn_weights", true),
-          fixed_key("scale_attn_by_inverse_layer_idx", false),
-          fixed_key("reorder_and_upcast_attn", false),
-          // Of older versions: n_positions
-          ignored_keys({"n_ctx"}),
-          tied_embeddings(/*missing=*/true)};
+  return {
+      size_key("vocab_size", &ModelConfig::vocab_size),
+      size_key("n_positions", &ModelConfig::max_position_embeddings),
+      size_key("n_embd", &ModelConfig::hidden_size), size_key("n_layer", &ModelConfig::num_layers),
+      size_key("n_head", &ModelConfig::num_attention_heads), inner_size(), activation(),
+      residual_dropout(), number_key("attn_pdrop", &ModelConfig::attention_dropout, 0.1),
+      number_key("layer_norm_epsilon", &ModelConfig::layernorm_epsilon, 1e-5),
+      number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
+      fixed_key("scale_attn_weights", true), fixed_key("scale_attn_by_inverse_layer_idx", false),
+      fixed_key("reorder_and_upcast_attn", false),
+      // Of older versions: n_positions
+      ignored_keys({"n_ctx"}), tied_embeddings(/*missing=*/true)};
 }
 
 std::span<const NameRule> names(const ModelConfig&) { return kNames; }

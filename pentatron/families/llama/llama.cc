@@ -84,8 +84,9 @@ KeyRule biases() {
     const bool attention = file.find("attention_bias") != nullptr && file.flag("attention_bias");
     const bool mlp = file.find("mlp_bias") != nullptr && file.flag("mlp_bias");
     if (attention != mlp) {
-      file.refuse("mlp_bias", "the value of 'attention_bias': biases of one of the two alone are "
-                              "not supported");
+      file.refuse("mlp_bias",
+                  "the value of 'attention_bias': biases of one of the two alone are "
+                  "not supported");
     }
     model.add_bias_linear = attention;
   };

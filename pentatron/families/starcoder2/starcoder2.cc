@@ -66,22 +66,16 @@ KeyRules keys() {
           size_key("num_hidden_layers", &ModelConfig::num_layers),
           size_key("num_attention_heads", &ModelConfig::num_attention_heads),
           size_key("max_position_embeddings", &ModelConfig::max_position_embeddings),
-          key_value_heads(),
-          choice_key("hidden_act", {"gelu_pytorch_tanh", "gelu_new"}),
+          key_value_heads(), choice_key("hidden_act", {"gelu_pytorch_tanh", "gelu_new"}),
           number_key("norm_epsilon", &ModelConfig::layernorm_epsilon, 1e-5),
           number_key("initializer_range", &ModelConfig::init_method_std, 0.018042),
-          number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
-          residual_dropout(),
-          fixed_key("use_bias", true),
-          fixed_key("mlp_type", "default"),
-          fixed_key("norm_type", "layer_norm"),
-          fixed_key("scale_attn_weights", true),
+          number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0), residual_dropout(),
+          fixed_key("use_bias", true), fixed_key("mlp_type", "default"),
+          fixed_key("norm_type", "layer_norm"), fixed_key("scale_attn_weights", true),
           // Of older versions: norm_epsilon; and of precision
           ignored_keys({"layer_norm_epsilon", "attention_softmax_in_fp32",
                         "scale_attention_softmax_in_fp32"}),
-          rope_keys(),
-          window_of_all_layers(/*missing=*/0),
-          tied_embeddings(/*missing=*/true)};
+          rope_keys(), window_of_all_layers(/*missing=*/0), tied_embeddings(/*missing=*/true)};
 }
 
 std::span<const NameRule> names(const ModelConfig&) { return kNames; }
