@@ -32,6 +32,7 @@ int generate(const Words& words);
 int score(const Words& words);
 int evaluate(const Words& words);
 int checkpoint(const Words& words);
+int convert(const Words& words);
 int plot(const Words& words);
 int watch(const Words& words);
 int plan_schedule(const Words& words);

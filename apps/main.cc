@@ -66,6 +66,7 @@ constexpr Command kCommands[] = {
     {"score", "log-probabilities of given text under a checkpoint", &score},
     {"evaluate", "WikiText perplexity, LAMBADA or bits per byte of a checkpoint", &evaluate},
     {"checkpoint", "inspect, verify or hash a checkpoint", &checkpoint},
+    {"convert", "Hugging Face folders to checkpoints and back", &convert},
     {"plot", "draw metrics of one or several runs as SVG or PNG", &plot},
     {"watch", "a page that follows runs while they train", &watch},
     {"plan_schedule", "draw and compare pipeline schedules without a model", &plan_schedule},

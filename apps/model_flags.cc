@@ -65,7 +65,7 @@ tokenizers::TokenizerOptions tokenizer_of_model(const Flags& flags,
   given("--vocab-file", options.vocab_file);
   given("--merge-file", options.merge_file);
   given("--tokenizer-model", options.tokenizer_model);
-  tokenizers::use_saved_files(options, model.folder);
+  if (!model.folder.empty()) tokenizers::use_saved_files(options, model.folder);
   if (flags.has("--vocab-file")) options.vocab_file = flags.text("--vocab-file");
   if (flags.has("--merge-file")) options.merge_file = flags.text("--merge-file");
   if (flags.has("--tokenizer-model")) options.tokenizer_model = flags.text("--tokenizer-model");
@@ -76,7 +76,7 @@ tokenizers::TokenizerOptions tokenizer_of_model(const Flags& flags,
 
 std::vector<Flags::Spec> with_model_flags(std::vector<Flags::Spec> more) {
   const std::vector<Flags::Spec> of_model = {
-      {"--load", "FOLDER", "a --save folder, or one iteration's folder", "", true},
+      {"--load", "FOLDER", "a --save, iteration's or Hugging Face folder", "", true},
       {"--ckpt-step", "N", "iteration to load; 0: the newest", "0"},
       {"--vocab-file", "FILE", "default: the checkpoint's", ""},
       {"--merge-file", "FILE", "default: the checkpoint's", ""},

@@ -4,6 +4,7 @@
 #include "pentatron/config/check.h"
 #include "pentatron/config/print.h"
 #include "pentatron/config/validate.h"
+#include "pentatron/training/asked_layers.h"
 #include "pentatron/training/run.h"
 
 namespace pentatron::apps {
@@ -12,6 +13,7 @@ int pretrain_gpt(const Words& words) {
   config::ParseRequest request;
   request.words = words;
   request.environment = config::launcher_variables();
+  request.layers_for = training::asked_layers;
   for (const std::string& word : words) {
     if (word == "--check-options") {
       const config::CheckReport report = config::check_options(request);

@@ -283,6 +283,20 @@ std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
 
 std::string make_safetensors_header(std::span<const SafetensorsItem> items,
                                     const std::map<std::string, std::string>& metadata) {
+  std::vector<SafetensorsShape> tensors;
+  tensors.reserve(items.size());
+  for (const SafetensorsItem& item : items) {
+    const std::size_t item_bytes = safetensors_item_bytes(item.dtype).value_or(0);
+    PENTATRON_CHECK(item_bytes == 0 || tensor_bytes(item.shape, item_bytes) == item.bytes.size(),
+                    kInternal, "safetensors: {} has {} bytes, not dtype {} times its shape",
+                    quoted_for_message(item.name), item.bytes.size(), item.dtype);
+    tensors.push_back({item.name, item.dtype, item.shape});
+  }
+  return plan_safetensors_header(tensors, metadata);
+}
+
+std::string plan_safetensors_header(std::span<const SafetensorsShape> tensors,
+                                    const std::map<std::string, std::string>& metadata) {
   std::string text = "{";
   const auto separate = [&text] {
     if (text.size() > 1) text += ',';
@@ -297,7 +311,7 @@ std::string make_safetensors_header(std::span<const SafetensorsItem> items,
   }
   std::set<std::string_view> names;
   std::uint64_t offset = 0;
-  for (const SafetensorsItem& item : items) {
+  for (const SafetensorsShape& item : tensors) {
     const std::string name = quoted_for_message(item.name);
     PENTATRON_CHECK(item.name != kMetadataKey && names.insert(item.name).second, kInternal,
                     "safetensors: the name {} is taken", name);
@@ -307,14 +321,13 @@ std::string make_safetensors_header(std::span<const SafetensorsItem> items,
     PENTATRON_CHECK(item.shape.size() <= kMaxRank && names.size() <= kMaxTensors, kInternal,
                     "safetensors: {} is beyond {} sizes or {} tensors", name, kMaxRank,
                     kMaxTensors);
-    PENTATRON_CHECK(tensor_bytes(item.shape, *item_bytes) == item.bytes.size(), kInternal,
-                    "safetensors: {} has {} bytes, not dtype {} times its shape", name,
-                    item.bytes.size(), item.dtype);
+    const std::optional<std::uint64_t> bytes = tensor_bytes(item.shape, *item_bytes);
+    PENTATRON_CHECK(bytes.has_value(), kInternal, "safetensors: {} is beyond 2^64 bytes", name);
     separate();
     text += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                         json_text(item.name), item.dtype, fmt::join(item.shape, ","), offset,
-                        offset + item.bytes.size());
-    offset += item.bytes.size();
+                        offset + *bytes);
+    offset += *bytes;
   }
   text += '}';
   text.append((8 - text.size() % 8) % 8, ' ');

@@ -53,6 +53,13 @@ class SafetensorsFile final {
   SafetensorsHeader header_;
 };
 
+// A tensor whose bytes come later.
+struct SafetensorsShape {
+  std::string name;
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+};
+
 struct SafetensorsItem {
   std::string name;
   std::string dtype;
@@ -60,20 +67,27 @@ struct SafetensorsItem {
   std::span<const std::byte> bytes;  // row-major, length = product(shape) * item size
 };
 
-// Header text for items laid out in the given order (padded with spaces to 8 bytes), without the
+// Header text for tensors laid out in the given order (padded with spaces to 8 bytes), without the
 // length word. A name twice, an unknown dtype or bytes that are not the shape's: kInternal; a
 // header beyond the format's limit: kUnsupported.
+[[nodiscard]] std::string plan_safetensors_header(
+    std::span<const SafetensorsShape> tensors, const std::map<std::string, std::string>& metadata);
 [[nodiscard]] std::string make_safetensors_header(
     std::span<const SafetensorsItem> items, const std::map<std::string, std::string>& metadata);
+
+// Writes the length word and the header; the bytes of the tensors follow in their order.
+template <typename Sink>
+void write_safetensors_header(const std::string& header, Sink&& sink) {
+  const std::uint64_t length = header.size();
+  sink(std::as_bytes(std::span<const std::uint64_t>(&length, 1)));
+  sink(std::as_bytes(std::span<const char>(header.data(), header.size())));
+}
 
 // Writes through `sink(bytes)`, front to back; the caller owns atomicity and checksums.
 template <typename Sink>
 void write_safetensors(std::span<const SafetensorsItem> items,
                        const std::map<std::string, std::string>& metadata, Sink&& sink) {
-  const std::string header = make_safetensors_header(items, metadata);
-  std::uint64_t length = header.size();
-  sink(std::as_bytes(std::span<const std::uint64_t>(&length, 1)));
-  sink(std::as_bytes(std::span<const char>(header.data(), header.size())));
+  write_safetensors_header(make_safetensors_header(items, metadata), sink);
   for (const SafetensorsItem& item : items) sink(item.bytes);
 }
 

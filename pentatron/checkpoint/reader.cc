@@ -10,7 +10,9 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/json.h"
+#include "pentatron/base/mapped_pages.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/checkpoint/hugging_face_reader.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 #include "pentatron/checkpoint/plan.h"
 #include "pentatron/tensor/ops.h"
@@ -19,17 +21,8 @@ namespace pentatron::checkpoint {
 namespace {
 
 constexpr std::int64_t kStagedElements = std::int64_t{1} << 20;
+constexpr std::int64_t kReleasedBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kHashedBytes = std::int64_t{64} << 20;
-
-// Values of the first dtype have exact equals in the second.
-bool holds_exactly(DType stored, DType wanted) {
-  if (stored == wanted) return true;
-  const bool half = stored == DType::BFloat16 || stored == DType::Half;
-  const bool quarter = stored == DType::Float8_e4m3fn || stored == DType::Float8_e5m2;
-  if (wanted == DType::Double) return stored == DType::Float || half || quarter;
-  if (wanted == DType::Float) return half || quarter;
-  return quarter && (wanted == DType::BFloat16 || wanted == DType::Half);
-}
 
 void check_target(const std::string& what, const Manifest& manifest, const ManifestTensor& stored,
                   const Shape& logical_shape, const BoxRange& target, const Tensor& out) {
@@ -86,6 +79,15 @@ void hash_text(Sha256& hash, const std::string& text) {
 
 }  // namespace
 
+bool holds_exactly(DType stored, DType wanted) {
+  if (stored == wanted) return true;
+  const bool half = stored == DType::BFloat16 || stored == DType::Half;
+  const bool quarter = stored == DType::Float8_e4m3fn || stored == DType::Float8_e5m2;
+  if (wanted == DType::Double) return stored == DType::Float || half || quarter;
+  if (wanted == DType::Float) return half || quarter;
+  return quarter && (wanted == DType::BFloat16 || wanted == DType::Half);
+}
+
 CheckpointReader::CheckpointReader(std::filesystem::path folder, bool verify_checksums)
     : folder_(std::move(folder)),
       manifest_(read_manifest(folder_)),
@@ -138,6 +140,12 @@ void CheckpointReader::read(const std::string& tensor, const Shape& logical_shap
         bytes = slice_bytes(open(slice.file), slice, stored.dtype, (folder_ / slice.file).string());
       }
       copy_run(bytes, dtype, run, out);
+      // A large piece is read once: its pages need not stay beside the copy.
+      const std::int64_t width = tensor::item_bytes(dtype);
+      if (run.count * width >= kReleasedBytes) {
+        release_pages(bytes.subspan(static_cast<std::size_t>(run.source * width),
+                                    static_cast<std::size_t>(run.count * width)));
+      }
       filled += run.count;
     });
   }

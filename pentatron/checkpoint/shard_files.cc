@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <system_error>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/format.h"
+#include "pentatron/base/mapped_pages.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t kHashedBytes = std::size_t{16} << 20;
+
+}  // namespace
 
 bool is_there(const fs::path& path) {
   std::error_code code;
@@ -63,7 +70,11 @@ std::unique_ptr<SafetensorsFile> open_shard(const fs::path& folder, const Manife
                     file.bytes);
     if (verify_checksum) {
       Sha256 hash;
-      hash.update(bytes);
+      for (std::size_t done = 0; done < bytes.size(); done += kHashedBytes) {
+        const auto piece = bytes.subspan(done, std::min(kHashedBytes, bytes.size() - done));
+        hash.update(piece);
+        release_pages(piece);
+      }
       PENTATRON_CHECK(hash.hex_digest() == file.sha256, kCheckpoint,
                       "{} is damaged: its checksum is not the manifest's", path);
     }

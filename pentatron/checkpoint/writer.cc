@@ -48,6 +48,9 @@ struct Item {
   Shape logical_shape;
   bool decay = true;
   Tensor values;
+  std::function<Tensor()> make;  // null: `values` are there
+  std::int64_t count = 0;
+  DType dtype = DType::Undefined;
 };
 
 std::span<const std::byte> bytes_of(const Tensor& values) {
@@ -55,18 +58,32 @@ std::span<const std::byte> bytes_of(const Tensor& values) {
           static_cast<std::size_t>(values.numel() * tensor::item_bytes(values.scalar_type()))};
 }
 
+void check_values(const std::string& name, const Tensor& values) {
+  PENTATRON_CHECK(values.is_contiguous() && values.device().is_cpu(), kInternal,
+                  "slice of {}: {} is not contiguous CPU memory", name, tensor::describe(values));
+}
+
+// What a slice promised, made now.
+Tensor values_of(const Item& item) {
+  if (!item.make) return item.values;
+  Tensor made = item.make();
+  check_values(item.slice.tensor, made);
+  PENTATRON_CHECK(made.numel() == item.count && made.scalar_type() == item.dtype, kInternal,
+                  "slice of {}: {} is not {} elements of {}", item.slice.tensor,
+                  tensor::describe(made), item.count, tensor::dtype_name(item.dtype));
+  return made;
+}
+
 // The rank's slices in canonical order with file and key; empty ones left out.
 std::vector<Item> make_items(const SaveRequest& request, const std::string& file) {
   std::vector<Item> items;
   for (const SourceSlice& source : request.slices) {
-    PENTATRON_CHECK(source.part != nullptr && source.values.defined(), kInternal,
-                    "a slice to save has no part or no values");
+    PENTATRON_CHECK(source.part != nullptr && source.values.defined() != (source.make != nullptr),
+                    kInternal, "a slice to save has no part, or not one source of its values");
     const nn::ShardPart& part = *source.part;
-    const std::int64_t count = source.values.numel();
+    const std::int64_t count = source.make ? source.count : source.values.numel();
     if (count == 0) continue;
-    PENTATRON_CHECK(source.values.is_contiguous() && source.values.device().is_cpu(), kInternal,
-                    "slice of {}: {} is not contiguous CPU memory", part.name,
-                    tensor::describe(source.values));
+    if (!source.make) check_values(part.name, source.values);
     PENTATRON_CHECK(source.box_begin >= 0 && source.box_begin + count <= part.box.num_elements(),
                     kInternal, "slice of {}: elements {} to {} are not in its box of {}", part.name,
                     source.box_begin, source.box_begin + count, part.box.num_elements());
@@ -78,7 +95,10 @@ std::vector<Item> make_items(const SaveRequest& request, const std::string& file
                                .key = {}},
                      .logical_shape = part.logical_shape,
                      .decay = nn::decays(part.role),
-                     .values = source.values});
+                     .values = source.values,
+                     .make = source.make,
+                     .count = count,
+                     .dtype = source.make ? source.dtype : source.values.scalar_type()});
   }
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
     return std::tie(a.slice.tensor, a.slice.box.offset, a.slice.box.size, a.slice.range_begin) <
@@ -94,27 +114,31 @@ std::vector<Item> make_items(const SaveRequest& request, const std::string& file
 }
 
 ManifestFile write_shard(const fs::path& path, const std::vector<Item>& items) {
-  std::vector<SafetensorsItem> tensors;
+  std::vector<SafetensorsShape> tensors;
   tensors.reserve(items.size());
   for (const Item& item : items) {
     const ManifestSlice& slice = item.slice;
-    const std::int64_t count = slice.range_end - slice.range_begin;
     // A whole box keeps its shape, for readers that know safetensors only.
-    tensors.push_back({.name = slice.key,
-                       .dtype = std::string(tensor::safetensors_dtype(item.values.scalar_type())),
-                       .shape = count == slice.box.num_elements() ? slice.box.size : Shape{count},
-                       .bytes = bytes_of(item.values)});
+    tensors.push_back(
+        {.name = slice.key,
+         .dtype = std::string(tensor::safetensors_dtype(item.dtype)),
+         .shape = item.count == slice.box.num_elements() ? slice.box.size : Shape{item.count}});
   }
   OutputFile file(path);
   Sha256 hash;
-  write_safetensors(tensors, {}, [&](std::span<const std::byte> bytes) {
+  const auto write = [&](std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const auto chunk = bytes.first(std::min(bytes.size(), kChunkBytes));
       hash.update(chunk);
       file.write(chunk);
       bytes = bytes.subspan(chunk.size());
     }
-  });
+  };
+  write_safetensors_header(plan_safetensors_header(tensors, {}), write);
+  for (const Item& item : items) {
+    const Tensor values = values_of(item);
+    write(bytes_of(values));
+  }
   file.close();
   return {path.filename().string(), file.bytes_written(), hash.hex_digest()};
 }
@@ -131,7 +155,7 @@ std::string write_piece(const SaveRequest& request, const Folders& folders, int 
     piece.train_state = request.train_state;
   }
   for (const Item& item : items) {
-    const std::string dtype(tensor::safetensors_dtype(item.values.scalar_type()));
+    const std::string dtype(tensor::safetensors_dtype(item.dtype));
     if (piece.tensors.empty() || piece.tensors.back().name != item.slice.tensor) {
       piece.tensors.push_back({item.slice.tensor, dtype, item.logical_shape, item.decay});
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,11 @@ struct SourceSlice {
   const nn::ShardPart* part = nullptr;
   std::int64_t box_begin = 0;
   Tensor values;  // contiguous, CPU; stored in its own dtype
+  // Instead of `values`: made when it is written, one slice at a time, so that a checkpoint may be
+  // larger than memory. Gives `count` elements of `dtype`, contiguous, CPU.
+  std::function<Tensor()> make = {};
+  std::int64_t count = 0;
+  DType dtype = DType::Undefined;
 };
 
 struct SaveRequest {

@@ -18,6 +18,16 @@ OptionValue shown_query_groups(const RunConfig& config) {
 }
 
 constexpr OptionSpec kRows[] = {
+    {.names = "--model-preset",
+     .dest = "model_preset",
+     .check = not_empty,
+     .help = "a published model's options, below those that a checkpoint, a file or the command "
+             "line give; pentatron options --presets lists them",
+     .test =
+         "families_test Presets.FillInTheModel; functional_test ModelPreset.FillsInWhatIsNotSet",
+     .resume = Resume::kFree,
+     .field = model<&ModelConfig::model_preset>(),
+     .ours = true},
     {.names = "--num-layers",
      .dest = "num_layers",
      .kind = OptionKind::kInt,

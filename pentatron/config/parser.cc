@@ -67,6 +67,8 @@ class Parser final {
   void unknown(std::string_view what, std::string_view name, std::string_view where);
 
   // Applying.
+  [[nodiscard]] std::optional<std::string> early_value(std::string_view dest) const;
+  [[nodiscard]] std::vector<ValueLayer> asked_layers();
   void apply_layers();
   void apply(const Assignment& assignment);
   void accept(const Assignment& assignment, std::vector<OptionNote>& notes,
@@ -286,9 +288,33 @@ void Parser::unknown(std::string_view what, std::string_view name, std::string_v
   problems_.add(std::move(line), dest);
 }
 
+std::optional<std::string> Parser::early_value(std::string_view dest) const {
+  for (const auto* list : {&from_set_, &from_words_, &from_files_}) {
+    for (auto assignment = list->rbegin(); assignment != list->rend(); ++assignment) {
+      if (assignment->spec->dest != dest) continue;
+      if (assignment->is_null) return std::nullopt;
+      return assignment->words.empty() ? std::string() : assignment->words.front();
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<ValueLayer> Parser::asked_layers() {
+  if (!request_.layers_for) return {};
+  try {
+    return request_.layers_for([this](std::string_view dest) { return early_value(dest); });
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kInternal || error.kind() == ErrorKind::kIo) throw;
+    problems_.add(error.what());
+    return {};
+  }
+}
+
 void Parser::apply_layers() {
+  const std::vector<ValueLayer> asked = asked_layers();
   std::vector<const ValueLayer*> layers;
   for (const ValueLayer& layer : request_.layers) layers.push_back(&layer);
+  for (const ValueLayer& layer : asked) layers.push_back(&layer);
   std::stable_sort(layers.begin(), layers.end(),
                    [](const ValueLayer* a, const ValueLayer* b) { return a->origin < b->origin; });
   for (const ValueLayer* layer : layers) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,11 +51,18 @@ struct ProgramOption {
   char nargs = 1;  // 0: a switch; 1: one value; '+': at least one
 };
 
+// The last value that command line, files or --set give a destination, as text; nothing when none
+// does.
+using EarlyValue = std::function<std::optional<std::string>(std::string_view dest)>;
+
 struct ParseRequest {
   std::vector<std::string> words;  // the command line after the subcommand
   Environment environment;
   std::vector<ValueLayer> layers;
   std::vector<ProgramOption> program_options;
+  // More layers that the values themselves ask for (--model-preset, --load); its errors of kind
+  // config, data and unsupported become problems.
+  std::function<std::vector<ValueLayer>(const EarlyValue&)> layers_for = {};
   bool allow_leftover = false;  // keep words that belong to no option instead of refusing them
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
@@ -146,6 +147,26 @@ std::string always_so_line(const ParsedOptions& parsed) {
 
 std::string no_effect_line(const ParsedOptions& parsed) {
   return note_line("no effect here:", parsed.no_effect);
+}
+
+std::string layers_line(const ParsedOptions& parsed) {
+  std::map<std::pair<Origin, std::string>, std::string> lines;
+  const OptionIndex index;
+  for (const auto& [dest, origin] : parsed.origins) {
+    if (origin.origin != Origin::kPreset && origin.origin != Origin::kCheckpoint) continue;
+    const OptionSpec* spec = index.find_dest(dest);
+    if (spec == nullptr || spec->field.get == nullptr) continue;
+    std::string& line = lines[{origin.origin, origin.where}];
+    line += fmt::format("{}{} {}", line.empty() ? "" : ", ", dest,
+                        python_text(spec->field.get(parsed.config), false));
+  }
+  std::string text;
+  for (const auto& [origin, line] : lines) {
+    text += fmt::format("{}{} {} gives: {}", text.empty() ? "" : "\n",
+                        origin.first == Origin::kPreset ? "--model-preset" : "--load",
+                        origin.second, line);
+  }
+  return text;
 }
 
 std::string layout_line(const RunConfig& config) {

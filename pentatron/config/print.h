@@ -28,6 +28,10 @@ namespace pentatron::config {
 // "no effect here: --no-rope-fusion (...), --rotary-base (...)"; empty when there is none.
 [[nodiscard]] std::string no_effect_line(const ParsedOptions& parsed);
 
+// "--model-preset llama3.2-1b gives: --num-layers 16, ..." with the values that nobody set
+// otherwise; the same of a checkpoint or folder. Empty when no layer gave any.
+[[nodiscard]] std::string layers_line(const ParsedOptions& parsed);
+
 // One line: world size and what divides it.
 [[nodiscard]] std::string layout_line(const RunConfig& config);
 

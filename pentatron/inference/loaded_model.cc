@@ -11,6 +11,7 @@
 #include "pentatron/checkpoint/open.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
+#include "pentatron/inference/hugging_face_model.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/tensor/ops.h"
 
@@ -32,6 +33,18 @@ void check_names(nn::LocalStages& stages, comm::ParallelContext& context,
     for (const auto& name : nlohmann::json::parse(text)) names.insert(name.get<std::string>());
   }
   checkpoint::check_model_names(names, manifest, folder);
+}
+
+void read_weights(nn::LocalStages& stages, const checkpoint::HuggingFaceReader& reader) {
+  for (nn::Parameter* parameter : stages.parameters()) {
+    parameter->data().zero_();
+    for (const nn::ShardPart& part : parameter->spec().parts) {
+      if (part.box.empty()) continue;
+      Tensor values = tensor::empty({part.box.num_elements()}, DType::Double);
+      reader.read(part.name, part.logical_shape, part.box, 0, values);
+      nn::part_view(parameter->data(), part).copy_(values.view(part.box.size));
+    }
+  }
 }
 
 void read_buffers(nn::LocalStages& stages, checkpoint::CheckpointReader& reader) {
@@ -80,10 +93,9 @@ checkpoint::OpenedCheckpoint open_folder(const std::filesystem::path& root, std:
   return opened;
 }
 
-// The checkpoint's configuration in the layout asked for.
-config::RunConfig config_of(const checkpoint::CheckpointReader& reader, const LoadOptions& options,
-                            std::int64_t world_size, const std::string& label) {
-  config::RunConfig config = config::from_json(reader.manifest().config, label);
+// The configuration that weights were saved with, in the layout asked for.
+config::RunConfig in_layout(config::RunConfig config, const LoadOptions& options,
+                            std::int64_t world_size) {
   config.parallel = config::ParallelConfig{};
   config.parallel.world_size = world_size;
   config.parallel.tensor_model_parallel_size = options.tensor_model_parallel_size;
@@ -97,19 +109,12 @@ config::RunConfig config_of(const checkpoint::CheckpointReader& reader, const Lo
   return config;
 }
 
-}  // namespace
-
-LoadedModel load_model(const std::filesystem::path& root, const LoadOptions& options) {
-  const checkpoint::OpenedCheckpoint opened = open_folder(root, options.step);
-  const std::filesystem::path& folder = opened.found.folder;
-  checkpoint::CheckpointReader& reader = *opened.reader;
+// Everything but the weights; `config` is in_layout().
+LoadedModel make_model(config::RunConfig config, std::unique_ptr<comm::Backend> own,
+                       comm::Backend& backend, const LoadOptions& options) {
   LoadedModel model;
-  if (options.backend == nullptr) model.backend = comm::make_single_backend();
-  comm::Backend& backend = options.backend != nullptr ? *options.backend : *model.backend;
-  model.config = config_of(reader, options, backend.world_size(), folder.string());
-  model.iteration = reader.manifest().iteration;
-  model.folder = folder;
-  model.tokenizer = recorded_tokenizer(reader.manifest().train_state, folder.string());
+  model.backend = std::move(own);
+  model.config = std::move(config);
   model.device = options.device;
   model.policy = precision_policy(model.config.training.precision);
   const config::ModelConfig& shape = model.config.model;
@@ -124,6 +129,40 @@ LoadedModel load_model(const std::filesystem::path& root, const LoadOptions& opt
   model.stages->add(options.make_stage
                         ? options.make_stage(leaf_context, plan)
                         : models::make_stage(models::model_kind(shape), shape, leaf_context, plan));
+  return model;
+}
+
+LoadedModel load_hugging_face(const std::filesystem::path& root, const LoadOptions& options,
+                              std::unique_ptr<comm::Backend> own, comm::Backend& backend) {
+  PENTATRON_CHECK(options.step == 0, kConfig,
+                  "--ckpt-step {}: {} is a Hugging Face folder, which has no iterations: leave it "
+                  "out",
+                  options.step, root.string());
+  HuggingFaceModel opened = open_hugging_face(root);
+  LoadedModel model = make_model(in_layout(std::move(opened.config), options, backend.world_size()),
+                                 std::move(own), backend, options);
+  read_weights(*model.stages, *opened.reader);
+  return model;
+}
+
+}  // namespace
+
+LoadedModel load_model(const std::filesystem::path& root, const LoadOptions& options) {
+  std::unique_ptr<comm::Backend> own;
+  if (options.backend == nullptr) own = comm::make_single_backend();
+  comm::Backend& backend = options.backend != nullptr ? *options.backend : *own;
+  if (families::is_hugging_face_folder(root)) {
+    return load_hugging_face(root, options, std::move(own), backend);
+  }
+  const checkpoint::OpenedCheckpoint opened = open_folder(root, options.step);
+  const std::filesystem::path& folder = opened.found.folder;
+  checkpoint::CheckpointReader& reader = *opened.reader;
+  config::RunConfig saved = config::from_json(reader.manifest().config, folder.string());
+  LoadedModel model = make_model(in_layout(std::move(saved), options, backend.world_size()),
+                                 std::move(own), backend, options);
+  model.iteration = reader.manifest().iteration;
+  model.folder = folder;
+  model.tokenizer = recorded_tokenizer(reader.manifest().train_state, folder.string());
   check_names(*model.stages, *model.context, reader.manifest(), folder.string());
   read_weights(*model.stages, reader);
   read_buffers(*model.stages, reader);

@@ -20,7 +20,7 @@ namespace pentatron::inference {
 struct LoadedModel {
   config::RunConfig config;  // of the checkpoint, with the layout asked for
   std::int64_t iteration = 0;
-  std::filesystem::path folder;  // of this iteration
+  std::filesystem::path folder;  // of this iteration; empty: a Hugging Face folder
   std::string tokenizer;  // identity hash of the tokenizer it was trained with; empty: not recorded
   PrecisionPolicy policy;
   Device device = kCpu;
@@ -45,7 +45,8 @@ struct LoadOptions {
   std::int64_t pipeline_model_parallel_size = 1;
 };
 
-// `root`: a --save folder or one iteration's folder. No checkpoint, a damaged one, or one whose
+// `root`: a --save folder, one iteration's folder, or a Hugging Face folder (errors of
+// open_hugging_face() besides). No checkpoint, a damaged one, or one whose
 // tensors are not the model's (they are named): kCheckpoint; an unknown precision, or a layout that
 // does not fit the model or the backend: kConfig.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& root,

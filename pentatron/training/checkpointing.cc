@@ -12,6 +12,7 @@
 #include "pentatron/checkpoint/together.h"
 #include "pentatron/checkpoint/writer.h"
 #include "pentatron/config/config_json.h"
+#include "pentatron/inference/hugging_face_model.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/model_parts.h"
 
@@ -130,10 +131,37 @@ bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_
   return complete;
 }
 
+// Weights out of a Hugging Face folder, which --finetune starts from.
+LoadResult load_hugging_face(Engine& engine, const TrainState& asked) {
+  const std::string& folder = engine.config().checkpoint.load;
+  const inference::HuggingFaceModel there = inference::open_hugging_face(folder);
+  config::ModelConfig mine = engine.config().model;
+  const std::string differences = families::model_differences(there.config.model, mine);
+  PENTATRON_CHECK(differences.empty(), kCheckpoint,
+                  "{} holds another model than the options ask for (there, and here): {}. Leave "
+                  "these options out, or give the values that are there.",
+                  folder, differences);
+  for (const optimizer::StateSlice& slice : engine.state_slices(/*owner_only=*/false)) {
+    if (slice.kind != "main_param") continue;
+    const Tensor host = slice.values.cpu();
+    there.reader->read(slice.part->name, slice.part->logical_shape, slice.part->box,
+                       slice.box_begin, host);
+    if (!host.is_same(slice.values)) Tensor(slice.values).copy_(host);
+  }
+  engine.optimizer().refresh_parameters();
+  LoadResult result{.loaded = true, .state = asked};
+  result.state.finetune = true;
+  if (engine.context().rank() == engine.context().grid().world_size() - 1) {
+    log::print_line(fmt::format(" loading weights from the Hugging Face folder {} ({})", folder,
+                                there.reader->folder().description().family->name));
+  }
+  return result;
+}
+
 }  // namespace
 
 ResumePoint resume_point(const config::CheckpointConfig& options) {
-  if (options.load.empty()) return {};
+  if (options.load.empty() || families::is_hugging_face_folder(options.load)) return {};
   const checkpoint::Found found = checkpoint::find_checkpoint(options.load, options.ckpt_step);
   if (found.result != checkpoint::FindResult::kFound) return {};
   const checkpoint::CheckpointReader reader(found.folder);
@@ -254,6 +282,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   result.state = asked;
   const config::CheckpointConfig& options = engine.config().checkpoint;
   if (options.load.empty()) return result;
+  if (families::is_hugging_face_folder(options.load)) return load_hugging_face(engine, asked);
   const bool is_logging_rank = engine.context().rank() == engine.context().grid().world_size() - 1;
   // Scratch or not, what is saved from here on belongs to a fine-tuning run.
   result.state.finetune = options.finetune;

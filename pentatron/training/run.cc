@@ -46,8 +46,8 @@ void print_start(const config::ParsedOptions& options, const config::RunConfig& 
                  Device device) {
   if (config.parallel.rank != 0) return;
   log::print_line(config::argument_dump(config));
-  for (const std::string& line :
-       {config::always_so_line(options), config::no_effect_line(options)}) {
+  for (const std::string& line : {config::layers_line(options), config::always_so_line(options),
+                                  config::no_effect_line(options)}) {
     if (!line.empty()) log::print_line(line);
   }
   log::info("{}", config::layout_line(config));

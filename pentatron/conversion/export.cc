@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/conversion/export.h"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/json.h"
+#include "pentatron/base/log.h"
+#include "pentatron/base/stop_cleanup.h"
+#include "pentatron/checkpoint/model_names.h"
+#include "pentatron/checkpoint/open.h"
+#include "pentatron/config/config_json.h"
+#include "pentatron/config/validate.h"
+#include "pentatron/conversion/kept_files.h"
+#include "pentatron/conversion/model_card.h"
+#include "pentatron/conversion/tensor_writer.h"
+#include "pentatron/inference/hugging_face_model.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::conversion {
+namespace fs = std::filesystem;
+namespace {
+
+checkpoint::OpenedCheckpoint open(const ExportOptions& options) {
+  checkpoint::OpenedCheckpoint opened;
+  if (fs::exists(options.load / "manifest.json")) {
+    opened.found.folder = options.load;
+    opened.reader = std::make_unique<checkpoint::CheckpointReader>(options.load);
+    return opened;
+  }
+  opened = checkpoint::open_checkpoint(options.load, options.step);
+  PENTATRON_CHECK(opened.reader != nullptr, kCheckpoint, "--load {}: no checkpoint there",
+                  options.load.string());
+  if (!opened.found.note.empty()) log::warn("{}", opened.found.note);
+  return opened;
+}
+
+// What goes beside the weights, config.json among it.
+struct Beside {
+  const families::Family* family = nullptr;
+  Files files;
+};
+
+const families::Family& wanted_family(const ExportOptions& options,
+                                      const config::ModelConfig& model) {
+  if (options.family.empty()) {
+    const families::Family* fitting = families::family_of(model);
+    PENTATRON_CHECK(fitting != nullptr, kUnsupported,
+                    "no family describes this model exactly: --family NAME says what differs from "
+                    "that one");
+    return *fitting;
+  }
+  const families::Family* family = families::find_family(options.family);
+  std::vector<std::string_view> known;
+  for (const families::Family* one : families::families()) known.push_back(one->name);
+  PENTATRON_CHECK(family != nullptr, kConfig, "--family {}: expected one of {}", options.family,
+                  fmt::join(known, ", "));
+  return *family;
+}
+
+// The config.json of before, where it still describes the model; `required`: or an error.
+std::optional<families::Description> same_model(const Files& files, const std::string& where,
+                                                const config::ModelConfig& model, bool required) {
+  const auto config = files.find("config.json");
+  if (config == files.end()) return std::nullopt;
+  families::Description there = families::read_config(config->second, where);
+  const std::string differences = families::model_differences(there.model, model);
+  if (differences.empty()) return there;
+  PENTATRON_CHECK(!required, kConfig, "{} describes another model (there, and here): {}", where,
+                  differences);
+  return std::nullopt;
+}
+
+std::string torch_name(DType dtype) {
+  const std::string_view name = tensor::dtype_name(dtype);
+  return name == "bf16"   ? "bfloat16"
+         : name == "fp16" ? "float16"
+         : name == "fp64" ? "float64"
+                          : "float32";
+}
+
+// The text with another dtype of the weights.
+std::string with_dtype(const std::string& text, const std::string& dtype) {
+  // In the order of the file, so that nothing else changes.
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
+  const bool newer = json.contains("dtype");
+  json[newer ? "dtype" : "torch_dtype"] = dtype;
+  return json.dump(2) + "\n";
+}
+
+Beside files_beside(const ExportOptions& options, checkpoint::CheckpointReader& reader,
+                    const config::RunConfig& config, DType dtype) {
+  Beside beside;
+  const bool like = !options.like.empty();
+  const Files kept = like ? files_in_folder(options.like) : files_in_checkpoint(reader);
+  const std::string where =
+      like ? (options.like / "config.json").string() : "config.json in the checkpoint";
+  const auto before = same_model(kept, where, config.model, like);
+  beside.files = kept.empty() ? tokenizer_files(config.data) : kept;
+  if (before && options.family.empty()) {
+    beside.family = before->family;
+    if (!options.dtype.empty()) {
+      std::string& text = beside.files.at("config.json");
+      text = with_dtype(text, torch_name(dtype));
+    }
+    return beside;
+  }
+  beside.family = &wanted_family(options, config.model);
+  beside.files["config.json"] =
+      families::write_config(*beside.family, config.model, torch_name(dtype));
+  return beside;
+}
+
+void check_target(const fs::path& target) {
+  std::error_code code;
+  PENTATRON_CHECK(!target.filename().empty() && !fs::exists(fs::symlink_status(target, code)),
+                  kConfig,
+                  "--hf {}: something is there already, and nothing is overwritten: give the name "
+                  "of a new folder",
+                  target.string());
+}
+
+void write_files(const fs::path& folder, const Files& files) {
+  for (const auto& [name, text] : files) {
+    OutputFile file(folder / name);
+    file.write(text);
+    file.close();
+  }
+}
+
+}  // namespace
+
+Converted export_hugging_face(const ExportOptions& options) {
+  // "out/" and "out" are one folder.
+  const fs::path target = options.hf.has_filename() ? options.hf : options.hf.parent_path();
+  check_target(target);
+  const checkpoint::OpenedCheckpoint opened = open(options);
+  checkpoint::CheckpointReader& reader = *opened.reader;
+  const std::string label = opened.found.folder.string();
+  config::RunConfig config = config::from_json(reader.manifest().config, label);
+  config.parallel = config::ParallelConfig{};
+  config.model.padded_vocab_size = config.model.vocab_size;
+  config::resolve(config, config::Purpose::kModel);
+  const std::vector<families::Part> parts = inference::whole_model_parts(config.model);
+  std::set<std::string> names;
+  for (const families::Part& part : parts) names.insert("param/" + part.name);
+  checkpoint::check_model_names(names, reader.manifest(), label);
+
+  TensorWriter writer(reader, parts, options.dtype);
+  Beside beside = files_beside(options, reader, config, writer.dtype());
+  writer.link(*beside.family, config.model);
+  beside.files["README.md"] = model_card({.family = *beside.family,
+                                          .model = config.model,
+                                          .dtype = torch_name(writer.dtype()),
+                                          .iteration = reader.manifest().iteration,
+                                          .parameters = writer.num_parameters()});
+
+  const fs::path folder = fs::absolute(target);
+  create_folders(folder.parent_path());
+  const fs::path saving =
+      folder.parent_path() / fmt::format(".{}.saving_{}", folder.filename().string(), ::getpid());
+  TemporaryName temporary;
+  try {
+    {
+      const HoldStop hold;
+      create_folders(saving);
+      temporary.remember(saving);
+    }
+    writer.write(saving, options.max_shard_bytes);
+    write_files(saving, beside.files);
+    sync_folder(saving);
+    // Read back as any reader would.
+    (void)families::Folder(saving).links(parts);
+    const HoldStop hold;
+    check_target(target);
+    rename_durably(saving, folder);
+    temporary.forget();
+  } catch (...) {
+    remove_tree(saving);
+    temporary.forget();
+    throw;
+  }
+  return {.folder = target,
+          .family = std::string(beside.family->name),
+          .tensors = writer.num_tensors(),
+          .bytes = writer.bytes()};
+}
+
+}  // namespace pentatron::conversion

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/conversion/import.h"
+
+#include <cstring>
+#include <deque>
+#include <memory>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/log.h"
+#include "pentatron/checkpoint/writer.h"
+#include "pentatron/comm/backend.h"
+#include "pentatron/config/config_json.h"
+#include "pentatron/config/validate.h"
+#include "pentatron/conversion/kept_files.h"
+#include "pentatron/conversion/progress.h"
+#include "pentatron/inference/hugging_face_model.h"
+#include "pentatron/models/gpt/sharding.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tokenizers/tokenizer_factory.h"
+#include "pentatron/tokenizers/tokenizer_files.h"
+#include "pentatron/training/train_state.h"
+
+namespace pentatron::conversion {
+namespace fs = std::filesystem;
+namespace {
+
+void check_new(const fs::path& folder) {
+  std::error_code code;
+  const bool empty = fs::is_directory(folder, code) && fs::is_empty(folder, code);
+  PENTATRON_CHECK(empty || !fs::exists(fs::symlink_status(folder, code)), kConfig,
+                  "--save {}: something is there already, and nothing is overwritten: give a new "
+                  "folder",
+                  folder.string());
+}
+
+// Identity of the folder's tokenizer; empty where it has none, or one that cannot be read here.
+std::string tokenizer_identity(const config::RunConfig& config) {
+  if (config.data.tokenizer_type == "NullTokenizer") return {};
+  try {
+    return tokenizers::make_tokenizer(config.data, 0)->identity_hash();
+  } catch (const Error& error) {
+    log::warn("the tokenizer is not recorded in the checkpoint: {}", error.what());
+    return {};
+  }
+}
+
+// As a run of these weights that has done nothing yet would have it.
+std::string state_text(const config::RunConfig& config) {
+  config::RunConfig run = config;
+  run.training.global_batch_size = run.training.micro_batch_size;
+  training::TrainState state;
+  state.model = training::model_identity(run);
+  state.run = training::run_identity(run);
+  state.schedule = training::schedule_identity(run);
+  state.tokenizer = tokenizer_identity(run);
+  return training::to_json_text(state);
+}
+
+nn::ShardPart whole_file(const std::string& name, std::int64_t bytes) {
+  nn::ShardPart part;
+  part.name = name;
+  part.logical_shape = {bytes};
+  part.box = {{0}, {bytes}};
+  part.local_rows = bytes;
+  part.role = nn::ShardRole::kVector;
+  return part;
+}
+
+Tensor bytes_tensor(const std::string& text) {
+  Tensor values = tensor::empty({static_cast<std::int64_t>(text.size())}, DType::Byte);
+  std::memcpy(values.mutable_data_ptr(), text.data(), text.size());
+  return values;
+}
+
+}  // namespace
+
+Converted import_hugging_face(const ImportOptions& options) {
+  check_new(options.save);
+  inference::HuggingFaceModel opened = inference::open_hugging_face(options.hf);
+  const checkpoint::HuggingFaceReader& reader = *opened.reader;
+  config::RunConfig& config = opened.config;
+  config::resolve(config, config::Purpose::kModel);
+  config.model.padded_vocab_size = config.model.vocab_size;
+  const nn::ParameterPlan plan = models::plan_parameters(config.model, 1, 1).at(0).at(0);
+
+  checkpoint::SaveRequest request{.root = options.save,
+                                  .iteration = 0,
+                                  .slices = {},
+                                  .config = config::to_json(config),
+                                  .layout = R"({"imported":"hugging_face"})",
+                                  .train_state = state_text(config),
+                                  .tokenizer_files = tokenizers::read_tokenizer_files(
+                                      tokenizers::tokenizer_options(config.data, 0))};
+  Converted result;
+  result.family = reader.folder().description().family->name;
+  Progress progress("imported");
+  for (const nn::PlannedParameter& parameter : plan.parameters()) {
+    for (const nn::ShardPart& part : parameter.spec.parts) {
+      const DType dtype =
+          options.dtype.empty() ? reader.dtype(part.name) : tensor::parse_dtype(options.dtype);
+      const std::int64_t count = part.box.num_elements();
+      progress.expect(count * tensor::item_bytes(dtype));
+      checkpoint::SourceSlice slice;
+      slice.kind = "param";
+      slice.part = &part;
+      slice.count = count;
+      slice.dtype = dtype;
+      slice.make = [&reader, &part, &progress, dtype] {
+        Tensor values = reader.read_part(part.name, dtype);
+        progress.add(values.numel() * tensor::item_bytes(dtype));
+        return values;
+      };
+      request.slices.push_back(std::move(slice));
+      ++result.tensors;
+    }
+  }
+  std::deque<nn::ShardPart> files;  // stays where it is: the slices point to it
+  for (const std::string& name : families::kept_files(options.hf)) {
+    const std::string text = read_text_file(options.hf / name, families::kMaxKeptBytes);
+    if (text.empty()) continue;  // no tensor without elements
+    files.push_back(whole_file(name, static_cast<std::int64_t>(text.size())));
+    request.slices.push_back(
+        {.kind = std::string(kFileKind), .part = &files.back(), .values = bytes_tensor(text)});
+  }
+  const std::unique_ptr<comm::Backend> backend = comm::make_single_backend();
+  const std::unique_ptr<comm::Group> alone = backend->make_group({0}, "import");
+  const checkpoint::SaveResult saved = checkpoint::save_checkpoint(request, *alone);
+  result.folder = saved.folder;
+  result.bytes = saved.bytes;
+  return result;
+}
+
+}  // namespace pentatron::conversion

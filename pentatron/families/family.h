@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pentatron/families/key_rules.h"
+#include "pentatron/families/name_map.h"
+
+// A model family: what its published models share, and how Hugging Face's files say it. A folder a
+// family, a line in registry.cc.
+namespace pentatron::families {
+
+// A published model. The facts stand as its config.json has them.
+struct Preset {
+  std::string_view name;    // "llama3.1-8b"
+  std::string_view config;  // config.json without what changes no result
+};
+
+struct Family {
+  std::string_view name;
+  std::string_view model_type;    // of config.json
+  std::string_view architecture;  // the class that has logits: "LlamaForCausalLM"
+  // Files of the bare model leave this out of their names: "model."
+  std::string_view base_prefix;
+  // Ends of tensor names that old exports hold and no model reads: tables of angles, masks
+  std::span<const std::string_view> ignored_tensors;
+  // What all models of the family are and no key says. Dropout is off before it.
+  void (*start)(ModelConfig& model);
+  KeyRules (*keys)();
+  std::span<const NameRule> (*names)(const ModelConfig& model);
+  std::span<const Preset> presets;
+};
+
+// All, in the order of the registry.
+[[nodiscard]] std::span<const Family* const> families();
+// By name; null when there is none.
+[[nodiscard]] const Family* find_family(std::string_view name);
+
+// A model as a config.json describes it. Sizes of heads, groups and feed-forward are resolved;
+// seq_length is left to the run.
+struct Description {
+  const Family* family = nullptr;
+  ModelConfig model;
+};
+
+// kData: no JSON object, or a value of the wrong kind; kUnsupported: a model type, key or value
+// that no family here knows. Messages name `path`, the key and near names.
+[[nodiscard]] Description read_config(std::string_view text, const std::string& path);
+
+// The config.json of a resolved model in a family, with 2-space indents. A model that the family
+// does not describe exactly: kUnsupported, naming what differs.
+[[nodiscard]] std::string write_config(const Family& family, const ModelConfig& model,
+                                       std::string_view dtype);
+// The first family that describes the model exactly; null when none does.
+[[nodiscard]] const Family* family_of(const ModelConfig& model);
+
+// What two models differ in, "hidden_size 64 and 128; ...", by the options that make a model
+// another; empty when they are the same.
+[[nodiscard]] std::string model_differences(const ModelConfig& a, const ModelConfig& b);
+
+// kUnsupported, naming keys of config.json, when options of this version cannot say all that the
+// description does: such a value would be lost on the way.
+void check_expressible(const Description& description, const std::string& path);
+
+}  // namespace pentatron::families

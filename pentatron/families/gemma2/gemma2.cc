@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "pentatron/families/gemma2/gemma.h"
+#include "pentatron/families/llama/llama.h"
+#include "pentatron/families/registry.h"
+#include "pentatron/families/rope_keys.h"
+#include "pentatron/families/window_keys.h"
+
+namespace pentatron::families {
+namespace {
+
+constexpr NameRule kNames[] = {
+    {"embedding.word_embeddings.", "model.embed_tokens."},
+    {"decoder.layers.{}.input_layernorm.", "model.layers.{}.input_layernorm."},
+    {"decoder.layers.{}.self_attention.linear_qkv.q.", "model.layers.{}.self_attn.q_proj."},
+    {"decoder.layers.{}.self_attention.linear_qkv.k.", "model.layers.{}.self_attn.k_proj."},
+    {"decoder.layers.{}.self_attention.linear_qkv.v.", "model.layers.{}.self_attn.v_proj."},
+    {"decoder.layers.{}.self_attention.q_layernorm.", "model.layers.{}.self_attn.q_norm."},
+    {"decoder.layers.{}.self_attention.k_layernorm.", "model.layers.{}.self_attn.k_norm."},
+    {"decoder.layers.{}.self_attention.linear_proj.", "model.layers.{}.self_attn.o_proj."},
+    {"decoder.layers.{}.post_self_attn_layernorm.", "model.layers.{}.post_attention_layernorm."},
+    {"decoder.layers.{}.pre_mlp_layernorm.", "model.layers.{}.pre_feedforward_layernorm."},
+    {"decoder.layers.{}.mlp.linear_fc1.gate.", "model.layers.{}.mlp.gate_proj."},
+    {"decoder.layers.{}.mlp.linear_fc1.up.", "model.layers.{}.mlp.up_proj."},
+    {"decoder.layers.{}.mlp.linear_fc2.", "model.layers.{}.mlp.down_proj."},
+    {"decoder.layers.{}.post_mlp_layernorm.", "model.layers.{}.post_feedforward_layernorm."},
+    {"decoder.final_layernorm.", "model.norm."},
+    {"output_layer.", "lm_head."},
+};
+
+constexpr Preset kPresets[] = {
+    {"gemma2-2b", R"({"model_type": "gemma2", "vocab_size": 256000, "hidden_size": 2304,
+      "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
+      "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 8192,
+      "query_pre_attn_scalar": 256})"},
+    {"gemma2-9b", R"({"model_type": "gemma2", "vocab_size": 256000, "hidden_size": 3584,
+      "intermediate_size": 14336, "num_hidden_layers": 42, "num_attention_heads": 16,
+      "num_key_value_heads": 8, "head_dim": 256, "max_position_embeddings": 8192,
+      "query_pre_attn_scalar": 256})"},
+    {"gemma2-27b", R"({"model_type": "gemma2", "vocab_size": 256000, "hidden_size": 4608,
+      "intermediate_size": 36864, "num_hidden_layers": 46, "num_attention_heads": 32,
+      "num_key_value_heads": 16, "head_dim": 128, "max_position_embeddings": 8192,
+      "query_pre_attn_scalar": 144})"},
+};
+
+// Scores are divided by the root of this instead of the head's size.
+KeyRule score_scale() {
+  KeyRule rule{.keys = {"query_pre_attn_scalar"}};
+  rule.read = [](const ConfigFile& file, ModelConfig& model) {
+    const bool absent = file.find("query_pre_attn_scalar") == nullptr;
+    const std::int64_t scalar = absent ? 256 : file.integer("query_pre_attn_scalar");
+    if (scalar != model.kv_channels) {
+      model.softmax_scale = 1.0 / std::sqrt(static_cast<double>(scalar));
+    }
+  };
+  rule.write = [](const ModelConfig& model, Json& json) {
+    const double scale = model.softmax_scale.value_or(0.0);
+    json["query_pre_attn_scalar"] =
+        scale > 0.0 ? static_cast<std::int64_t>(std::llround(1.0 / (scale * scale)))
+                    : model.kv_channels;
+  };
+  return rule;
+}
+
+// No key: the embedding's output is multiplied by the root of the hidden size.
+KeyRule embedding_scale() {
+  KeyRule rule;
+  rule.read = [](const ConfigFile&, ModelConfig& model) {
+    model.embedding_multiplier = std::sqrt(static_cast<double>(model.hidden_size));
+  };
+  return rule;
+}
+
+KeyRules keys() {
+  return joined(
+      gemma_sizes(),
+      {rope_keys(), windows_by_layer({.missing_pattern = 2}),
+       optional_key("attn_logit_softcapping", &ModelConfig::attn_logit_softcapping, 50.0),
+       optional_key("final_logit_softcapping", &ModelConfig::final_logit_softcapping, 30.0)});
+}
+
+}  // namespace
+
+void start_gemma(ModelConfig& model) {
+  model.normalization = "RMSNorm";
+  model.apply_layernorm_1p = true;
+  model.norm_placement = "both";
+  model.geglu = true;
+  model.add_bias_linear = false;
+}
+
+KeyRules gemma_sizes() {
+  return {size_key("vocab_size", &ModelConfig::vocab_size),
+          size_key("hidden_size", &ModelConfig::hidden_size),
+          size_key("intermediate_size", &ModelConfig::ffn_hidden_size),
+          size_key("num_hidden_layers", &ModelConfig::num_layers),
+          size_key("num_attention_heads", &ModelConfig::num_attention_heads),
+          key_value_heads(),
+          head_size(/*missing=*/256),
+          score_scale(),
+          embedding_scale(),
+          size_key("max_position_embeddings", &ModelConfig::max_position_embeddings),
+          number_key("rms_norm_eps", &ModelConfig::layernorm_epsilon, 1e-6),
+          choice_key("hidden_activation", {"gelu_pytorch_tanh"}),
+          choice_key("hidden_act", {"gelu_pytorch_tanh"}),
+          number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
+          number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
+          fixed_key("attention_bias", false),
+          fixed_key("use_bidirectional_attention", false),
+          ignored_keys({"cache_implementation"}),
+          tied_embeddings(/*missing=*/true)};
+}
+
+std::span<const NameRule> gemma_names(const ModelConfig&) { return kNames; }
+
+const Family& gemma2() {
+  static const Family kFamily{.name = "gemma2",
+                              .model_type = "gemma2",
+                              .architecture = "Gemma2ForCausalLM",
+                              .base_prefix = "model.",
+                              .ignored_tensors = llama_ignored_tensors(),
+                              .start = start_gemma,
+                              .keys = keys,
+                              .names = gemma_names,
+                              .presets = kPresets};
+  return kFamily;
+}
+
+}  // namespace pentatron::families

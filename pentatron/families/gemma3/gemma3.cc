@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "pentatron/families/gemma2/gemma.h"
+#include "pentatron/families/llama/llama.h"
+#include "pentatron/families/registry.h"
+#include "pentatron/families/rope_keys.h"
+#include "pentatron/families/window_keys.h"
+
+namespace pentatron::families {
+namespace {
+
+// The language models; 4B and larger are published inside models that see pictures too.
+constexpr Preset kPresets[] = {
+    {"gemma3-270m", R"({"model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 640,
+      "intermediate_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 4,
+      "num_key_value_heads": 1, "head_dim": 256, "max_position_embeddings": 32768,
+      "query_pre_attn_scalar": 256, "sliding_window": 512})"},
+    {"gemma3-1b", R"({"model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 1152,
+      "intermediate_size": 6912, "num_hidden_layers": 26, "num_attention_heads": 4,
+      "num_key_value_heads": 1, "head_dim": 256, "max_position_embeddings": 32768,
+      "query_pre_attn_scalar": 256, "sliding_window": 512})"},
+    {"gemma3-4b", R"({"model_type": "gemma3_text", "vocab_size": 262208, "hidden_size": 2560,
+      "intermediate_size": 10240, "num_hidden_layers": 34, "num_attention_heads": 8,
+      "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
+      "query_pre_attn_scalar": 256, "sliding_window": 1024,
+      "rope_scaling": {"rope_type": "linear", "factor": 8.0}})"},
+    {"gemma3-12b", R"({"model_type": "gemma3_text", "vocab_size": 262208, "hidden_size": 3840,
+      "intermediate_size": 15360, "num_hidden_layers": 48, "num_attention_heads": 16,
+      "num_key_value_heads": 8, "head_dim": 256, "max_position_embeddings": 131072,
+      "query_pre_attn_scalar": 256, "sliding_window": 1024,
+      "rope_scaling": {"rope_type": "linear", "factor": 8.0}})"},
+    {"gemma3-27b", R"({"model_type": "gemma3_text", "vocab_size": 262208, "hidden_size": 5376,
+      "intermediate_size": 21504, "num_hidden_layers": 62, "num_attention_heads": 32,
+      "num_key_value_heads": 16, "head_dim": 128, "max_position_embeddings": 131072,
+      "query_pre_attn_scalar": 168, "sliding_window": 1024,
+      "rope_scaling": {"rope_type": "linear", "factor": 8.0}})"},
+};
+
+// As Gemma 2, with norms of query and key heads.
+void start(ModelConfig& model) {
+  start_gemma(model);
+  model.qk_layernorm = true;
+}
+
+constexpr double kGlobalTheta = 1000000.0;
+constexpr double kLocalTheta = 10000.0;
+
+// Newer files have an object for each kind of layer.
+void read_by_kind(const ConfigFile& file, const Json& kinds, ModelConfig& model) {
+  for (const auto& [kind, value] : kinds.items()) {
+    const bool local = kind == "sliding_attention";
+    if ((!local && kind != "full_attention") || !(value.is_object() || value.is_null())) {
+      file.refuse("rope_parameters", "objects under full_attention and sliding_attention");
+    }
+    if (value.is_null()) continue;
+    const ConfigFile parameters(value, fmt::format("{}: {}", file.path(), kind));
+    if (!local) {
+      model.rotary_base = read_rope_theta(parameters, "rope_theta", kGlobalTheta);
+      read_rope_parameters(parameters, model);
+      continue;
+    }
+    model.rotary_base_local = read_rope_theta(parameters, "rope_theta", kLocalTheta);
+    if (parameters.find("rope_type") != nullptr && parameters.text("rope_type") != "default") {
+      parameters.refuse("rope_type", "default: layers with a window are not scaled");
+    }
+  }
+}
+
+KeyRule rope_by_layer() {
+  KeyRule rule{.keys = {"rope_theta", "rope_local_base_freq", "rope_scaling", "rope_parameters"}};
+  rule.read = [](const ConfigFile& file, ModelConfig& model) {
+    model.position_embedding_type = "rope";
+    model.rotary_base = read_rope_theta(file, "rope_theta", kGlobalTheta);
+    model.rotary_base_local = read_rope_theta(file, "rope_local_base_freq", kLocalTheta);
+    if (const Json* scaling = file.find("rope_scaling")) {
+      if (!scaling->is_object()) file.refuse("rope_scaling", "an object or null");
+      read_rope_parameters(ConfigFile(*scaling, file.path() + ": rope_scaling"), model);
+    }
+    if (const Json* kinds = file.find("rope_parameters")) {
+      if (!kinds->is_object()) file.refuse("rope_parameters", "an object or null");
+      read_by_kind(file, *kinds, model);
+    }
+    if (model.position_embedding_type != "rope" || model.use_rope_scaling) {
+      file.refuse("rope_scaling", "the type linear or default");
+    }
+  };
+  rule.write = [](const ModelConfig& model, Json& json) {
+    json["rope_theta"] = static_cast<double>(model.rotary_base);
+    json["rope_local_base_freq"] = static_cast<double>(model.rotary_base_local);
+    json["rope_scaling"] = rope_scaling_of(model);
+  };
+  return rule;
+}
+
+KeyRules keys() {
+  return joined(gemma_sizes(),
+                {rope_by_layer(),
+                 windows_by_layer({.missing_pattern = 6, .pattern_key = "sliding_window_pattern"}),
+                 ignored_keys({"_sliding_window_pattern"}),
+                 optional_key("attn_logit_softcapping", &ModelConfig::attn_logit_softcapping),
+                 optional_key("final_logit_softcapping", &ModelConfig::final_logit_softcapping)});
+}
+
+}  // namespace
+
+const Family& gemma3() {
+  static const Family kFamily{.name = "gemma3",
+                              .model_type = "gemma3_text",
+                              .architecture = "Gemma3ForCausalLM",
+                              .base_prefix = "model.",
+                              .ignored_tensors = llama_ignored_tensors(),
+                              .start = start,
+                              .keys = keys,
+                              .names = gemma_names,
+                              .presets = kPresets};
+  return kFamily;
+}
+
+}  // namespace pentatron::families

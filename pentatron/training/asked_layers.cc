@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/asked_layers.h"
+
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/families/folder.h"
+#include "pentatron/families/presets.h"
+
+namespace pentatron::training {
+namespace {
+
+// Only config.json is read here; the tensors are accounted for when they are loaded.
+config::ValueLayer folder_layer(const std::string& path) {
+  const families::Folder folder(path);
+  const families::Description& there = folder.description();
+  families::check_expressible(there, path + "/config.json");
+  config::ValueLayer layer = families::layer_of(there.model, config::Origin::kCheckpoint, path);
+  config::RunConfig run;
+  families::set_tokenizer(path, there.model.vocab_size, run.data);
+  const bool numbers = run.data.tokenizer_type == "NullTokenizer";
+  const config::ValueLayer tokenizer =
+      config::layer_from_config(run, config::Origin::kCheckpoint, path, config::data_options());
+  for (const auto& value : tokenizer.values) layer.values.push_back(value);
+  // NullTokenizer's option counts without the end token.
+  for (auto& [dest, value] : layer.values) {
+    if (numbers && dest == "vocab_size") value = there.model.vocab_size - 1;
+  }
+  return layer;
+}
+
+}  // namespace
+
+std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value) {
+  std::vector<config::ValueLayer> layers;
+  if (const auto preset = value("model_preset"); preset && !preset->empty()) {
+    layers.push_back(families::preset_layer(*preset));
+  }
+  const auto load = value("load");
+  if (!load || load->empty() || !families::is_hugging_face_folder(*load)) return layers;
+  PENTATRON_CHECK(value("finetune").value_or("false") != "false", kConfig,
+                  "--load {} is a Hugging Face folder, which holds weights only: add --finetune",
+                  *load);
+  layers.push_back(folder_layer(*load));
+  return layers;
+}
+
+}  // namespace pentatron::training

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "pentatron/config/parser.h"
+
+namespace pentatron::training {
+
+// Options that others give: a published model's (--model-preset), and the model and tokenizer of a
+// Hugging Face folder (--load with --finetune). For config::ParseRequest::layers_for.
+[[nodiscard]] std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value);
+
+}  // namespace pentatron::training

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "pentatron/base/safetensors.h"
+#include "tests/functional/tiny_run.h"
+
+// `pentatron convert`, --load of Hugging Face folders and --model-preset, end to end. What the
+// folders mean to another program: tools/reference/hugging_face_reference.py.
+namespace pentatron::functional {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// The options of a small model of the Llama kind.
+Options llama() {
+  return base()
+      .with("--position-embedding-type", "rope")
+      .with("--normalization", "RMSNorm")
+      .with("--swiglu")
+      .with("--disable-bias-linear")
+      .with("--untie-embeddings-and-output-weights")
+      .with("--num-attention-heads", 4)
+      .with("--group-query-attention")
+      .with("--num-query-groups", 2)
+      .with("--max-position-embeddings", 64);
+}
+
+ProgramResult convert_import(const fs::path& hf, const fs::path& save,
+                             std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"convert", "import", "--hf", hf.string(), "--save", save.string()};
+  words.insert(words.end(), more.begin(), more.end());
+  return call(words);
+}
+ProgramResult convert_export(const fs::path& load, const fs::path& hf,
+                             std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"convert", "export", "--load", load.string(), "--hf", hf.string()};
+  words.insert(words.end(), more.begin(), more.end());
+  return call(words);
+}
+
+// A trained checkpoint and its Hugging Face folder.
+struct Trained {
+  fs::path checkpoint;
+  fs::path hf;
+};
+const Trained& trained() {
+  static const Trained made = [] {
+    const fs::path folder = new_folder();
+    const Trained paths{folder / "checkpoint", folder / "hf"};
+    (void)train(saving(llama(), paths.checkpoint));
+    const ProgramResult result = convert_export(paths.checkpoint, paths.hf);
+    EXPECT_TRUE(result.ok()) << result.describe();
+    EXPECT_EQ(count(result.out, "family llama, 21 tensors"), 1U) << result.out;
+    return paths;
+  }();
+  return made;
+}
+
+// A copy in which one text of a file is replaced by another of the same length.
+fs::path changed(const std::string& file, const std::string& before, const std::string& after) {
+  const fs::path copy = new_folder() / "hf";
+  fs::copy(trained().hf, copy);
+  std::string text = read_file(copy / file);
+  const std::size_t at = text.find(before);
+  EXPECT_NE(at, std::string::npos) << before;
+  text.replace(at, before.size(), after);
+  write_file(copy / file, text);
+  return copy;
+}
+
+std::map<std::string, std::string> tensors_of(const fs::path& folder) {
+  std::map<std::string, std::string> tensors;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const SafetensorsFile file(entry.path());
+    for (const auto& [name, place] : file.header().entries) {
+      const auto bytes = file.bytes(name);
+      tensors[name] =
+          place.dtype + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+  }
+  return tensors;
+}
+
+std::string generated(const fs::path& folder) {
+  const ProgramResult result =
+      call({"generate", "--load", folder.string(), "--prompt", "3 1 4", "--tokens",
+            "--max-new-tokens", "20", "--temperature", "0", "--threads", "1"});
+  EXPECT_TRUE(result.ok()) << result.describe();
+  return result.out;
+}
+
+}  // namespace
+
+TEST(HuggingFace, ExportImportExportGivesTheSameBytes) {
+  const fs::path folder = new_folder();
+  const ProgramResult imported = convert_import(trained().hf, folder / "save");
+  ASSERT_TRUE(imported.ok()) << imported.describe();
+  EXPECT_TRUE(call({"checkpoint", "verify", (folder / "save").string()}).ok());
+  const ProgramResult back =
+      convert_export(folder / "save", folder / "back", {"--max-shard-size", "5000"});
+  ASSERT_TRUE(back.ok()) << back.describe();
+  EXPECT_EQ(tensors_of(folder / "back"), tensors_of(trained().hf));
+  EXPECT_EQ(read_file(folder / "back/config.json"), read_file(trained().hf / "config.json"));
+  const Json index = Json::parse(read_file(folder / "back/model.safetensors.index.json"));
+  EXPECT_EQ(index.at("weight_map").size(), 21U);
+  EXPECT_GT(index.at("metadata").at("total_size").get<int>(), 5000);
+  EXPECT_EQ(count(read_file(folder / "back/README.md"), "LlamaForCausalLM"), 1U);
+  // Shards are read as well as one file; bf16 halves the bytes and is said in config.json.
+  ASSERT_TRUE(convert_import(folder / "back", folder / "bf16", {"--dtype", "bf16"}).ok());
+  ASSERT_TRUE(convert_export(folder / "bf16", folder / "small", {"--dtype", "bf16"}).ok());
+  EXPECT_EQ(tensors_of(folder / "small").at("lm_head.weight").substr(0, 4), "BF16");
+  EXPECT_EQ(Json::parse(read_file(folder / "small/config.json")).at("torch_dtype"), "bfloat16");
+}
+
+TEST(HuggingFace, TheFolderGeneratesAsTheCheckpointDoes) {
+  const std::string tokens = generated(trained().checkpoint);
+  EXPECT_GT(tokens.size(), 10U);
+  EXPECT_EQ(generated(trained().hf), tokens);
+  const fs::path save = new_folder() / "save";
+  ASSERT_TRUE(convert_import(trained().hf, save).ok());
+  EXPECT_EQ(generated(save), tokens);
+  expect_refusal(
+      call({"generate", "--load", trained().hf.string(), "--ckpt-step", "3", "--prompt", "3"}), 2,
+      {"--ckpt-step 3", "no iterations"});
+}
+
+TEST(HuggingFace, FinetuneStartsFromTheFolder) {
+  const Options tune = llama().with("--finetune");
+  const TinyRun from_checkpoint = train(tune.with("--load", trained().checkpoint.string()));
+  const TinyRun from_folder = train(tune.with("--load", trained().hf.string()));
+  EXPECT_EQ(from_folder.losses(), from_checkpoint.losses());
+  EXPECT_NE(from_folder.first_loss(), train(llama()).first_loss());
+  // The model's options need not be repeated, and ranks share the weights.
+  Options short_tune = base().with("--finetune").with("--load", trained().hf.string());
+  for (const char* name :
+       {"--num-layers", "--hidden-size", "--num-attention-heads", "--max-position-embeddings"}) {
+    short_tune = short_tune.without(name);
+  }
+  const TinyRun filled = train(short_tune);
+  EXPECT_EQ(filled.losses(), from_checkpoint.losses());
+  EXPECT_EQ(count(filled.program.out, "--load " + trained().hf.string() + " gives: "), 1U)
+      << filled.program.out;
+  const TinyRun split = train(short_tune.with("--distributed-backend", "threads")
+                                  .with("--world-size", 4)
+                                  .with("--tensor-model-parallel-size", 2)
+                                  .with("--pipeline-model-parallel-size", 2));
+  expect_same_losses(split, filled, 1e-5);
+  // What contradicts the folder is named.
+  expect_refusal(try_train(short_tune.with("--rotary-base", 500)).program, 7,
+                 {"rotary_base 10000 and 500", trained().hf.string()});
+  expect_refusal(try_train(short_tune.without("--finetune")).program, 2, {"add --finetune"});
+}
+
+TEST(HuggingFace, EveryTensorIsAccountedFor) {
+  const auto refused = [](const fs::path& hf, const std::vector<std::string>& parts) {
+    const fs::path save = new_folder() / "save";
+    expect_refusal(convert_import(hf, save), 3, parts);
+    EXPECT_FALSE(fs::exists(save));
+  };
+  refused(
+      changed("model.safetensors", "layers.1.mlp.up_proj", "layers.1.mlp.op_proj"),
+      {"model.layers.1.mlp.up_proj.weight is missing; there is model.layers.1.mlp.op_proj.weight",
+       "'model.layers.1.mlp.op_proj.weight' is unexpected"});
+  refused(changed("config.json", "\"intermediate_size\": 64", "\"intermediate_size\": 48"),
+          {"mlp.up_proj.weight has the shape [64, 16], expected [48, 16]"});
+  refused(changed("model.safetensors", "\"F32\"", "\"I32\""), {"is I32, expected F64, F32"});
+  refused(changed("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3"),
+          {"model.layers.2."});
+}
+
+TEST(HuggingFace, HostileFoldersAreRefused) {
+  const fs::path save = new_folder() / "save";
+  // A header that says it is longer than the file, before anything is allocated
+  const fs::path cut = changed("config.json", "llama", "llama");
+  std::string weights = read_file(cut / "model.safetensors");
+  weights.replace(0, 8, std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8));
+  write_file(cut / "model.safetensors", weights);
+  expect_refusal(convert_import(cut, save), 3, {"header length"});
+  const fs::path way_out = changed("config.json", "llama", "llama");
+  fs::rename(way_out / "model.safetensors", way_out / "other.safetensors");
+  write_file(way_out / "model.safetensors.index.json",
+             R"({"weight_map": {"lm_head.weight": "../hf/other.safetensors"}})");
+  expect_refusal(convert_import(way_out, save), 3, {"expected the name of a .safetensors"});
+  write_file(way_out / "model.safetensors.index.json",
+             R"({"weight_map": {"lm_head.weight": "absent.safetensors"}})");
+  EXPECT_EQ(convert_import(way_out, save).exit_code, 4);
+  fs::remove(way_out / "model.safetensors.index.json");
+  expect_refusal(convert_import(way_out, save), 3, {"neither model.safetensors"});
+  EXPECT_EQ(convert_import(new_folder(), save).exit_code, 4);
+  EXPECT_FALSE(fs::exists(save));
+}
+
+TEST(HuggingFace, NothingIsOverwritten) {
+  const fs::path folder = new_folder();
+  write_file(folder / "mine", "text");
+  expect_refusal(convert_import(trained().hf, folder), 2, {"nothing is overwritten"});
+  expect_refusal(convert_export(trained().checkpoint, folder), 2, {"nothing is overwritten"});
+  expect_refusal(convert_export(trained().checkpoint, folder / "mine"), 2,
+                 {"nothing is overwritten"});
+  EXPECT_EQ(read_file(folder / "mine"), "text");
+  std::size_t names = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder)) ++names;
+  EXPECT_EQ(names, 1U);
+}
+
+TEST(HuggingFace, WordsThatAreWrong) {
+  const std::string hf = trained().hf.string();
+  expect_refusal(call({"convert", "turn", "--hf", hf}), 2, {"import or export"});
+  expect_refusal(call({"convert", "import", "--hf", hf}), 2, {"--save is missing"});
+  expect_refusal(convert_import(hf, "x", {"--family", "llama"}), 2, {"--family belongs to"});
+  expect_refusal(convert_import(hf, "x", {"--dtype", "int8"}), 2, {"--dtype int8"});
+  const fs::path out = new_folder() / "out";
+  expect_refusal(convert_export(trained().checkpoint, out, {"--family", "gpt2"}), 8,
+                 {"normalization"});
+  expect_refusal(convert_export(trained().checkpoint, out, {"--family", "lama"}), 2, {"llama"});
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST(HuggingFace, FilesOfAFolderGoAlong) {
+  const fs::path folder = new_folder();
+  const fs::path hf = changed("config.json", "llama", "llama");
+  write_file(hf / "tokenizer_config.json", "{\"model_max_length\": 64}\n");
+  ASSERT_TRUE(convert_import(hf, folder / "save").ok());
+  ASSERT_TRUE(convert_export(folder / "save", folder / "back").ok());
+  EXPECT_EQ(read_file(folder / "back/tokenizer_config.json"),
+            read_file(hf / "tokenizer_config.json"));
+  // A checkpoint that training wrote has none: they come from a folder of the same model.
+  ASSERT_TRUE(convert_export(trained().checkpoint, folder / "like", {"--like", hf.string()}).ok());
+  EXPECT_EQ(read_file(folder / "like/tokenizer_config.json"),
+            read_file(hf / "tokenizer_config.json"));
+  const fs::path other =
+      changed("config.json", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2e-05");
+  expect_refusal(convert_export(trained().checkpoint, folder / "no", {"--like", other.string()}), 2,
+                 {"layernorm_epsilon"});
+}
+
+TEST(ModelPreset, FillsInWhatIsNotSet) {
+  const std::vector<std::string> words{"pretrain_gpt",
+                                       "--check-options",
+                                       "--model-preset",
+                                       "llama3.2-1b",
+                                       "--seq-length",
+                                       "128",
+                                       "--num-layers",
+                                       "2",
+                                       "--mock-data",
+                                       "--tokenizer-type",
+                                       "NullTokenizer",
+                                       "--vocab-size",
+                                       "100",
+                                       "--micro-batch-size",
+                                       "1",
+                                       "--train-iters",
+                                       "1",
+                                       "--lr",
+                                       "1e-3"};
+  const ProgramResult result = call(words);
+  EXPECT_TRUE(result.ok()) << result.describe();
+  EXPECT_EQ(count(result.out, "hidden_size = 2048  (preset: llama3.2-1b)"), 1U) << result.out;
+  EXPECT_EQ(count(result.out, "num_layers = 2  (command line: --num-layers)"), 1U) << result.out;
+  std::vector<std::string> wrong = words;
+  wrong[3] = "llama3.2-1bb";
+  const ProgramResult refused = call(wrong);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(count(refused.out, "did you mean llama3.2-1b?"), 1U) << refused.describe();
+  const ProgramResult list = call({"options", "--presets"});
+  EXPECT_TRUE(list.ok()) << list.describe();
+  EXPECT_EQ(count(list.out, "\nllama3.2-1b "), 1U);
+}
+
+}  // namespace pentatron::functional

@@ -1,0 +1,272 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares every model family with `transformers`, both ways, on small models with random weights in every tensor.
+
+    hugging_face_reference.py --program PATH --tool PATH/logits_tool [--family NAME ...]
+
+For each model: transformers saves it; our logits from that folder, from its import and from the export of the import equal its logits in
+fp32 within 1e-5 of the largest, and 64 greedy tokens are the same; import and export give back the bytes of all tensors; transformers loads
+the export, and one whose config.json Pentatron wrote itself, with equal logits. The first model of a family also runs on 2 x 2 ranks, and
+must notice two exchanged heads, positions shifted by one and a missing mask. Python: .deps/reference-venv (tools/reference/setup.sh --models).
+"""
+import argparse
+import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REENTERED = "PENTATRON_REFERENCE_REENTERED"
+
+try:
+    import numpy
+    import torch
+    import transformers
+    from safetensors import safe_open
+except ImportError as missing:
+    python = os.environ.get("PENTATRON_REFERENCE_PYTHON", str(ROOT / ".deps" / "reference-venv" / "bin" / "python"))
+    if os.environ.get(REENTERED) or not os.access(python, os.X_OK):
+        sys.exit(f"hugging_face_reference: {missing}; {python} should have it: run tools/reference/setup.sh --models")
+    os.execve(python, [python, *sys.argv], {**os.environ, REENTERED: "1"})
+
+LENGTHS = (1, 7, 33)
+GENERATED = 64
+TOLERANCE = 1e-5
+SIZES = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+         "max_position_embeddings": 128, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+GQA = {**SIZES, "num_key_value_heads": 2}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192, "rope_theta": 500000.0}
+GPT2 = {"vocab_size": 97, "n_positions": 128, "n_embd": 64, "n_layer": 4, "n_head": 4, "bos_token_id": None, "eos_token_id": None}
+# Name, what the family's models look like, the classes and their configurations. `waits`: needs of the model that this version lacks.
+MODELS = [
+    ("llama", "Llama", GQA),
+    ("llama-3.1", "Llama", {**GQA, "head_dim": 24, "rope_parameters": LLAMA3, "tie_word_embeddings": True}),
+    ("llama-biases", "Llama", {**SIZES, "attention_bias": True, "mlp_bias": True,
+                               "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}}),
+    ("llama-yarn", "Llama", {**GQA, "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0,
+                                                        "original_max_position_embeddings": 32}}),
+    ("gpt2", "GPT2", GPT2),
+    ("gpt2-erf", "GPT2", {**GPT2, "n_inner": 80, "activation_function": "gelu", "tie_word_embeddings": False}),
+    ("qwen2", "Qwen2", GQA),
+    ("qwen2-window", "Qwen2", {**GQA, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}),
+    ("qwen3", "Qwen3", {**GQA, "head_dim": 24}),
+    ("mistral", "Mistral", {**GQA, "sliding_window": None}),
+    ("mistral-window", "Mistral", {**GQA, "sliding_window": 8}),
+    ("smollm3", "SmolLM3", GQA),
+    ("starcoder2", "Starcoder2", GQA),
+    ("starcoder2-window", "Starcoder2", {**GQA, "sliding_window": 8}),
+    ("nemotron", "Nemotron", GQA),
+    ("phi3", "Phi3", {**GQA, "original_max_position_embeddings": 128}),
+    ("phi3-partial", "Phi3", {**GQA, "partial_rotary_factor": 0.75, "sliding_window": 8}),
+    ("gpt_neox-serial", "GPTNeoX", {**SIZES, "use_parallel_residual": False}),
+    ("gpt_neox", "GPTNeoX", SIZES),
+    ("gemma2", "Gemma2", {**GQA, "head_dim": 24, "query_pre_attn_scalar": 36, "sliding_window": 8, "attn_logit_softcapping": 5.0,
+                          "final_logit_softcapping": 4.0}),
+    ("gemma3", "Gemma3", {**GQA, "num_hidden_layers": 6, "head_dim": 24, "query_pre_attn_scalar": 36, "sliding_window": 8}),
+    ("falcon-serial", "Falcon", {"parallel_attn": False, "multi_query": False, "bias": True}),
+    ("falcon-7b", "Falcon", {"multi_query": True}),
+    ("falcon-40b", "Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    ("falcon-11b", "Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1}),
+    ("olmo2", "Olmo2", GQA),
+]
+FALCON = {k: v for k, v in SIZES.items() if k != "intermediate_size"}
+FAMILIES = {"SmolLM3": "smollm", "GPTNeoX": "gpt_neox"}
+CLASSES = {"GPT2": ("GPT2Config", "GPT2LMHeadModel"), "Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM")}
+
+
+def build(kind, options):
+    config_name, model_name = CLASSES.get(kind, (kind + "Config", kind + "ForCausalLM"))
+    options = {**FALCON, **options} if kind == "Falcon" else options
+    config = getattr(transformers, config_name)(**options, attn_implementation="eager")
+    return getattr(transformers, model_name)(config).float().eval()
+
+
+def randomise(model, generator):
+    """Norms, biases and matrices alike; queries and keys are large, so that attention is far from uniform."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() == 1:
+                is_norm = name.endswith("weight")
+                centre = 0.0 if "Gemma" in type(model).__name__ or "Nemotron" in type(model).__name__ else 1.0
+                parameter.copy_((centre if is_norm else 0.0) + 0.3 * noise)
+            elif any(part in name for part in ("embed", "wte", "wpe")):
+                parameter.copy_(0.8 * noise)
+            elif any(part in name for part in ("q_proj", "k_proj", "qkv", "query_key_value", "c_attn")):
+                parameter.copy_(0.35 * noise)
+            else:
+                parameter.copy_(0.15 * noise)
+
+
+def check_sharp(model, tokens):
+    attentions = model(tokens, output_attentions=True).attentions
+    sharpness = torch.stack([a[:, :, -1, :].max(-1).values.mean() for a in attentions]).mean().item()
+    assert sharpness > 3.0 / tokens.shape[1], f"attention is too uniform: {sharpness}"
+
+
+def reference(model, sequences):
+    with torch.no_grad():
+        logits = [model(torch.tensor([s])).logits[0].numpy() for s in sequences]
+        tokens = []
+        for s in sequences:
+            text = torch.tensor([s])
+            out = model.generate(text, attention_mask=torch.ones_like(text), max_new_tokens=GENERATED, do_sample=False, eos_token_id=None,
+                                 pad_token_id=0)
+            tokens.append(out[0, len(s):].tolist())
+    return logits, tokens
+
+
+def ours(tool, folder, sequences, ranks=(), generate=GENERATED):
+    done = subprocess.run([tool, str(folder), *map(str, ranks)], text=True, capture_output=True, check=False,
+                          input=json.dumps({"sequences": sequences, "generate": generate}))
+    if done.returncode != 0:
+        raise RuntimeError(f"logits_tool {folder}: {done.stderr}")
+    answer = json.loads(done.stdout)
+    return [numpy.array(rows, dtype=numpy.float32) for rows in answer["logits"]], answer["tokens"]
+
+
+def worst(logits, expected):
+    return max(float(numpy.abs(a - b).max() / numpy.abs(b).max()) for a, b in zip(logits, expected))
+
+
+def expect(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def compare(what, got, expected):
+    error = worst(got[0], expected[0])
+    expect(error <= TOLERANCE, f"{what}: logits differ by {error:.3g} of the largest")
+    expect(not got[1] or got[1] == expected[1], f"{what}: other greedy tokens")
+    return error
+
+
+def tensors_of(folder):
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():
+                found[name] = file.get_tensor(name)
+    return found
+
+
+def convert(program, *words):
+    done = subprocess.run([program, "convert", *map(str, words)], text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"convert {' '.join(map(str, words))}: {done.stderr}")
+
+
+def check_same_bytes(before, after):
+    expect(before.keys() == after.keys(), f"other tensors: {before.keys() ^ after.keys()}")
+    for name, tensor in before.items():
+        same = tensor.dtype == after[name].dtype and tensor.shape == after[name].shape and tensor.view(torch.uint8).equal(
+            after[name].view(torch.uint8)) if tensor.dim() else tensor.equal(after[name])
+        expect(same, f"{name} differs after import and export")
+
+
+def exchange_heads(model):
+    """Of the first layer, in the columns of its output projection."""
+    for name, parameter in model.named_parameters():
+        if any(part in name for part in ("o_proj.weight", "attention.dense.weight", "attn.c_proj.weight")):
+            matrix = parameter.data.T if "c_proj" in name else parameter.data  # [hidden, heads x size]
+            size = matrix.shape[1] // 4
+            matrix[:, :2 * size] = torch.cat([matrix[:, size:2 * size], matrix[:, :size]], 1)
+            return
+    raise AssertionError("no output projection to break")
+
+
+def check_sensitive(model, sequences, expected):
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        exchange_heads(broken)
+        swapped = [broken(torch.tensor([s])).logits[0].numpy() for s in sequences]
+        length = max(map(len, sequences))
+        text = torch.tensor([max(sequences, key=len)])
+        # RoPE sees distances only: the later half moves on by one.
+        positions = (torch.arange(length) + (torch.arange(length) > length // 2).long())[None]
+        shifted = model(text, position_ids=positions).logits[0].numpy()
+        unmasked = model(text, attention_mask=torch.zeros(1, 1, length, length)).logits[0].numpy()
+    longest = expected[[len(s) for s in sequences].index(length)]
+    expect(worst(swapped, expected) > 100 * TOLERANCE, "two exchanged heads are not noticed")
+    expect(worst([shifted], [longest]) > 100 * TOLERANCE, "positions shifted by one are not noticed")
+    expect(worst([unmasked], [longest]) > 100 * TOLERANCE, "a missing mask is not noticed")
+
+
+def check_model(args, name, kind, options, folder, whole):
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    model = build(kind, options)
+    randomise(model, generator)
+    sequences = [torch.randint(0, 97, (n,), generator=generator).tolist() for n in LENGTHS]
+    check_sharp(model, torch.tensor([sequences[-1]]))
+    expected = reference(model, sequences)
+    hf, save, back, own = (folder / x for x in ("hf", "save", "back", "own"))
+    model.save_pretrained(hf, max_shard_size="60KB" if whole else "5GB")
+    error = compare("the folder", ours(args.tool, hf, sequences), expected)
+    convert(args.program, "import", "--hf", hf, "--save", save)
+    compare("the import", ours(args.tool, save, sequences, generate=0), expected)
+    convert(args.program, "export", "--load", save, "--hf", back, "--max-shard-size", 60000)
+    check_same_bytes(tensors_of(hf), tensors_of(back))
+    expect((hf / "config.json").read_bytes() == (back / "config.json").read_bytes(), "config.json changed")
+    convert(args.program, "export", "--load", save, "--hf", own, "--family", FAMILIES.get(kind, kind.lower()))
+    for exported in (back, own):
+        loaded, report = transformers.AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32, output_loading_info=True,
+                                                                           attn_implementation="eager")
+        expect(not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), f"{exported.name}: {report}")
+        logits, _ = reference(loaded.eval(), sequences[:1])
+        expect(worst(logits, expected[0][:1]) <= 1e-6, f"transformers sees another model in {exported.name}")
+    if whole:
+        compare("2 x 2 ranks", ours(args.tool, hf, sequences, ranks=(2, 2), generate=8), (expected[0], [t[:8] for t in expected[1]]))
+        check_sensitive(model, sequences, expected[0])
+    return error
+
+
+def write_list(path):
+    """config.json and the shapes of all tensors of every model, two layers each: pentatron/families/testdata."""
+    models = {}
+    for name, kind, options in MODELS:
+        layers = "n_layer" if kind == "GPT2" else "num_hidden_layers"
+        model = build(kind, {**options, layers: 2})
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            config = json.loads(pathlib.Path(folder, "config.json").read_text(encoding="utf-8"))
+            shapes = {k: list(v.shape) for k, v in tensors_of(pathlib.Path(folder)).items()}
+        models[name] = {"config": config, "tensors": shapes}
+    lines = [f"{json.dumps(name)}: {json.dumps(model)}" for name, model in models.items()]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program")
+    parser.add_argument("--tool")
+    parser.add_argument("--list", type=pathlib.Path, help="write names and shapes of all tensors there, and nothing else")
+    parser.add_argument("--family", nargs="*", help="models whose names begin so")
+    args = parser.parse_args()
+    if args.list:
+        return write_list(args.list)
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    failed, seen = [], set()
+    for name, kind, options in MODELS:
+        if args.family and not any(name.startswith(f) for f in args.family):
+            continue
+        whole = kind not in seen
+        seen.add(kind)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                error = check_model(args, name, kind, options, pathlib.Path(folder), whole)
+                print(f"{name}: good, logits within {error:.2g}", flush=True)
+            except (AssertionError, RuntimeError) as problem:
+                failed.append(name)
+                print(f"{name}: {problem}", flush=True)
+    print(f"{len(failed)} failed" + (": " + ", ".join(failed) if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
