@@ -129,16 +129,15 @@ std::string TokenScorer::row_scores(const Tensor& logits, const Tensor& labels_t
   const std::int64_t columns = logits_tv.size(1);
   const std::int64_t column_begin =
       config_.model.padded_vocab_size / context_.size("tp") * context_.coordinate("tp");
-  const Tensor own_max_t = ops::row_max(logits_tv, columns, policy_.statistics);
-  const Tensor max_t = own_max_t.clone();
-  comm::all_reduce(ranks, max_t, comm::ReduceOp::kMax);
   const ops::SoftmaxPieces pieces =
-      ops::softmax_pieces(logits_tv, labels_t, max_t, column_begin, columns);
-  Tensor sums_2t = tensor::stack({pieces.sum_exp_t, pieces.target_logit_t}, 0);
+      ops::softmax_pieces(logits_tv, labels_t, column_begin, columns, policy_.statistics);
+  const Tensor max_t = pieces.max_t.clone();
+  comm::all_reduce(ranks, max_t, comm::ReduceOp::kMax);
+  Tensor sums_2t = tensor::stack({ops::sum_exp_below(pieces, max_t), pieces.target_logit_t}, 0);
   comm::all_reduce(ranks, sums_2t);
   const Tensor logprobs_t =
       sums_2t.select(0, 1).sub(max_t.add(sums_2t.select(0, 0).log())).to(kAccumulationDType);
-  const Tensor ids_t = likeliest_ids(ranks, logits_tv, own_max_t, max_t, column_begin);
+  const Tensor ids_t = likeliest_ids(ranks, logits_tv, pieces.max_t, max_t, column_begin);
   const Tensor right_t =
       ids_t.eq(tensor::cast(labels_t, kAccumulationDType)).to(kAccumulationDType);
   if (ranks.rank() != 0) return {};
