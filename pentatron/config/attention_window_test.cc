@@ -64,8 +64,15 @@ TEST(AttentionWindow, IsCheckedAtTheStart) {
   m.max_position_embeddings = m.seq_length = 8;
   m.vocab_size = 16;
   config.data.tokenizer_type = "NullTokenizer";
-  m.window_size = "3,0";
-  EXPECT_NO_THROW(resolve(config, Purpose::kModel));
+  // Spellings of one window are one model.
+  for (const char* text : {"3,0", "(3, -1)"}) {
+    m.window_size = text;
+    resolve(config, Purpose::kModel);
+    EXPECT_EQ(m.window_size, "3,0");
+  }
+  m.window_size = "-1,0";
+  resolve(config, Purpose::kModel);
+  EXPECT_EQ(m.window_size, "");
   m.window_size = "3,2";
   expect_error(ErrorKind::kConfig, "--window-size", [&] { resolve(config, Purpose::kModel); });
 }
