@@ -15,7 +15,8 @@ using Windows = std::vector<std::int64_t>;
 
 Windows windows_of(const std::string& size, const std::string& skip = {},
                    std::int64_t num_layers = 5) {
-  ModelConfig model{.num_layers = num_layers};
+  ModelConfig model;
+  model.num_layers = num_layers;
   model.window_size = size;
   model.window_attn_skip_freq = skip;
   return window_of_layers(model);
