@@ -63,4 +63,10 @@ std::vector<std::int64_t> window_of_layers(const ModelConfig& model) {
   return windows;
 }
 
+std::string canonical_window(const std::string& window_size) {
+  if (window_size.empty()) return {};
+  const std::int64_t window = window_of(window_size);
+  return window == kNoLimit ? std::string() : fmt::format("{},0", window);
+}
+
 }  // namespace pentatron::config

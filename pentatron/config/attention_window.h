@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "pentatron/config/config.h"
@@ -14,5 +15,9 @@ namespace pentatron::config {
 // keys, a list says 1 where a layer has the window. Kind config, with option and value, for what is
 // no such pair or list, and for R other than 0 or -1, since the model is causal.
 [[nodiscard]] std::vector<std::int64_t> window_of_layers(const ModelConfig& model);
+
+// --window-size in the one spelling of all that mean the same: "L,0", empty without a window. The
+// errors above.
+[[nodiscard]] std::string canonical_window(const std::string& window_size);
 
 }  // namespace pentatron::config

@@ -15,7 +15,8 @@ using Windows = std::vector<std::int64_t>;
 
 Windows windows_of(const std::string& size, const std::string& skip = {},
                    std::int64_t num_layers = 5) {
-  ModelConfig model{.num_layers = num_layers};
+  ModelConfig model;
+  model.num_layers = num_layers;
   model.window_size = size;
   model.window_attn_skip_freq = skip;
   return window_of_layers(model);
@@ -64,8 +65,15 @@ TEST(AttentionWindow, IsCheckedAtTheStart) {
   m.max_position_embeddings = m.seq_length = 8;
   m.vocab_size = 16;
   config.data.tokenizer_type = "NullTokenizer";
-  m.window_size = "3,0";
-  EXPECT_NO_THROW(resolve(config, Purpose::kModel));
+  // Spellings of one window are one model.
+  for (const char* text : {"3,0", "(3, -1)"}) {
+    m.window_size = text;
+    resolve(config, Purpose::kModel);
+    EXPECT_EQ(m.window_size, "3,0");
+  }
+  m.window_size = "-1,0";
+  resolve(config, Purpose::kModel);
+  EXPECT_EQ(m.window_size, "");
   m.window_size = "3,2";
   expect_error(ErrorKind::kConfig, "--window-size", [&] { resolve(config, Purpose::kModel); });
 }

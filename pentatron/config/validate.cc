@@ -127,6 +127,14 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
 void check_layer_patterns(const ModelConfig& model, Problems& problems) {
   try {
     static_cast<void>(layer_pattern(model.no_rope_freq, model.num_layers, "--no-rope-freq"));
+  } catch (const Error& error) {
+    problems.add(error.what());
+  }
+}
+
+void resolve_window(ModelConfig& model, Problems& problems) {
+  try {
+    model.window_size = canonical_window(model.window_size);
     static_cast<void>(window_of_layers(model));
   } catch (const Error& error) {
     problems.add(error.what());
@@ -205,6 +213,7 @@ void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& probl
     return;
   }
   const std::int64_t tp = parallel.tensor_model_parallel_size;
+  if (model.num_layers > 0) resolve_window(model, problems);
   resolve_pipeline(model, parallel, problems);
   resolve_recompute(model, problems);
   if (model.max_position_embeddings > 0 && model.seq_length > model.max_position_embeddings) {

@@ -75,6 +75,30 @@ TEST(GpuParity, FormsOfTheLayerEqualTheCpus) {
   }
 }
 
+// fp64 by batched products; bf16 by the fused kernels where they know the form.
+TEST(GpuParity, FormsOfAttentionEqualTheCpus) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const char* attention : {"windows", "sinks", "gate"}) {
+    SCOPED_TRACE(attention);
+    CaseOptions options = options_of(ModelKind::kLlama, "fp64", Device("cpu"));
+    options.attention = attention;
+    const auto both = [&](const std::string& precision) {
+      options.precision = precision;
+      options.device = Device("cpu");
+      const Outcome cpu = run_alone(options);
+      options.device = gpu();
+      return std::pair{cpu, run_alone(options)};
+    };
+    const auto [cpu, cuda] = both("fp64");
+    EXPECT_EQ(difference(cpu, cuda, 1e-10, 1e-8), "");
+    const auto [rounded_cpu, rounded_cuda] = both("bf16");
+    for (std::size_t step = 0; step < rounded_cpu.losses.size(); ++step) {
+      EXPECT_NEAR(rounded_cuda.losses[step], rounded_cpu.losses[step],
+                  1e-2 * rounded_cpu.losses[step]);
+    }
+  }
+}
+
 TEST(GpuParity, DropoutMasksAreThoseOfTheCpu) {
   PENTATRON_NEEDS_GPUS(1);
   CaseOptions without = options_of(ModelKind::kGpt2, "fp64", gpu());
