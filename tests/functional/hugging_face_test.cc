@@ -20,6 +20,7 @@ Options llama() {
       .with("--position-embedding-type", "rope")
       .with("--normalization", "RMSNorm")
       .with("--swiglu")
+      .with("--ffn-hidden-size", 64)
       .with("--disable-bias-linear")
       .with("--untie-embeddings-and-output-weights")
       .with("--num-attention-heads", 4)
