@@ -147,6 +147,8 @@ TEST(Family, WhatWouldChangeTheModelIsRefusedByName) {
   refuse("llama", "quantization_config", Json::object(), unsupported, "quantised");
   refuse("llama", "architectures", {"LlamaForSequenceClassification"}, unsupported,
          "'architectures'");
+  refuse("llama", "rope_interleaved", true, unsupported, "rope_interleaved");
+  refuse("qwen2", "use_mrope", true, unsupported, "use_mrope");
   refuse("llama", "is_encoder_decoder", true, unsupported, "is_encoder_decoder");
   refuse("gpt2", "scale_attn_by_inverse_layer_idx", true, unsupported,
          "scale_attn_by_inverse_layer_idx");
