@@ -22,7 +22,9 @@ constexpr OptionSpec kRows[] = {
      .dest = "load",
      .check = not_empty,
      .topic = Topic::kCheckpoint,
-     .help = "folder to resume from; equal to --save and empty: start from scratch",
+     .help =
+         "folder to resume from; equal to --save and empty: start from scratch; with --finetune "
+         "also a Hugging Face folder",
      .test = "functional_test Options.Load",
      .field = checkpoint<&CheckpointConfig::load>()},
     {.names = "--save-interval --persistent-save-interval",

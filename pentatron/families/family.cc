@@ -8,6 +8,7 @@
 #include "pentatron/base/format.h"
 #include "pentatron/base/json.h"
 #include "pentatron/config/config_json.h"
+#include "pentatron/config/option_index.h"
 #include "pentatron/families/near_names.h"
 
 namespace pentatron::families {
@@ -128,6 +129,7 @@ std::string write_config(const Family& family, const ModelConfig& model, std::st
   // Where they are missing, the library's own defaults would end texts.
   json["bos_token_id"] = nullptr;
   json["eos_token_id"] = nullptr;
+  json["pad_token_id"] = nullptr;
   return dump_json(json, 2) + "\n";
 }
 
@@ -156,6 +158,13 @@ std::string model_differences(const ModelConfig& a, const ModelConfig& b) {
 }
 
 void check_expressible(const Description& description, const std::string& path) {
+  const config::OptionIndex options;
+  for (const std::string_view dest : description.family->needs) {
+    const config::OptionSpec* row = options.find_dest(dest);
+    PENTATRON_CHECK(row != nullptr && row->field.set != nullptr, kUnsupported,
+                    "{}: models of the family {} need '{}', which no option of this version sets",
+                    path, description.family->name, dest);
+  }
   const Json wanted = config_of(*description.family, description.model);
   const Json kept = config_of(*description.family, through_options(description.model));
   std::vector<std::string> lost;

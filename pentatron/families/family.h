@@ -32,6 +32,8 @@ struct Family {
   KeyRules (*keys)();
   std::span<const NameRule> (*names)(const ModelConfig& model);
   std::span<const Preset> presets;
+  // Options of which start() sets others than the defaults, by destination, where no key says so
+  std::vector<std::string_view> needs = {};
 };
 
 // All, in the order of the registry.

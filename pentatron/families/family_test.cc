@@ -107,6 +107,7 @@ TEST(Family, Windows) {
   EXPECT_EQ(read(mixed).window_attn_skip_freq, "[0,1]");
   EXPECT_EQ(written(mixed).at("layer_types"), mixed.at("layer_types"));
   EXPECT_EQ(read("gemma2").window_attn_skip_freq, "2");  // the second layer sees all keys
+  EXPECT_EQ(preset_model("gemma3-1b").model.window_attn_skip_freq, "6");  // of 26 layers
   mixed["layer_types"] = {"full_attention"};
   expect_error(ErrorKind::kUnsupported, "layer_types", [&] { (void)read(mixed); });
 }
@@ -146,6 +147,8 @@ TEST(Family, WhatWouldChangeTheModelIsRefusedByName) {
   refuse("llama", "quantization_config", Json::object(), unsupported, "quantised");
   refuse("llama", "architectures", {"LlamaForSequenceClassification"}, unsupported,
          "'architectures'");
+  refuse("llama", "rope_interleaved", true, unsupported, "rope_interleaved");
+  refuse("qwen2", "use_mrope", true, unsupported, "use_mrope");
   refuse("llama", "is_encoder_decoder", true, unsupported, "is_encoder_decoder");
   refuse("gpt2", "scale_attn_by_inverse_layer_idx", true, unsupported,
          "scale_attn_by_inverse_layer_idx");

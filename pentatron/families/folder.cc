@@ -41,6 +41,19 @@ bool is_float(const std::string& dtype) {
   return dtype == "F64" || dtype == "F32" || dtype == "F16" || dtype == "BF16";
 }
 
+// Compared in pieces that leave memory again.
+bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
+  constexpr std::size_t kPiece = std::size_t{16} << 20;
+  if (a.size() != b.size()) return false;
+  for (std::size_t done = 0; done < a.size(); done += kPiece) {
+    const std::size_t count = std::min(kPiece, a.size() - done);
+    if (std::memcmp(a.data() + done, b.data() + done, count) != 0) return false;
+    release_pages(a.subspan(done, count));
+    release_pages(b.subspan(done, count));
+  }
+  return true;
+}
+
 // Lines of a message, at most ten of them.
 class Problems final {
  public:
@@ -151,11 +164,7 @@ void Folder::check_tied(const std::vector<TensorLink>& links) const {
   PENTATRON_CHECK(embedding != links.end(), kInternal, "a model without word embeddings");
   const auto one = bytes(output);
   const auto other = bytes(embedding->tensor);
-  const bool same = one.size() == other.size() &&
-                    entry(output).dtype == entry(embedding->tensor).dtype &&
-                    std::memcmp(one.data(), other.data(), one.size()) == 0;
-  release_pages(one);
-  release_pages(other);
+  const bool same = entry(output).dtype == entry(embedding->tensor).dtype && same_bytes(one, other);
   PENTATRON_CHECK(same, kData,
                   "{}: config.json ties the output to the embedding, but {} has other values than "
                   "{}: set \"tie_word_embeddings\" to false if they are meant to differ",

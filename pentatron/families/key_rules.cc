@@ -165,7 +165,9 @@ const KeyRules& common_keys() {
                     "unsloth_version",
                     "unsloth_fixed",
                     "_unsloth_fixed",
-                    "vocab_file"}),
+                    "vocab_file",
+                    "is_llama_config",
+                    "transformers.js_config"}),
       // Special tokens
       ignored_keys({"bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id",
                     "mask_token_id", "decoder_start_token_id", "bos_token", "eos_token",

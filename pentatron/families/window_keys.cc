@@ -77,7 +77,7 @@ void set_windows(const Windows& windows, ModelConfig& model) {
   model.window_size = fmt::format("{},0", windows.size - 1);
   if (all(windows.layers)) return;
   for (std::int64_t n = 2; n <= model.num_layers; ++n) {
-    if (model.num_layers % n == 0 && by_pattern(n, model.num_layers) == windows.layers) {
+    if (by_pattern(n, model.num_layers) == windows.layers) {
       model.window_attn_skip_freq = std::to_string(n);
       return;
     }
@@ -103,9 +103,13 @@ Windows windows_of(const ModelConfig& model) {
   Windows windows{.size = before + 1, .layers = std::vector<bool>(num_layers(model), true)};
   const std::string& skips = model.window_attn_skip_freq;
   if (skips.empty()) return windows;
-  windows.layers = config::layer_pattern(skips, model.num_layers, "--window-attn-skip-freq");
-  const bool number = skips.find_first_not_of("0123456789") == std::string::npos;
-  if (number) windows.layers.flip();
+  std::int64_t n = 0;
+  const auto [last, bad] = std::from_chars(skips.data(), skips.data() + skips.size(), n);
+  // A number may not divide the layers; a list says 1 where a layer has the window.
+  const bool number = bad == std::errc() && last == skips.data() + skips.size() && n > 0;
+  windows.layers = number
+                       ? by_pattern(n, model.num_layers)
+                       : config::layer_pattern(skips, model.num_layers, "--window-attn-skip-freq");
   return windows;
 }
 

@@ -41,6 +41,10 @@ std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value) {
   PENTATRON_CHECK(value("finetune").value_or("false") != "false", kConfig,
                   "--load {} is a Hugging Face folder, which holds weights only: add --finetune",
                   *load);
+  PENTATRON_CHECK(!value("ckpt_step"), kConfig,
+                  "--ckpt-step: --load {} is a Hugging Face folder, which has no iterations: leave "
+                  "it out",
+                  *load);
   layers.push_back(folder_layer(*load));
   return layers;
 }

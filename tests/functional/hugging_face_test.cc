@@ -20,6 +20,7 @@ Options llama() {
       .with("--position-embedding-type", "rope")
       .with("--normalization", "RMSNorm")
       .with("--swiglu")
+      .with("--ffn-hidden-size", 64)
       .with("--disable-bias-linear")
       .with("--untie-embeddings-and-output-weights")
       .with("--num-attention-heads", 4)
@@ -153,6 +154,8 @@ TEST(HuggingFace, FinetuneStartsFromTheFolder) {
   expect_refusal(try_train(short_tune.with("--rotary-base", 500)).program, 7,
                  {"rotary_base 10000 and 500", trained().hf.string()});
   expect_refusal(try_train(short_tune.without("--finetune")).program, 2, {"add --finetune"});
+  expect_refusal(try_train(short_tune.with("--ckpt-step", 3)).program, 2,
+                 {"--ckpt-step", "no iterations"});
 }
 
 TEST(HuggingFace, EveryTensorIsAccountedFor) {

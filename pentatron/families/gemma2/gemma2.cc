@@ -123,7 +123,8 @@ const Family& gemma2() {
                               .start = start_gemma,
                               .keys = keys,
                               .names = gemma_names,
-                              .presets = kPresets};
+                              .presets = kPresets,
+                              .needs = {"norm_placement", "geglu", "embedding_multiplier"}};
   return kFamily;
 }
 

@@ -113,7 +113,8 @@ const Family& gemma3() {
                               .start = start,
                               .keys = keys,
                               .names = gemma_names,
-                              .presets = kPresets};
+                              .presets = kPresets,
+                              .needs = {"norm_placement", "geglu", "embedding_multiplier"}};
   return kFamily;
 }
 

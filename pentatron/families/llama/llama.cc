@@ -97,8 +97,16 @@ KeyRule biases() {
   return rule;
 }
 
+// Of SmolLM's files; the library knows no such key, so it is not written.
+KeyRule not_interleaved() {
+  KeyRule rule = fixed_key("rope_interleaved", false);
+  rule.write = nullptr;
+  return rule;
+}
+
 KeyRules keys() {
-  return joined(llama_sizes(), {rope_keys(), biases(), tied_embeddings(/*missing=*/false)});
+  return joined(llama_sizes(),
+                {rope_keys(), not_interleaved(), biases(), tied_embeddings(/*missing=*/false)});
 }
 
 }  // namespace

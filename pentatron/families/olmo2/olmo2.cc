@@ -81,7 +81,8 @@ const Family& olmo2() {
                               .start = start,
                               .keys = keys,
                               .names = names,
-                              .presets = kPresets};
+                              .presets = kPresets,
+                              .needs = {"norm_placement", "qk_norm_scope"}};
   return kFamily;
 }
 

@@ -58,8 +58,15 @@ void start(ModelConfig& model) {
   model.add_qkv_bias = true;
 }
 
+// Of Qwen2.5's files; the library reads it for models that see pictures.
+KeyRule no_mrope() {
+  KeyRule rule = fixed_key("use_mrope", false);
+  rule.write = nullptr;
+  return rule;
+}
+
 KeyRules keys() {
-  return joined(llama_sizes(), {rope_keys(), windows_by_layer({.switched = true}),
+  return joined(llama_sizes(), {rope_keys(), no_mrope(), windows_by_layer({.switched = true}),
                                 tied_embeddings(/*missing=*/false)});
 }
 
