@@ -108,8 +108,8 @@ class RoutedGpt final : public nn::Stage {
     const transformer::LayerSpec spec = transformer::layer_specs(config_).at(0);
     for (int layer = stage.first_layer; layer < stage.end_layer; ++layer) {
       decoder_.push_back(&add_child(std::make_unique<transformer::TransformerLayer>(
-          context_, plan_, "decoder.layers." + std::to_string(layer), config_, spec, rotary,
-          layer - stage.first_layer)));
+          context_, plan_, "decoder.layers." + std::to_string(layer), config_, spec,
+          rotary.of(spec.mixer), layer - stage.first_layer)));
       routers_.push_back(&add_child(std::make_unique<Router>(context_, plan_, layer)));
     }
     if (stage.loss) {
