@@ -72,7 +72,7 @@ TEST(Options, FreezeParameters) {
   (void)train(saving(frozen.with("--train-iters", 2), folder));
   const TinyRun resumed = train(resuming(frozen, folder));
   EXPECT_EQ(resumed.last_loss(), train(frozen).last_loss());
-  expect_refusal(try_train(resuming(base(), folder)).program, 7, {"--freeze-parameters"});
+  expect_refusal(try_train(resuming(base(), folder)).program, 7, {"freeze_parameters"});
   expect_refusal(try_train(base().with("--freeze-parameters", "decoder.layer.*")).program, 2,
                  {"--freeze-parameters", "decoder.layer.*", "describes no parameter"});
 }
