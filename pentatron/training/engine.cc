@@ -17,6 +17,7 @@
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/sequence_cut.h"
 #include "pentatron/training/data.h"
+#include "pentatron/training/freeze.h"
 #include "pentatron/training/make_ledger.h"
 #include "pentatron/training/run_trace.h"
 
@@ -145,6 +146,7 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
                            : models::make_stage(models::model_kind(config.model), config.model,
                                                 leaf_context, plans[stage]));
   }
+  freeze_parameters(config, stages_.parameters());
   // Groups are made here, not inside the first step.
   static_cast<void>(context.second_group("pp"));
   state_->place = context_place(context);

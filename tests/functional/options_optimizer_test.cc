@@ -57,6 +57,26 @@ TEST(Options, Optimizer) {
   EXPECT_NE(train(sgd).last_loss(), train(base()).last_loss());
 }
 
+TEST(Options, FreezeParameters) {
+  const Options frozen =
+      base().with("--freeze-parameters", std::vector<std::string>{"*.mlp.*", "embedding.*"});
+  EXPECT_EQ(train(frozen).first_loss(), train(base()).first_loss());
+  EXPECT_NE(train(frozen).last_loss(), train(base()).last_loss());
+  // Saved, without a state.
+  EXPECT_EQ(tensors_of_kind(frozen, "param"), tensors_of_kind(base(), "param"));
+  const std::size_t states = tensors_of_kind(frozen, "exp_avg");
+  EXPECT_GT(states, 0U);
+  EXPECT_EQ(tensors_of_kind(base(), "exp_avg") - states, 2U * 4 + 2);
+  // A resumed run freezes the same.
+  const std::filesystem::path folder = new_folder();
+  (void)train(saving(frozen.with("--train-iters", 2), folder));
+  const TinyRun resumed = train(resuming(frozen, folder));
+  EXPECT_EQ(resumed.last_loss(), train(frozen).last_loss());
+  expect_refusal(try_train(resuming(base(), folder)).program, 7, {"freeze_parameters"});
+  expect_refusal(try_train(base().with("--freeze-parameters", "decoder.layer.*")).program, 2,
+                 {"--freeze-parameters", "decoder.layer.*", "describes no parameter"});
+}
+
 // Muon's momentum for matrices, Adam's moments for the rest; each of its options changes the
 // losses.
 TEST(Options, Muon) {
