@@ -49,8 +49,6 @@ struct ModelConfig {
   double mscale = 1.0;
   double mscale_all_dim = 0.0;
   bool yarn_correction_range_round_to_int = true;
-  std::vector<std::string>
-      mrope_section;  // position_embedding_type mrope; numbers of channel pairs
   // One of these, or GELU: the tanh form with bias_gelu_fusion and biases, else the erf form
   bool openai_gelu = false;  // the tanh form in any case
   bool geglu = false;        // gated by the tanh form of GELU
@@ -73,20 +71,11 @@ struct ModelConfig {
   std::optional<double> attn_logit_softcapping;   // scores become cap tanh(score / cap)
   std::optional<double> final_logit_softcapping;  // so do the logits of the vocabulary
   bool attention_output_gate = false;
-  bool apply_query_key_layer_scaling = false;
   std::string norm_placement = "pre";       // of attention and mlp; post: their outputs; both
   std::string parallel_attention = "none";  // mlp beside attention: shared-norm, own-norms
   bool fp32_residual_connection = false;
   bool apply_residual_connection_post_layernorm = false;
   std::optional<double> embedding_multiplier;  // of the word embeddings' output
-  // Maximal update parametrisation
-  bool use_mup = false;
-  double mup_width_mult = 1.0;            // resolved: hidden_size / mup_base_hidden_size
-  std::int64_t mup_base_hidden_size = 0;  // 0: hidden_size
-  double mup_embedding_mult = 1.0;
-  double mup_output_mult = 1.0;
-  std::optional<double> mup_base_head_dim;
-  double mup_attn_scale_power = 1.0;
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
   double init_method_std = 0.02;                    // output projections: / sqrt(2 * num_layers)
@@ -270,7 +259,6 @@ struct TrainingConfig {
   std::int64_t profile_step_start = 10;    // the trace begins after this many iterations
   std::int64_t profile_step_end = 12;      // and ends after this many
   std::vector<std::string> profile_ranks;  // numbers; empty: all
-  bool dry_run = false;
   std::string device = "auto";
 };
 
