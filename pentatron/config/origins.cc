@@ -31,11 +31,12 @@ bool set_by_user(const Origins& origins, std::string_view dest) {
 }
 
 ValueLayer layer_from_config(const RunConfig& config, Origin origin, std::string label,
-                             std::span<const OptionSpec> table) {
+                             std::string_view part) {
   ValueLayer layer{.origin = origin, .label = std::move(label)};
-  for (const OptionSpec& spec : table) {
+  for (const OptionSpec* row : all_options()) {
+    const OptionSpec& spec = *row;
     // The padded size follows from the layout, which a layer does not carry.
-    if (spec.field.get == nullptr || spec.dest == "padded_vocab_size") continue;
+    if (spec.field.part != part || spec.dest == "padded_vocab_size") continue;
     OptionValue value = spec.field.get(config);
     if (value == spec.field.get(RunConfig{})) continue;
     // NullTokenizer's option counts without the end token that the resolved vocabulary has.

@@ -39,10 +39,10 @@ struct ValueLayer {
   std::vector<std::pair<std::string, OptionValue>> values = {};  // by destination
 };
 
-// A layer of what `config` holds for the rows of a table ("build the model that this checkpoint
-// has").
+// A layer of what a part of `config` ("model": RunConfig::model) holds beside the initial values
+// ("build the model that this checkpoint has").
 [[nodiscard]] ValueLayer layer_from_config(const RunConfig& config, Origin origin,
-                                           std::string label, std::span<const OptionSpec> table);
+                                           std::string label, std::string_view part);
 
 // An option of one subcommand that is no training option ("--prompt"); it wins over a table's row
 // of the same name.

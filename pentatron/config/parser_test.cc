@@ -341,7 +341,7 @@ TEST(Parser, LayerFromConfigRebuildsTheModel) {
   config.model.vocab_size = 256;
   config.model.padded_vocab_size = 384;
   ParseRequest from = request("--num-layers 5");
-  from.layers.push_back(layer_from_config(config, Origin::kCheckpoint, "ckpt", model_options()));
+  from.layers.push_back(layer_from_config(config, Origin::kCheckpoint, "ckpt", "model"));
   const RunConfig again = parse(from).config;
   EXPECT_EQ(again.model.num_layers, 5);
   EXPECT_EQ(again.model.vocab_size, 255);

@@ -13,7 +13,7 @@ namespace pentatron::families {
 config::ValueLayer layer_of(const ModelConfig& model, config::Origin origin, std::string label) {
   config::RunConfig run;
   run.model = model;
-  return config::layer_from_config(run, origin, std::move(label), config::model_options());
+  return config::layer_from_config(run, origin, std::move(label), "model");
 }
 
 Description preset_model(std::string_view name) {
