@@ -79,8 +79,9 @@ void write_text(const Flags& flags, const std::string& prompt, const inference::
       .max_new_tokens = flags.integer("--max-new-tokens", 1),
       .stop_tokens = {tokenizer->eod()},
       .use_kv_cache = !flags.has("--no-kv-cache")};
-  const std::vector<std::int32_t> tokens =
-      prompt_tokens(flags, prompt, tokenizer_path(flags, model), *tokenizer, options.stop_tokens);
+  const std::vector<std::int32_t> tokens = inference::prompt_of_rank_0(
+      model.context->world(),
+      prompt_tokens(flags, prompt, tokenizer_path(flags, model), *tokenizer, options.stop_tokens));
   const bool ids = flags.has("--tokens");
   TextPrinter printer(*tokenizer, chats(flags) ? "" : prompt, flags.texts("--stop"),
                       load.backend->rank() == 0 && !ids);

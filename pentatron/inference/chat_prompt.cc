@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/inference/chat_prompt.h"
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -85,6 +86,19 @@ ChatPrompt make_chat_prompt(std::string_view messages_json, const std::string& n
     prompt.stop_tokens.push_back(end.back());
   }
   return prompt;
+}
+
+std::vector<std::int32_t> prompt_of_rank_0(comm::Group& world,
+                                           const std::vector<std::int32_t>& mine) {
+  if (world.size() == 1) return mine;
+  std::string bytes;
+  if (world.rank() == 0) {
+    bytes.assign(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(mine[0]));
+  }
+  bytes = comm::all_gather_bytes(world, bytes).at(0);
+  std::vector<std::int32_t> tokens(bytes.size() / sizeof(mine[0]));
+  std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  return tokens;
 }
 
 std::string user_message(std::string_view text) {

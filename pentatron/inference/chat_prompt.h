@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pentatron/comm/group.h"
 #include "pentatron/tokenizers/tokenizer.h"
 
 namespace pentatron::inference {
@@ -28,6 +29,11 @@ struct ChatPrompt {
                                           const std::filesystem::path& template_file,
                                           const std::filesystem::path& tokenizer_path,
                                           const tokenizers::Tokenizer& tokenizer);
+
+// The prompt of rank 0 on every rank, all of which call: templates may read the clock, and ranks
+// must continue one text.
+[[nodiscard]] std::vector<std::int32_t> prompt_of_rank_0(comm::Group& world,
+                                                         const std::vector<std::int32_t>& mine);
 
 // One message of the user, as such JSON.
 [[nodiscard]] std::string user_message(std::string_view text);

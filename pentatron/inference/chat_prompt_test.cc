@@ -38,6 +38,17 @@ TEST(ChatPrompt, ATemplateOfOnesOwn) {
   EXPECT_EQ(prompt.stop_tokens, (std::vector<std::int32_t>{7}));
 }
 
+TEST(ChatPrompt, RanksTakeThePromptOfTheFirst) {
+  config::ParallelConfig parallel;
+  parallel.world_size = parallel.tensor_model_parallel_size = 3;
+  comm::run_threads({.world_size = 3}, [&](comm::Backend& backend) {
+    comm::ParallelContext context(backend, comm::make_grids(parallel));
+    const std::vector<std::int32_t> mine(2 + static_cast<std::size_t>(context.rank()),
+                                         static_cast<std::int32_t>(5 + context.rank()));
+    EXPECT_EQ(prompt_of_rank_0(context.world(), mine), (std::vector<std::int32_t>{5, 5}));
+  });
+}
+
 TEST(ChatPrompt, WhatIsNoChatIsRefused) {
   const TempFolder folder;
   const fs::path file = folder.path() / "own.jinja";
