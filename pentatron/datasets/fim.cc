@@ -90,7 +90,7 @@ void FimTransform::permute_document(std::span<const std::int64_t> tokens, NumpyR
   if (!split_ || std::ranges::find(tokens, *split_) == tokens.end()) {
     return permute(tokens, options_.rate, random, out);
   }
-  if (!random.bernoulli(options_.rate)) {
+  if (!random.happens(options_.rate)) {
     out.insert(out.end(), tokens.begin(), tokens.end());
     return;
   }
@@ -109,7 +109,7 @@ void FimTransform::permute_document(std::span<const std::int64_t> tokens, NumpyR
 void FimTransform::permute(std::span<const std::int64_t> tokens, double rate,
                            NumpyRandomState& random, Tokens& out) const {
   const auto keep = [&] { out.insert(out.end(), tokens.begin(), tokens.end()); };
-  if (!random.bernoulli(rate)) return keep();
+  if (!random.happens(rate)) return keep();
   const std::string text = text_of(tokens);
   if (!options_.no_prefix.empty() && text.starts_with(options_.no_prefix)) return keep();
   const std::vector<std::size_t> begins = characters(text);
@@ -123,7 +123,7 @@ void FimTransform::permute(std::span<const std::int64_t> tokens, double rate,
     out.insert(out.end(), ids.begin(), ids.end());
   };
   out.push_back(prefix_);
-  if (random.bernoulli(options_.spm_rate)) {
+  if (random.happens(options_.spm_rate)) {
     out.push_back(suffix_);
     append(second, text.size());
     out.push_back(middle_);

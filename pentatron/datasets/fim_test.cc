@@ -40,7 +40,7 @@ TEST(NumpyRandom, Binomial) {
   NumpyRandomState random(1234);
   std::vector<int> drawn;
   for (const double p : {.5, .1, .9, .3, 0., 1., .5, .5, .7, .5}) {
-    drawn.push_back(random.bernoulli(p) ? 1 : 0);
+    drawn.push_back(random.happens(p) ? 1 : 0);
   }
   EXPECT_EQ(drawn, (std::vector<int>{0, 0, 1, 1, 0, 1, 0, 1, 0, 1}));
   std::vector<std::uint64_t> integers;

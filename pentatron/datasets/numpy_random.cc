@@ -39,7 +39,7 @@ double NumpyRandomState::random_double() {
   return (high * 67108864.0 + low) / 9007199254740992.0;
 }
 
-bool NumpyRandomState::bernoulli(double probability) {
+bool NumpyRandomState::happens(double probability) {
   // NumPy counts the rarer outcome, by inversion of its distribution.
   const bool count_failures = probability > 0.5;
   const double p = count_failures ? 1 - probability : probability;

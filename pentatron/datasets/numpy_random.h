@@ -22,7 +22,7 @@ class NumpyRandomState final {
 
   // binomial(1, probability): true with that probability, which must lie in [0, 1]. 0 draws
   // nothing.
-  [[nodiscard]] bool bernoulli(double probability);
+  [[nodiscard]] bool happens(double probability);
 
   // The permutation does not depend on the element type.
   template <typename T>
