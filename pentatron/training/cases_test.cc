@@ -93,7 +93,7 @@ TEST(Cases, MegatronLM_682) {
 // silently.
 TEST(Cases, MegatronBridge_6032) {
   with_engine(one_rank_fp64(), [](Engine& engine) {
-    const std::map<std::string, bool> parts = model_parts(engine);
+    const ModelParts parts = model_parts(engine);
     checkpoint::Manifest manifest;
     const auto add = [&](const std::string& name) { manifest.tensors.emplace_back().name = name; };
     for (const auto& [name, decay] : parts) add(name);

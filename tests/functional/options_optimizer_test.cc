@@ -62,6 +62,7 @@ TEST(Options, FreezeParameters) {
       base().with("--freeze-parameters", std::vector<std::string>{"*.mlp.*", "embedding.*"});
   EXPECT_EQ(train(frozen).first_loss(), train(base()).first_loss());
   EXPECT_NE(train(frozen).last_loss(), train(base()).last_loss());
+  EXPECT_NE(train(frozen).program.out.find("; 10 parts are frozen"), std::string::npos);
   // Saved, without a state.
   EXPECT_EQ(tensors_of_kind(frozen, "param"), tensors_of_kind(base(), "param"));
   const std::size_t states = tensors_of_kind(frozen, "exp_avg");
@@ -69,7 +70,7 @@ TEST(Options, FreezeParameters) {
   EXPECT_EQ(tensors_of_kind(base(), "exp_avg") - states, 2U * 4 + 2);
   // A resumed run freezes the same.
   const std::filesystem::path folder = new_folder();
-  (void)train(saving(frozen.with("--train-iters", 2), folder));
+  (void)train(saving(frozen.with("--exit-interval", 2), folder));
   const TinyRun resumed = train(resuming(frozen, folder));
   EXPECT_EQ(resumed.last_loss(), train(frozen).last_loss());
   expect_refusal(try_train(resuming(base(), folder)).program, 7, {"freeze_parameters"});
