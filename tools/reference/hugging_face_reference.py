@@ -97,7 +97,7 @@ def randomise(model, generator):
             elif any(part in name for part in ("embed", "wte", "wpe")):
                 parameter.copy_(0.8 * noise)
             elif any(part in name for part in ("q_proj", "k_proj", "qkv", "query_key_value", "c_attn")):
-                parameter.copy_(0.35 * noise)
+                parameter.copy_(0.25 * noise)
             else:
                 parameter.copy_(0.15 * noise)
 
