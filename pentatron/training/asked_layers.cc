@@ -20,7 +20,7 @@ config::ValueLayer folder_layer(const std::string& path) {
   families::set_tokenizer(path, there.model.vocab_size, run.data);
   const bool numbers = run.data.tokenizer_type == "NullTokenizer";
   const config::ValueLayer tokenizer =
-      config::layer_from_config(run, config::Origin::kCheckpoint, path, config::data_options());
+      config::layer_from_config(run, config::Origin::kCheckpoint, path, "data");
   for (const auto& value : tokenizer.values) layer.values.push_back(value);
   // NullTokenizer's option counts without the end token.
   for (auto& [dest, value] : layer.values) {
