@@ -46,6 +46,22 @@ PENTATRON_HD inline double root(double a) {
 #endif
 }
 
+// A double and its bits; nvcc compiles std::bit_cast for the host alone.
+PENTATRON_HD inline std::uint64_t bits_of(double x) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<std::uint64_t>(__double_as_longlong(x));
+#else
+  return std::bit_cast<std::uint64_t>(x);
+#endif
+}
+PENTATRON_HD inline double from_bits(std::uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __longlong_as_double(static_cast<long long>(bits));
+#else
+  return std::bit_cast<double>(bits);
+#endif
+}
+
 // Natural logarithm of a normal x > 0. With x = 2^k f and f in [1/sqrt 2, sqrt 2):
 // k ln 2 + 2 artanh((f - 1) / (f + 1)), the latter by its series, whose terms fall by 34 at least.
 PENTATRON_HD inline double log(double x) {
@@ -57,9 +73,9 @@ PENTATRON_HD inline double log(double x) {
   constexpr double kLow = 0x1.a39ef35793c76p-33;
   constexpr std::uint64_t kFraction = (std::uint64_t{1} << 52) - 1;
   constexpr std::uint64_t kOne = std::uint64_t{1023} << 52;
-  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const std::uint64_t bits = bits_of(x);
   auto k = static_cast<std::int64_t>(bits >> 52) - 1023;
-  double f = std::bit_cast<double>((bits & kFraction) | kOne);  // [1, 2)
+  double f = from_bits((bits & kFraction) | kOne);  // [1, 2)
   if (f > std::numbers::sqrt2) {
     f = product(f, 0.5);
     ++k;

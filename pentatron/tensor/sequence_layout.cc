@@ -123,7 +123,12 @@ SequenceLayout SequenceLayout::to(Device device, const SegmentPadding& padding) 
   for (Tensor* t : {&moved.positions_, &moved.sample_ids_, &moved.token_index_}) {
     *t = t->to(device);
   }
-  moved.attention_ = with_rows(to_device(*attention_, device, padding), moved, moved.token_index_);
+  // Of cross attention the keys are another sequence's.
+  const bool own_keys = attention_->k_rows == nullptr || attention_->k_rows == rows_;
+  moved.attention_ =
+      with_rows(to_device(*attention_, device, padding), moved,
+                own_keys ? moved.token_index_
+                         : tensor::from_vector(attention_->k_rows->token_index).to(device));
   return moved;
 }
 
