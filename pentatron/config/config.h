@@ -32,7 +32,7 @@ struct ModelConfig {
   std::string normalization = "LayerNorm";                   // or RMSNorm
   double layernorm_epsilon = 1e-5;                           // --norm-epsilon
   bool apply_layernorm_1p = false;                           // weights are used as 1 + weight
-  std::string position_embedding_type = "learned_absolute";  // or rope, alibi, none
+  std::string position_embedding_type = "learned_absolute";  // or rope, yarn, alibi, none
   std::int64_t rotary_base = 10000;
   double rotary_percent = 1.0;  // share of a head's channels, up to 1
   bool rotary_interleaved = false;
@@ -43,7 +43,7 @@ struct ModelConfig {
   std::int64_t rotary_base_local = 0;  // of layers with a window; 0: rotary_base
   // position_embedding_type yarn
   double rotary_scaling_factor = 1.0;
-  std::int64_t yarn_original_max_position_embeddings = 0;  // 0: max_position_embeddings / factor
+  std::int64_t yarn_original_max_position_embeddings = 0;  // 0: 4096
   double yarn_beta_fast = 32.0;
   double yarn_beta_slow = 1.0;
   double mscale = 1.0;

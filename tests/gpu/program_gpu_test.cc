@@ -122,16 +122,16 @@ TEST(GpuProgram, TracesKernels) {
 TEST(GpuProgram, LargestAttentionLogitAndAttentionDropoutAsOnTheCpu) {
   PENTATRON_NEEDS_GPUS(1);
   const Options options =
-      base().with("--log-max-attention-logit").with("--attention-dropout", "0.2");
+      base().with("--fp64").with("--log-max-attention-logit").with("--attention-dropout", "0.2");
   const TinyRun cuda = train(on("cuda", options)), cpu = train(on("cpu", options));
-  expect_same_losses(cuda, cpu, 1e-4);
-  EXPECT_NE(cuda.first_loss(), train(on("cuda", base())).first_loss());
+  expect_same_losses(cuda, cpu, 1e-9);
+  EXPECT_NE(cuda.first_loss(), train(on("cuda", base().with("--fp64"))).first_loss());
   const std::vector<double> theirs = cpu.series("train", "max_attention_logit");
   const std::vector<double> ours = cuda.series("train", "max_attention_logit");
   ASSERT_EQ(ours.size(), theirs.size());
   ASSERT_FALSE(ours.empty());
   for (std::size_t i = 0; i < ours.size(); ++i) {
-    EXPECT_NEAR(ours[i], theirs[i], 1e-3 * std::abs(theirs[i])) << i;
+    EXPECT_NEAR(ours[i], theirs[i], 1e-8 * std::abs(theirs[i])) << i;
   }
 }
 
