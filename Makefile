@@ -3,9 +3,10 @@
 # make cuda        the program with its CUDA library, fetching a compiler where there is none
 # make test        builds and runs the default CPU tests
 # make test-all    the slow ones: parity sweep, reference tests, fuzzers
+# make test-models every model family against Hugging Face's transformers (installs 5 GB of Python packages)
 # make quickstart  from nothing to a trained GPT that talks
 # make checks      format, layers, sizes, licence lines, tidy
-.PHONY: help packages deps configure build cuda test test-all quickstart checks clean
+.PHONY: help packages deps configure build cuda test test-all test-models quickstart checks clean
 PRESET ?= release
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
@@ -14,7 +15,7 @@ CTEST_ARGS ?=
 CMAKE_ARGS ?=
 
 help:
-	@sed -n '2,8p' Makefile | sed 's/^# //'
+	@sed -n '2,9p' Makefile | sed 's/^# //'
 
 packages:
 	@tools/setup/install_packages.sh
@@ -42,6 +43,11 @@ test-all: configure
 	@tools/setup/install_packages.sh tools/setup/packages_checks.txt
 	@tools/reference/setup.sh
 	@cd $(BUILD) && ctest -L 'reference|slow' --output-on-failure --no-tests=error $(CTEST_ARGS)
+
+test-models: configure
+	@cmake --build $(BUILD) -j $(JOBS) --target pentatron_program logits_tool
+	@tools/reference/setup.sh --models
+	@cd $(BUILD) && ctest -L models --output-on-failure --no-tests=error $(CTEST_ARGS)
 
 quickstart: build
 	@tools/quickstart/run.sh
