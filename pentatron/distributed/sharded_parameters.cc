@@ -6,6 +6,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/distributed/parameter_path.h"
+#include "pentatron/distributed/store_plan.h"
 
 namespace pentatron::distributed {
 namespace {
@@ -24,7 +25,7 @@ class ShardedParameters final : public ParameterPath {
       : env_(env),
         buckets_(env.layout.buckets().size()),
         buckets_of_unit_(static_cast<std::size_t>(env.layout.num_units())) {
-    shards_ = env.allocator.allocate(env.layout.num_elements() / env.layout.num_shards(),
+    shards_ = env.allocator.allocate(held_parameters(env.layout, env.options.sharding),
                                      env.policy.parameter, env.device);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       for (const std::size_t s : env.layout.buckets()[b].slots) {
