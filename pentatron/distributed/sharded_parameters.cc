@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <limits>
 #include <map>
 #include <set>
 #include <vector>
@@ -13,6 +14,7 @@ namespace {
 
 enum Direction { kForward, kBackward };
 constexpr int kNoUnit = -1;
+constexpr int kNoEnd = std::numeric_limits<int>::max();
 
 struct BucketState {
   Tensor whole;     // undefined: freed
@@ -77,6 +79,7 @@ class ShardedParameters final : public ParameterPath {
     borrowed_.clear();
     unit_ = kNoUnit;
     in_backward_ = kNoUnit;
+    rerun_end_ = kNoEnd;
   }
 
   Tensor own_range(std::size_t bucket, std::int64_t begin, std::int64_t length) const override {
@@ -85,6 +88,7 @@ class ShardedParameters final : public ParameterPath {
   }
 
   void on_forward_begin(int unit) override {
+    if (unit >= rerun_end_) rerun_end_ = kNoEnd;
     enter(unit, in_backward_ == unit ? kBackward : kForward);
   }
   // A unit that is run again inside its backward still needs its weights.
@@ -98,6 +102,7 @@ class ShardedParameters final : public ParameterPath {
   void on_backward_end(int unit) override {
     in_backward_ = kNoUnit;
     leave(unit);
+    rerun_end_ = unit;
   }
 
  private:
@@ -105,7 +110,8 @@ class ShardedParameters final : public ParameterPath {
     unit_ = unit;
     direction_ = direction;
     ask_ahead(unit, direction);
-    ask_ahead(direction == kForward ? unit + 1 : unit - 1, direction);
+    const int next = direction == kForward ? unit + 1 : unit - 1;
+    if (next < rerun_end_) ask_ahead(next, direction);
   }
 
   // Starts the gather of a unit that used its weights the last time it went this way (an
@@ -166,6 +172,9 @@ class ShardedParameters final : public ParameterPath {
   int unit_ = kNoUnit;                     // that runs
   Direction direction_ = kForward;
   int in_backward_ = kNoUnit;
+  // Forwards of units below this one make activations of a backward again: the units from here on
+  // have had theirs.
+  int rerun_end_ = kNoEnd;
 };
 
 }  // namespace

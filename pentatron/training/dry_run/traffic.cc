@@ -270,8 +270,7 @@ void StepTraffic::gradients() {
 }
 
 // Whole parameters are gathered after the update. Sharded ones ahead of each unit's forward, its
-// forward in backward, and its backward, which of an embedding needs no weights. What recompute
-// gathers ahead in vain is not counted.
+// forward in backward, and its backward, which of an embedding needs no weights.
 void StepTraffic::parameters() {
   const distributed::StoreOptions& options = place_.options();
   if (options.sharding == Sharding::kNothing) return;

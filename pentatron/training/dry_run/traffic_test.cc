@@ -49,6 +49,7 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
       {"ZeRO 1 in copies", {.dp = 4, .sharded = true}, 1, instances},
       {"ZeRO 2", {.dp = 2}, 1, strategy("optim_grads")},
       {"ZeRO 3", {.dp = 2}, 1, zero3},
+      {"ZeRO 3, layers again", {.dp = 2}, 1, both(zero3, recompute)},
       {"ZeRO 3 llama pipeline", {.pp = 2, .dp = 2}, 1, both(zero3, llama)},
       {"ring", {}, 2, comm("p2p")},
       {"gathered, layers again", {}, 2, both(comm("all_gather"), recompute)},
