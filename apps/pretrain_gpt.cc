@@ -5,6 +5,7 @@
 #include "pentatron/config/print.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/training/asked_layers.h"
+#include "pentatron/training/dry_run/dry_run.h"
 #include "pentatron/training/run.h"
 
 namespace pentatron::apps {
@@ -24,6 +25,10 @@ int pretrain_gpt(const Words& words) {
   const config::ParsedOptions options = config::load_options(request);
   if (options.action == config::Action::kHelp) {
     log::print_line(config::help_text(options.help_topic));
+    return 0;
+  }
+  if (options.program_values.contains("--dry-run")) {
+    training::dry_run::run(options);
     return 0;
   }
   (void)training::run_pretrain(options);

@@ -153,7 +153,8 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "1",
      .check = at_least<1>,
      .topic = Topic::kParallel,
-     .help = "ranks of the run, for the backends threads and fake; launchers set WORLD_SIZE",
+     .help = "ranks of the run, for the backends threads and fake and for --dry-run; launchers set "
+             "WORLD_SIZE",
      .test = "config_test LaunchEnv.OptionsAndEnvironmentAgree; functional_test "
              "Options.WorldSizeThreads",
      .field = parallel<&ParallelConfig::world_size>(),
@@ -164,7 +165,7 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "0",
      .check = at_least<0>,
      .topic = Topic::kParallel,
-     .help = "the rank to play, for the backend fake",
+     .help = "the rank to play, for the backend fake and for --dry-run",
      .test = "config_test LaunchEnv.OptionsAndEnvironmentAgree",
      .needs = kProcesses,
      .field = parallel<&ParallelConfig::rank>(),

@@ -46,7 +46,8 @@ class Parser final {
     for (const Assignment& assignment : from_set_) apply(assignment);
     apply_synonyms();
     check_precision();
-    apply_launch_env(read_launch_env(request_.environment, problems_), parsed_, problems_);
+    const LaunchEnv launcher = read_launch_env(request_.environment, problems_);
+    if (!is_launched_dry_run(launcher)) apply_launch_env(launcher, parsed_, problems_);
     check_data_sources(parsed_.config, parsed_.origins, problems_);
     for (OptionNote& note : values_without_effect(parsed_.config, parsed_.origins)) {
       add_note(parsed_.no_effect, std::move(note));
@@ -80,6 +81,7 @@ class Parser final {
   std::optional<OptionValue> convert(const Assignment& assignment);
   std::optional<OptionValue> convert_switch(const Assignment& assignment);
   void check_precision();
+  [[nodiscard]] bool is_launched_dry_run(const LaunchEnv& env);
 
   const ParseRequest& request_;
   Problems& problems_;
@@ -185,10 +187,14 @@ void Parser::read_run_option(const OptionSpec& spec, const std::vector<std::stri
     if (!words.empty()) parsed_.help_topic = words.front();
   } else if (spec.dest == "check_options") {
     if (parsed_.action == Action::kRun) parsed_.action = Action::kCheck;
+  } else if (spec.dest == "dry_run") {
+    parsed_.program_values.insert_or_assign(std::string(spec.names), words);
   } else if (words.empty()) {
     problems_.add(fmt::format("{}: expected a value", spec.names));
   } else if (spec.dest == "yaml_cfg") {
     read_file(words.front());
+  } else if (spec.dest == "dry_run_json") {
+    parsed_.program_values.insert_or_assign(std::string(spec.names), words);
   } else {
     for (const std::string& word : words) read_set(word);
   }
@@ -491,6 +497,24 @@ void Parser::check_precision() {
                     "bf16");
     }
   }
+}
+
+// One process plays a rank of a world that is not there; several are refused.
+bool Parser::is_launched_dry_run(const LaunchEnv& env) {
+  if (!parsed_.program_values.contains("--dry-run")) {
+    if (parsed_.program_values.contains("--dry-run-json")) {
+      problems_.add("--dry-run-json needs --dry-run");
+    }
+    return false;
+  }
+  parsed_.config.parallel.distributed_backend = "fake";
+  if (env.world_size.value_or(1) == 1) return false;
+  problems_.add(
+      fmt::format("--dry-run is one process, but the launcher started {} ({} is set): start it "
+                  "without the launcher, with --world-size {}",
+                  *env.world_size, env.source, *env.world_size),
+      "world_size");
+  return true;
 }
 
 }  // namespace

@@ -7,13 +7,11 @@
 #include "pentatron/comm/group_base.h"
 #include "pentatron/distributed/gradient_path.h"
 #include "pentatron/distributed/parameter_path.h"
+#include "pentatron/distributed/store_plan.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::distributed {
 namespace {
-
-// Elements: pieces begin at the same place inside a 256-byte line in all of their buffers.
-constexpr std::int64_t kStateAlignment = 256;
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -24,15 +22,6 @@ std::int64_t group_size(comm::ParallelContext& context, const std::vector<std::s
   std::int64_t size = 1;
   for (const std::string& axis : axes) size *= context.size(axis);
   return size;
-}
-
-FlatLayoutOptions layout_options(const StoreOptions& options, comm::ParallelContext& context) {
-  const bool cut = options.sharding != Sharding::kNothing;
-  return {.num_shards = cut ? group_size(context, options.shard_over) : 1,
-          .cut = options.cut,
-          .bucket_bytes = options.bucket_bytes,
-          .bucket_per_unit = options.sharding == Sharding::kParameters,
-          .grid = options.grid};
 }
 
 }  // namespace
@@ -49,7 +38,7 @@ ParameterStore::ParameterStore(const std::vector<nn::Unit>& units, comm::Paralle
                                Device device, std::unique_ptr<BufferAllocator> allocator)
     : allocator_(std::move(allocator)),
       policy_(policy),
-      layout_(units, layout_options(options, context), policy),
+      layout_(units, flat_layout_options(options, group_size(context, options.shard_over)), policy),
       state_device_(options.state_on_host ? Device(kCpu) : device) {
   const tensor::NoGrad no_grad;
   std::unique_ptr<comm::Group> alone = comm::make_local_group(
@@ -95,23 +84,20 @@ bool ParameterStore::owns_pieces() const {
 }
 
 void ParameterStore::make_pieces() {
-  for (std::size_t b = 0; b < layout_.buckets().size(); ++b) {
-    std::pair<std::int64_t, std::int64_t> range{layout_.buckets()[b].begin,
-                                                layout_.buckets()[b].end};
-    if (sharded()) range = inner_->env.own_range(b);
-    for (const FlatSegment& s : segments_in(layout_, range.first, range.second)) {
-      const Tensor parameter = inner_->parameters->own_range(b, s.flat_begin, s.length);
-      const Tensor grad = inner_->gradients->final_range(b, s.flat_begin, s.length);
-      pieces_.push_back({.weight = s.parameter,
-                         .part = s.part,
-                         .box_begin = s.box_begin,
-                         .parameter = parameter,
-                         .main = parameter,
-                         .grad = grad,
-                         .update_grad = grad,
-                         .state = {}});
-      flat_begins_.push_back(s.flat_begin);
-    }
+  for (const PlannedPiece& planned :
+       plan_pieces(layout_, options().sharding, inner_->env.shards.rank())) {
+    const FlatSegment& s = planned.segment;
+    const Tensor parameter = inner_->parameters->own_range(planned.bucket, s.flat_begin, s.length);
+    const Tensor grad = inner_->gradients->final_range(planned.bucket, s.flat_begin, s.length);
+    pieces_.push_back({.weight = s.parameter,
+                       .part = s.part,
+                       .box_begin = s.box_begin,
+                       .parameter = parameter,
+                       .main = parameter,
+                       .grad = grad,
+                       .update_grad = grad,
+                       .state = {}});
+    flat_begins_.push_back(s.flat_begin);
   }
   std::vector<std::size_t> all(pieces_.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
@@ -126,18 +112,14 @@ void ParameterStore::make_pieces() {
 }
 
 std::vector<Tensor> ParameterStore::allocate_for(std::span<const std::size_t> pieces, DType dtype) {
-  std::vector<std::int64_t> begins;
-  std::int64_t cursor = 0;
-  for (const std::size_t i : pieces) {
-    const std::int64_t line = (cursor + kStateAlignment - 1) / kStateAlignment * kStateAlignment;
-    begins.push_back(line + flat_begins_[i] % kStateAlignment);
-    cursor = begins.back() + pieces_[i].length();
-  }
-  const Tensor flat = allocator_->allocate(cursor, dtype, state_device_);
+  std::vector<FlatRange> ranges;
+  for (const std::size_t i : pieces) ranges.push_back({flat_begins_[i], pieces_[i].length()});
+  const PackedRanges packed = pack(ranges);
+  const Tensor flat = allocator_->allocate(packed.num_elements, dtype, state_device_);
   std::vector<Tensor> views;
   for (std::size_t n = 0; n < pieces.size(); ++n) {
-    views.push_back(flat.narrow(0, begins[n], pieces_[pieces[n]].length()));
-    state_bytes_ += pieces_[pieces[n]].length() * tensor::item_bytes(dtype);
+    views.push_back(flat.narrow(0, packed.begins[n], ranges[n].length));
+    state_bytes_ += ranges[n].length * tensor::item_bytes(dtype);
   }
   return views;
 }

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <limits>
 #include <map>
 #include <set>
 #include <vector>
 
 #include "pentatron/base/error.h"
 #include "pentatron/distributed/parameter_path.h"
+#include "pentatron/distributed/store_plan.h"
 
 namespace pentatron::distributed {
 namespace {
 
 enum Direction { kForward, kBackward };
 constexpr int kNoUnit = -1;
+constexpr int kNoEnd = std::numeric_limits<int>::max();
 
 struct BucketState {
   Tensor whole;     // undefined: freed
@@ -24,7 +27,7 @@ class ShardedParameters final : public ParameterPath {
       : env_(env),
         buckets_(env.layout.buckets().size()),
         buckets_of_unit_(static_cast<std::size_t>(env.layout.num_units())) {
-    shards_ = env.allocator.allocate(env.layout.num_elements() / env.layout.num_shards(),
+    shards_ = env.allocator.allocate(held_parameters(env.layout, env.options.sharding),
                                      env.policy.parameter, env.device);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       for (const std::size_t s : env.layout.buckets()[b].slots) {
@@ -76,6 +79,7 @@ class ShardedParameters final : public ParameterPath {
     borrowed_.clear();
     unit_ = kNoUnit;
     in_backward_ = kNoUnit;
+    rerun_end_ = kNoEnd;
   }
 
   Tensor own_range(std::size_t bucket, std::int64_t begin, std::int64_t length) const override {
@@ -84,6 +88,7 @@ class ShardedParameters final : public ParameterPath {
   }
 
   void on_forward_begin(int unit) override {
+    if (unit >= rerun_end_) rerun_end_ = kNoEnd;
     enter(unit, in_backward_ == unit ? kBackward : kForward);
   }
   // A unit that is run again inside its backward still needs its weights.
@@ -97,6 +102,7 @@ class ShardedParameters final : public ParameterPath {
   void on_backward_end(int unit) override {
     in_backward_ = kNoUnit;
     leave(unit);
+    rerun_end_ = unit;
   }
 
  private:
@@ -104,7 +110,8 @@ class ShardedParameters final : public ParameterPath {
     unit_ = unit;
     direction_ = direction;
     ask_ahead(unit, direction);
-    ask_ahead(direction == kForward ? unit + 1 : unit - 1, direction);
+    const int next = direction == kForward ? unit + 1 : unit - 1;
+    if (next < rerun_end_) ask_ahead(next, direction);
   }
 
   // Starts the gather of a unit that used its weights the last time it went this way (an
@@ -165,6 +172,9 @@ class ShardedParameters final : public ParameterPath {
   int unit_ = kNoUnit;                     // that runs
   Direction direction_ = kForward;
   int in_backward_ = kNoUnit;
+  // Forwards of units below this one make activations of a backward again: the units from here on
+  // have had theirs.
+  int rerun_end_ = kNoEnd;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/distributed/gradient_path.h"
+#include "pentatron/distributed/store_plan.h"
 #include "pentatron/distributed/summands.h"
 #include "pentatron/tensor/ops.h"
 
@@ -23,7 +24,8 @@ class WholeGradients final : public GradientPath {
         sharded_(env.options.sharding != Sharding::kNothing),
         buckets_(env.layout.buckets().size()),
         summands_(env.context, env.policy.reduction, env.layout) {
-    grads_ = env.allocator.allocate(env.layout.num_elements(), env.policy.main_grad, env.device);
+    grads_ = env.allocator.allocate(held_gradients(env.layout, env.options.sharding),
+                                    env.policy.main_grad, env.device);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       for (const std::size_t s : env.layout.buckets()[b].slots) {
         const FlatSlot& slot = env.layout.slots()[s];

@@ -4,6 +4,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/distributed/parameter_path.h"
+#include "pentatron/distributed/store_plan.h"
 
 namespace pentatron::distributed {
 namespace {
@@ -11,7 +12,8 @@ namespace {
 class WholeParameters final : public ParameterPath {
  public:
   explicit WholeParameters(StoreEnv& env) : env_(env), gathers_(env.layout.buckets().size()) {
-    params_ = env.allocator.allocate(env.layout.num_elements(), env.policy.parameter, env.device);
+    params_ = env.allocator.allocate(held_parameters(env.layout, env.options.sharding),
+                                     env.policy.parameter, env.device);
     for (std::size_t b = 0; b < gathers_.size(); ++b) {
       for (const std::size_t s : env.layout.buckets()[b].slots) {
         const FlatSlot& slot = env.layout.slots()[s];

@@ -18,6 +18,7 @@
 #include "pentatron/tensor/sequence_cut.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/freeze.h"
+#include "pentatron/training/grid_place.h"
 #include "pentatron/training/make_ledger.h"
 #include "pentatron/training/run_trace.h"
 
@@ -56,16 +57,10 @@ pipeline_parallel::OnOutput losses_into(nn::StepLedger& ledger) {
   };
 }
 
-optimizer::GridPlace place_on(comm::ParallelContext& context, comm::GridKind kind,
-                              const std::string& grid) {
-  // One instance of the optimizer state: no second level of groups.
-  if (context.size(comm::instance_axes(kind).at(0)) == 1) {
-    return {.grid = grid, .context = &context, .shard_over = comm::replica_axes(kind)};
-  }
-  return {.grid = grid,
-          .context = &context,
-          .shard_over = comm::shard_axes(kind),
-          .replicate_over = comm::instance_axes(kind)};
+optimizer::GridPlace place_on(comm::ParallelContext& context, comm::GridKind kind) {
+  optimizer::GridPlace place = grid_place(context.place(), kind);
+  place.context = &context;
+  return place;
 }
 
 ContextPlace context_place(comm::ParallelContext& context) {
@@ -81,14 +76,14 @@ ContextPlace context_place(comm::ParallelContext& context) {
 // Every rank has the same stores: one of experts where any rank holds some.
 std::vector<optimizer::GridPlace> grid_places(comm::ParallelContext& context,
                                               nn::LocalStages& stages) {
-  std::vector<optimizer::GridPlace> places = {place_on(context, comm::GridKind::kDense, "dense")};
+  std::vector<optimizer::GridPlace> places = {place_on(context, comm::GridKind::kDense)};
   if (!context.grids().expert) return places;
   bool experts = false;
   for (const nn::Parameter* parameter : stages.parameters()) {
     experts = experts || parameter->spec().parts.at(0).grid == "expert";
   }
   if (comm::all_reduce_value(context.world(), experts ? 1 : 0) > 0) {
-    places.push_back(place_on(context, comm::GridKind::kExpert, "expert"));
+    places.push_back(place_on(context, comm::GridKind::kExpert));
   }
   return places;
 }

@@ -86,4 +86,18 @@ double model_flops(const FlopsInput& in) {
          kPerWeight * in.sum_squared_lengths * layers * q;
 }
 
+double model_flops(const config::ModelConfig& m, double num_samples) {
+  const auto length = static_cast<double>(m.seq_length);
+  return model_flops({.tokens = num_samples * length,
+                      .sum_squared_lengths = num_samples * length * length,
+                      .num_layers = m.num_layers,
+                      .hidden = m.hidden_size,
+                      .ffn_hidden = m.ffn_hidden_size,
+                      .query_projection = m.num_attention_heads * m.kv_channels,
+                      .kv_projection = m.num_query_groups * m.kv_channels,
+                      .padded_vocab = m.padded_vocab_size,
+                      .swiglu = m.swiglu || m.geglu,
+                      .attention_output_gate = m.attention_output_gate});
+}
+
 }  // namespace pentatron::training

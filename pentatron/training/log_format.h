@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "pentatron/config/config.h"
 #include "pentatron/nn/step_scalars.h"
 
 // Megatron's lines on screen, character by character.
@@ -50,5 +51,7 @@ struct FlopsInput {
   bool attention_output_gate = false;  // one more query projection
 };
 [[nodiscard]] double model_flops(const FlopsInput& input);
+// Of whole samples of seq_length tokens; `model` is resolved.
+[[nodiscard]] double model_flops(const config::ModelConfig& model, double num_samples);
 
 }  // namespace pentatron::training

@@ -98,18 +98,7 @@ bool Reporter::params_norm_due(std::int64_t iteration) const {
 MemoryStatistics Reporter::memory() const { return memory_statistics(device_, meter_); }
 
 double Reporter::flops_of(double num_samples) const {
-  const config::ModelConfig& m = config_.model;
-  const auto length = static_cast<double>(m.seq_length);
-  return model_flops({.tokens = num_samples * length,
-                      .sum_squared_lengths = num_samples * length * length,
-                      .num_layers = m.num_layers,
-                      .hidden = m.hidden_size,
-                      .ffn_hidden = m.ffn_hidden_size,
-                      .query_projection = m.num_attention_heads * m.kv_channels,
-                      .kv_projection = m.num_query_groups * m.kv_channels,
-                      .padded_vocab = m.padded_vocab_size,
-                      .swiglu = m.swiglu || m.geglu,
-                      .attention_output_gate = m.attention_output_gate});
+  return model_flops(config_.model, num_samples);
 }
 
 double Reporter::trained_samples(const TrainState& state) const {

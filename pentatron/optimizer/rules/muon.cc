@@ -52,7 +52,7 @@ class Muon final : public UpdateRule {
         context_(context),
         steps_(newton_schulz_steps(config.muon_coefficient_type, config.muon_num_ns_steps)) {}
 
-  [[nodiscard]] std::vector<std::string_view> states() const override { return {"momentum"}; }
+  [[nodiscard]] std::vector<std::string_view> states() const override { return muon_states(); }
 
   void prepare(std::span<Piece* const> pieces) override {
     for (const Piece* piece : pieces) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pentatron/comm/parallel_context.h"
@@ -22,6 +23,8 @@ namespace pentatron::optimizer {
 // gives the same update. State: momentum. Parts that are not all there: kInternal.
 [[nodiscard]] std::unique_ptr<UpdateRule> make_muon(const config::OptimizerConfig& config,
                                                     comm::ParallelContext& context);
+// Its UpdateRule::states().
+[[nodiscard]] inline std::vector<std::string_view> muon_states() { return {"momentum"}; }
 
 // One iteration's polynomial: a x + b (x x') x + c (x x')^2 x.
 struct NewtonSchulzStep {

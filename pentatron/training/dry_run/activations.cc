@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes: t rows of this rank, r of them between the leaves (sequence parallelism), h hidden
+// channels, q channels of this rank's queries, kv of its keys and of its values, f feed-forward
+// channels, n heads.
+#include "pentatron/training/dry_run/activations.h"
+
+#include <algorithm>
+#include <string>
+
+#include "pentatron/base/error.h"
+#include "pentatron/ops/dispatch.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/training/dry_run/sizes.h"
+#include "pentatron/transformer/recompute_plan.h"
+
+namespace pentatron::training::dry_run {
+namespace {
+
+using config::ContextComm;
+using transformer::LayerSpec;
+using transformer::RecomputedModule;
+using transformer::RecomputePlan;
+
+// What a layer's tensors have on this rank.
+struct Widths {
+  std::int64_t q = 0, kv = 0, gate = 0;
+  std::int64_t fc1 = 0, fc2 = 0;  // outputs of the first, inputs of the second product
+};
+
+Widths widths_of(const nn::ParameterPlan& plan, int layer) {
+  const std::string prefix = "decoder.layers." + std::to_string(layer) + ".";
+  const auto& qkv = plan.at(prefix + "self_attention.linear_qkv.weight").spec.parts;
+  return {.q = qkv.at(0).local_rows,
+          .kv = qkv.at(1).local_rows,
+          .gate = qkv.size() > 3 ? qkv[3].local_rows : 0,
+          .fc1 = plan.at(prefix + "mlp.linear_fc1.weight").spec.local_shape.at(0),
+          .fc2 = plan.at(prefix + "mlp.linear_fc2.weight").spec.local_shape.at(1)};
+}
+
+// Of one layer, its input among them.
+struct LayerBytes {
+  std::int64_t kept = 0;
+  std::int64_t rebuilt = 0;  // of modules that backward makes again
+};
+
+class StageFormula final {
+ public:
+  explicit StageFormula(const config::RunConfig& config)
+      : model_(config.model),
+        rows_(micro_batch_rows(config)),
+        context_size_(config.parallel.context_parallel_size),
+        inner_context_(config::context_hierarchy(config.parallel).inner) {
+    const PrecisionPolicy policy = precision_policy(config.training.precision);
+    compute_ = tensor::item_bytes(policy.compute);
+    residual_ = tensor::item_bytes(residual_dtype(model_, policy));
+    statistics_ = tensor::item_bytes(ops::compute_dtype(policy.compute, policy.statistics));
+    logits_ = tensor::item_bytes(policy.logits);
+  }
+
+  [[nodiscard]] LayerBytes layer(const LayerSpec& spec, const Widths& w) const {
+    // The norm saves what comes in, the projection what the norm gives.
+    LayerBytes bytes{.kept = spec.norms_inputs ? residual() : hidden()};
+    if (spec.norms_inputs) bytes.kept += row_statistics(rows_.local) + hidden();
+    if (RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention)) {
+      const std::int64_t kept = attention(spec, w, /*again=*/true);
+      bytes.rebuilt = std::max<std::int64_t>(0, attention(spec, w, false) - kept);
+      bytes.kept += kept;
+    } else {
+      bytes.kept += attention(spec, w, false);
+    }
+    bytes.kept += mlp_input(spec);
+    const std::int64_t inner = of_rows(w.fc1) + of_rows(w.fc2);
+    if (RecomputePlan::recomputes(model_, RecomputedModule::kMlp)) {
+      bytes.rebuilt = std::max(bytes.rebuilt, inner);
+    } else {
+      bytes.kept += inner;
+    }
+    if (spec.norms_outputs) bytes.kept += 2 * (hidden() + row_statistics(rows_.local));
+    return bytes;
+  }
+
+  // Final norm and its input.
+  [[nodiscard]] std::int64_t head() const {
+    return residual() + row_statistics(rows_.local) + hidden();
+  }
+  // `columns`: of the vocabulary on this rank. The loss keeps a log-sum-exp for each row.
+  [[nodiscard]] std::int64_t logits(std::int64_t columns) const {
+    return product({rows_.tokens, columns, logits_}) + product({rows_.tokens, statistics_});
+  }
+  // [r, h] as it runs from layer to layer.
+  [[nodiscard]] std::int64_t residual() const {
+    return product({rows_.local, model_.hidden_size, residual_});
+  }
+
+ private:
+  // [r, h] and [t, channels] as products read them.
+  [[nodiscard]] std::int64_t hidden() const {
+    return product({rows_.local, model_.hidden_size, compute_});
+  }
+  [[nodiscard]] std::int64_t of_rows(std::int64_t channels) const {
+    return product({rows_.tokens, channels, compute_});
+  }
+  // A LayerNorm saves mean and deviation, the others a factor.
+  [[nodiscard]] std::int64_t row_statistics(std::int64_t rows) const {
+    return product({rows, model_.normalization == "LayerNorm" ? 2 : 1, statistics_});
+  }
+  [[nodiscard]] std::int64_t head_norms(const Widths& w) const {
+    const bool all_heads = model_.qk_layernorm && model_.qk_norm_scope == "all-heads";
+    const std::int64_t heads = all_heads ? 2 : (w.q + w.kv) / model_.kv_channels;
+    const std::int64_t rows = rows_.tokens * heads;
+    return model_.qk_l2_norm ? product({rows, statistics_}) : row_statistics(rows);
+  }
+
+  // Behind the projection of queries, keys and values, up to the output projection's input. Views
+  // keep the fused product alive as a whole. `again`: the core is made again in backward.
+  [[nodiscard]] std::int64_t attention(const LayerSpec& spec, const Widths& w, bool again) const {
+    const bool normed = model_.qk_layernorm || model_.qk_l2_norm;
+    const bool fresh = spec.mixer.rotary || normed;  // queries and keys are tensors of their own
+    const std::int64_t q = of_rows(w.q), kv = of_rows(w.kv);
+    const std::int64_t sums = product({rows_.tokens, w.q / model_.kv_channels, statistics_});
+    const bool exchanges = spec.mixer.context_comm == ContextComm::kA2a ||
+                           (spec.mixer.context_comm == ContextComm::kA2aP2p && inner_context_ > 1);
+    bool fused = normed || w.gate > 0;
+    std::int64_t bytes = normed ? head_norms(w) : 0;
+    if (w.gate > 0) bytes += q;  // what the gate lets through
+    if (again || context_size_ == 1) {
+      fused = true;  // the values are a view
+      bytes += q + (fresh ? q + kv : 0) + (again ? 0 : sums);
+    } else if (exchanges) {
+      // With the rows of all, and the output's way back.
+      bytes += q + 2 * kv + 2 * q + sums;
+      if (spec.mixer.context_comm == ContextComm::kA2aP2p) bytes += 2 * kv;
+    } else {
+      fused = fused || !fresh;
+      bytes += 2 * kv + (fresh ? q : 0) + q + sums;
+    }
+    return bytes + (fused ? q + 2 * kv + of_rows(w.gate) : 0);
+  }
+
+  // What the feed-forward's first product and the norm before it save.
+  [[nodiscard]] std::int64_t mlp_input(const LayerSpec& spec) const {
+    if (spec.shared_norm) return 0;
+    const std::int64_t middle = spec.parallel ? 0 : residual();
+    if (spec.norms_inputs) return middle + row_statistics(rows_.local) + hidden();
+    return spec.parallel && residual_ == compute_ ? 0 : hidden();
+  }
+
+  const config::ModelConfig& model_;
+  MicroBatchRows rows_;
+  std::int64_t context_size_;
+  std::int64_t inner_context_;
+  std::int64_t compute_ = 0, residual_ = 0, statistics_ = 0, logits_ = 0;  // bytes an element
+};
+
+}  // namespace
+
+MicroBatchRows micro_batch_rows(const config::RunConfig& config) {
+  const config::ParallelConfig& p = config.parallel;
+  const std::int64_t tokens = product(
+      {config.training.micro_batch_size, config.model.seq_length / p.context_parallel_size});
+  if (!p.sequence_parallel) return {tokens, tokens};
+  PENTATRON_CHECK(tokens % p.tensor_model_parallel_size == 0, kConfig,
+                  "--sequence-parallel cannot share {} tokens of a micro-batch evenly over "
+                  "--tensor-model-parallel-size {}; change --seq-length or --micro-batch-size, or "
+                  "leave out --sequence-parallel",
+                  tokens, p.tensor_model_parallel_size);
+  return {tokens, tokens / p.tensor_model_parallel_size};
+}
+
+DType residual_dtype(const config::ModelConfig& model, const PrecisionPolicy& policy) {
+  return model.fp32_residual_connection ? policy.statistics : policy.compute;
+}
+
+StageActivations stage_activations(const config::RunConfig& config, const config::StagePlan& stage,
+                                   const nn::ParameterPlan& plan,
+                                   const std::vector<LayerSpec>& specs) {
+  const StageFormula formula(config);
+  const RecomputePlan recompute(config.model, stage.num_layers());
+  StageActivations bytes;
+  for (int begin = 0, end = 0; begin < stage.num_layers(); begin = end) {
+    const int run = recompute.run_at(begin);
+    end = begin + std::max(1, run);
+    std::int64_t of_run = 0;
+    for (int layer = begin; layer < end; ++layer) {
+      const int number = stage.first_layer + layer;
+      const LayerBytes one =
+          formula.layer(specs.at(static_cast<std::size_t>(number)), widths_of(plan, number));
+      of_run += one.kept;
+      bytes.rebuilt = std::max(bytes.rebuilt, one.rebuilt);
+    }
+    bytes.layers += run > 0 ? formula.residual() : of_run;
+    if (run > 0) bytes.rebuilt = std::max(bytes.rebuilt, of_run - formula.residual());
+  }
+  if (stage.loss) {
+    const nn::PlannedParameter* head = plan.find("output_layer.weight");
+    if (head == nullptr) head = &plan.at("embedding.word_embeddings.weight");
+    bytes.layers += formula.head();
+    bytes.logits = formula.logits(head->spec.local_shape.at(0));
+  }
+  return bytes;
+}
+
+StageActivations peak_activations(const pipeline_parallel::ActionList& list,
+                                  const std::vector<StageActivations>& chunks) {
+  using pipeline_parallel::ActionKind;
+  const bool splits = std::any_of(list.begin(), list.end(), [](const auto& action) {
+    return action.kind == ActionKind::kBackwardWeight;
+  });
+  const ActionKind last = splits ? ActionKind::kBackwardWeight : ActionKind::kBackward;
+  StageActivations now, peak;
+  const auto total = [](const StageActivations& a) { return a.layers + a.logits + a.rebuilt; };
+  for (const pipeline_parallel::Action& action : list) {
+    const StageActivations& chunk = chunks.at(static_cast<std::size_t>(action.chunk));
+    if (action.kind == ActionKind::kForward) {
+      now.layers += chunk.layers;
+      now.logits += chunk.logits;
+    }
+    now.rebuilt = action.kind == ActionKind::kBackward ? chunk.rebuilt : 0;
+    if (total(now) > total(peak)) peak = now;
+    if (action.kind == last) {
+      now.layers -= chunk.layers;
+      now.logits -= chunk.logits;
+    }
+  }
+  return peak;
+}
+
+}  // namespace pentatron::training::dry_run

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planned activations against the allocator, and through a schedule.
+#include "pentatron/training/dry_run/activations.h"
+
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "pentatron/tensor/memory.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/sequence_cut.h"
+#include "pentatron/training/dry_run/test_support.h"
+
+namespace pentatron::training::dry_run {
+namespace {
+
+using namespace testing_support;  // NOLINT: test vocabulary
+
+// The sum over the ranks' stages after one forward, whose graph is kept.
+std::int64_t kept_by_forward(const config::RunConfig& config) {
+  const tensor::MemoryMeter meter;
+  std::int64_t kept = 0;
+  const auto body = [&](Engine& engine) {
+    const tensor::EnableGrad with_grad;
+    comm::ParallelContext& context = engine.context();
+    std::vector<Batch> batches = micro_batches(engine, 0);
+    if (const std::int64_t cp = context.size("cp"); cp > 1) {
+      ContextPlace place{.group = &context.group("cp"),
+                         .size = cp,
+                         .rank = context.coordinate("cp"),
+                         .inner_size = context.size("cp_inner")};
+      if (place.inner_size > 1) {
+        place.inner_group = &context.group("cp_inner");
+        place.outer_group = &context.group("cp_outer");
+      }
+      batches[0] = cut_batch(batches[0], place);
+    }
+    nn::StepContext step{.batch = batches[0], .policy = engine.policy(), .seed = 1};
+    // The first forward makes what is made once a batch.
+    static_cast<void>(engine.stages().at(0).forward({}, step));
+    context.world().barrier();
+    const std::int64_t before = meter.current_bytes();
+    context.world().barrier();
+    const nn::Bundle losses = engine.stages().at(0).forward({}, step);
+    context.world().barrier();
+    if (context.rank() == 0) kept = meter.current_bytes() - before;
+    context.world().barrier();
+  };
+  with_engine(config, body);
+  return kept;
+}
+
+std::vector<Case> activation_cases() {
+  const auto recompute = [](const std::vector<std::string>& modules) -> ChangeConfig {
+    return [modules](config::RunConfig& c) {
+      c.model.recompute_granularity = "selective";
+      c.model.recompute_modules = modules;
+    };
+  };
+  const auto full = [](const char* method, std::int64_t layers) -> ChangeConfig {
+    return [method, layers](config::RunConfig& c) {
+      c.model.recompute_granularity = "full";
+      c.model.recompute_method = method;
+      c.model.recompute_num_layers = layers;
+    };
+  };
+  const auto comm = [](const std::string& type) -> ChangeConfig {
+    return [type](config::RunConfig& c) {
+      llama(c);
+      c.model.cp_comm_type = {type};
+      if (type == "a2a+p2p") c.parallel.hierarchical_context_parallel_sizes = {"2", "2"};
+      if (type.starts_with("a2a")) c.model.num_query_groups = 4;
+    };
+  };
+  const auto change = [](auto member, auto value) -> ChangeConfig {
+    return [member, value](config::RunConfig& c) { c.model.*member = value; };
+  };
+  using M = config::ModelConfig;
+  const auto parallel_attention = [](const char* kind) -> ChangeConfig {
+    return [kind](config::RunConfig& c) { c.model.parallel_attention = kind; };
+  };
+  const auto fp32_residual = [](config::RunConfig& c) {
+    bf16(c);
+    c.model.fp32_residual_connection = true;
+  };
+  return {
+      {"gpt2"},
+      {"llama", {}, 1, llama},
+      {"bf16", {}, 1, bf16},
+      {"llama bf16", {}, 1, both(llama, bf16)},
+      {"fp32 residual", {}, 1, fp32_residual},
+      {"tensor", {.tp = 2}},
+      {"sequence", {.tp = 2}, 1, sequence_parallel},
+      {"sequence llama", {.tp = 2}, 1, both(llama, sequence_parallel)},
+      {"data", {.dp = 2}},
+      {"core attention again", {}, 1, both(llama, recompute({"core_attn"}))},
+      {"mlp again", {.tp = 2}, 1, both(sequence_parallel, recompute({"mlp"}))},
+      {"both again", {}, 1, recompute({"core_attn", "mlp"})},
+      {"uniform 1", {}, 1, full("uniform", 1)},
+      {"uniform 3", {.tp = 2}, 1, both(sequence_parallel, full("uniform", 3))},
+      {"block 2", {}, 1, full("block", 2)},
+      {"ring", {}, 2, comm("p2p")},
+      {"gathered", {}, 2, comm("all_gather")},
+      {"exchanged", {}, 2, comm("a2a")},
+      {"two levels", {}, 4, comm("a2a+p2p")},
+      {"ring gpt2", {.tp = 2}, 2, sequence_parallel},
+      {"ring, attention again", {}, 2, both(comm("p2p"), recompute({"core_attn"}))},
+      {"query norms", {}, 1, both(llama, change(&M::qk_layernorm, true))},
+      {"query norms gpt2", {.tp = 2}, 1, change(&M::qk_layernorm, true)},
+      {"gated", {}, 1, both(llama, change(&M::attention_output_gate, true))},
+      {"norms behind", {}, 1, both(llama, change(&M::norm_placement, std::string("post")))},
+      {"norms on both", {}, 1, both(llama, change(&M::norm_placement, std::string("both")))},
+      {"parallel", {}, 1, parallel_attention("own-norms")},
+      {"parallel, one norm", {}, 1, both(llama, parallel_attention("shared-norm"))},
+  };
+}
+
+TEST(DryRun, ActivationsAreWhatAForwardKeeps) {
+  for (const Case& what : activation_cases()) {
+    const config::RunConfig config = config_of({what.name, what.layout, what.cp, [&](auto& c) {
+                                                  c.training.micro_batch_size = 16;
+                                                  c.training.global_batch_size =
+                                                      16 * what.layout.dp;
+                                                  if (what.change) what.change(c);
+                                                }});
+    const RunPlan run(config);
+    const ModelPlace place(run, 0);
+    const StageActivations one =
+        stage_activations(config, place.stages()[0], place.plans()[0], run.specs);
+    const std::int64_t planned = (one.layers + one.logits) * config.parallel.world_size;
+    const auto kept = static_cast<double>(kept_by_forward(config));
+    EXPECT_NEAR(static_cast<double>(planned) / kept, 1.0, 0.01)
+        << what.name << ": planned " << planned << ", kept " << kept;
+    std::cout << what.name << ": planned / kept " << static_cast<double>(planned) / kept << "\n";
+  }
+}
+
+}  // namespace
+}  // namespace pentatron::training::dry_run

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/dry_run/dry_run.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/file.h"
+#include "pentatron/base/json.h"
+#include "pentatron/base/log.h"
+#include "pentatron/config/batch_schedule.h"
+#include "pentatron/config/validate.h"
+#include "pentatron/pipeline_parallel/compare_schedules.h"
+#include "pentatron/training/data.h"
+#include "pentatron/training/dry_run/activations.h"
+#include "pentatron/training/log_format.h"
+
+namespace pentatron::training::dry_run {
+namespace {
+
+// Of one step; the last of a batch-size schedule, which is the largest as a rule.
+std::int64_t num_micro_batches(const config::RunConfig& config) {
+  return config.training.global_batch_size /
+         (config.training.micro_batch_size * config.parallel.data_parallel_size);
+}
+
+pipeline_parallel::PlayedSchedule play_schedule(const RunPlan& run) {
+  constexpr std::int64_t kMostForwards = 1 << 20;
+  const config::ParallelConfig& parallel = run.config.parallel;
+  const std::int64_t count = num_micro_batches(run.config);
+  PENTATRON_CHECK(count <= kMostForwards / static_cast<std::int64_t>(run.stages.size()),
+                  kUnsupported,
+                  "--dry-run: {} micro-batches on {} stages are too many to play: at most {} "
+                  "forwards in a step",
+                  count, run.stages.size(), kMostForwards);
+  pipeline_parallel::PlayedSchedule played = pipeline_parallel::play(
+      pipeline_parallel::schedule_choice(run.config.model, parallel),
+      {.num_ranks = static_cast<int>(parallel.pipeline_model_parallel_size),
+       .num_micro_batches = static_cast<int>(count),
+       .num_chunks = static_cast<int>(config::num_pipeline_chunks(run.config.model, parallel)),
+       .group_size = static_cast<int>(parallel.microbatch_group_size_per_vp_stage)});
+  PENTATRON_CHECK(played.sound(), kConfig, "--pipeline-schedule {}: {}", played.choice.name,
+                  pipeline_parallel::verdict(played));
+  return played;
+}
+
+SchedulePlan schedule_plan(const pipeline_parallel::PlayedSchedule& played) {
+  SchedulePlan plan{.name = played.choice.name,
+                    .num_ranks = played.shape.num_ranks,
+                    .num_chunks = played.shape.num_chunks,
+                    .num_micro_batches = played.shape.num_micro_batches,
+                    .bubble_share = played.result.bubble_share,
+                    .waiting_share = {},
+                    .peak_in_flight = played.result.peak_in_flight,
+                    .peak_activations = played.result.peak_activations};
+  for (const double busy : played.result.busy_time) {
+    plan.waiting_share.push_back(1 - busy / played.result.total_time);
+  }
+  return plan;
+}
+
+std::string stages_text(const std::vector<config::StagePlan>& stages) {
+  std::string text;
+  const auto add = [&text](const std::string& part) {
+    if (!text.empty()) text += ", ";
+    text += part;
+  };
+  for (const config::StagePlan& stage : stages) {
+    if (stage.embedding) add("embedding");
+    if (stage.num_layers() == 1) add(fmt::format("layer {}", stage.first_layer));
+    if (stage.num_layers() > 1) {
+      add(fmt::format("layers {}-{}", stage.first_layer, stage.end_layer - 1));
+    }
+    if (stage.loss) add("loss");
+  }
+  return text;
+}
+
+StageActivations activations_of(const ModelPlace& place,
+                                const pipeline_parallel::ActionList& list) {
+  std::vector<StageActivations> chunks;
+  for (std::size_t chunk = 0; chunk < place.stages().size(); ++chunk) {
+    chunks.push_back(stage_activations(place.run().config, place.stages()[chunk],
+                                       place.plans()[chunk], place.run().specs));
+  }
+  return peak_activations(list, chunks);
+}
+
+RankPlan rank_plan(const ModelPlace& place, const StageActivations& activations,
+                   std::int64_t rank) {
+  const optimizer::TrainingStateBytes state = place.state_of(rank);
+  const bool host = place.options().state_on_host;
+  MemoryPlan memory{.weights = state.parameters + place.frozen_weights(),
+                    .gradients = state.gradients,
+                    .main_weights = host ? 0 : state.main_parameters,
+                    .optimizer_state = host ? 0 : state.moments,
+                    .gathered_weights = place.gathered_weights(),
+                    .unit_gradients = place.unit_gradients(),
+                    .activations = activations.layers,
+                    .logits = activations.logits,
+                    .rebuilt = activations.rebuilt};
+  if (host) memory.on_host = state.main_parameters + state.moments + state.host_gradients;
+  return {.rank = rank,
+          .place = place.run().grids.dense.describe(rank),
+          .stages = stages_text(place.stages()),
+          .num_parameters = place.num_parameters(/*owned_only=*/false),
+          .memory = memory};
+}
+
+// The tokenizer's files need not be there where the options name the size.
+void set_vocabulary(config::RunConfig& config) {
+  if (config.data.tokenizer_type != "NullTokenizer" && config.model.vocab_size > 0) {
+    config::resolve_vocab(config, config.model.vocab_size);
+  } else {
+    static_cast<void>(make_run_tokenizer(config));
+  }
+}
+
+}  // namespace
+
+DryRun plan(const config::RunConfig& config) {
+  const RunPlan run(config);
+  const pipeline_parallel::PlayedSchedule played = play_schedule(run);
+  DryRun result{.config = config,
+                .step_flops = model_flops(config.model,
+                                          static_cast<double>(config.training.global_batch_size)),
+                .schedule = schedule_plan(played)};
+  const comm::RankGrid& grid = run.grids.dense;
+  const std::int64_t asked = config.parallel.rank;
+  // Every rank of its data place, once: tensor and pipeline ranks have stages of their own, context
+  // ranks other shards of the state.
+  for (std::int64_t pp = 0; pp < grid.size("pp"); ++pp) {
+    const pipeline_parallel::ActionList& list = played.lists.at(static_cast<std::size_t>(pp));
+    for (std::int64_t tp = 0; tp < grid.size("tp"); ++tp) {
+      const std::int64_t there =
+          grid.with_coordinate(grid.with_coordinate(asked, "pp", pp), "tp", tp);
+      const ModelPlace place(run, there);
+      const StageActivations activations = activations_of(place, list);
+      result.num_parameters += place.num_parameters(/*owned_only=*/true);
+      for (std::int64_t cp = 0; cp < grid.size("cp"); ++cp) {
+        const std::int64_t rank = grid.with_coordinate(there, "cp", cp);
+        RankPlan plan = rank_plan(place, activations, rank);
+        if (rank == asked) {
+          result.asked = plan;
+          result.traffic = step_traffic(place, rank, list, result.schedule.num_micro_batches);
+        }
+        if (plan.memory.total() > result.fullest.memory.total()) result.fullest = std::move(plan);
+      }
+    }
+  }
+  return result;
+}
+
+void run(const config::ParsedOptions& options) {
+  config::RunConfig config = options.config;
+  set_vocabulary(config);
+  const DryRun result = plan(config);
+  if (const auto file = options.program_values.find("--dry-run-json");
+      file != options.program_values.end()) {
+    AtomicFile json(file->second.at(0));
+    json.write(dump_json(to_json(result), 1) + "\n");
+    json.commit();
+  }
+  log::print_line(to_text(result));
+}
+
+}  // namespace pentatron::training::dry_run

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pentatron/comm/backend.h"
+#include "pentatron/training/dry_run/traffic.h"
+#include "pentatron/training/test_support.h"
+
+// Layouts, and a backend whose groups count what a rank sends, to hold a dry run's numbers against.
+// Only tests include it.
+namespace pentatron::training::dry_run::testing_support {
+
+using namespace training::testing_support;  // NOLINT: test vocabulary
+
+// A layout and what else is special.
+struct Case {
+  std::string name;
+  Layout layout = {};
+  std::int64_t cp = 1;
+  ChangeConfig change = {};
+};
+
+inline void llama(config::RunConfig& c) {
+  c.model.normalization = "RMSNorm";
+  c.model.position_embedding_type = "rope";
+  c.model.swiglu = true;
+  c.model.add_bias_linear = false;
+  c.model.untie_embeddings_and_output_weights = true;
+  c.model.group_query_attention = true;
+  c.model.num_query_groups = 2;
+}
+inline ChangeConfig strategy(const std::string& name) {
+  return [name](config::RunConfig& c) {
+    c.parallel.use_megatron_fsdp = true;
+    c.parallel.data_parallel_sharding_strategy = name;
+  };
+}
+inline ChangeConfig both(const ChangeConfig& a, const ChangeConfig& b) {
+  return [a, b](config::RunConfig& c) {
+    a(c);
+    b(c);
+  };
+}
+inline void sequence_parallel(config::RunConfig& c) { c.parallel.sequence_parallel = true; }
+inline void bf16(config::RunConfig& c) { c.training.precision = "bf16"; }
+
+inline config::RunConfig config_of(const Case& what) {
+  return tiny_config(what.layout, [&](config::RunConfig& c) {
+    c.parallel.world_size *= what.cp;
+    c.parallel.context_parallel_size = what.cp;
+    c.model.hidden_size = 64;
+    c.model.num_layers = 4;
+    if (what.change) what.change(c);
+  });
+}
+
+// By "axis operation", the axis as kind_of_axis() has it.
+struct Count {
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;
+  bool operator==(const Count&) const = default;
+};
+using Counts = std::map<std::string, Count>;
+
+// Of a group's name or a list of axes.
+inline std::string kind_of_axis(const std::string& name) {
+  for (const char* axis : {"pp", "tp", "dp"}) {
+    if (name.find(axis) != std::string::npos) return axis;
+  }
+  return "cp";
+}
+
+inline Counts counts_of(const std::vector<Traffic>& traffic) {
+  Counts counts;
+  for (const Traffic& t : traffic) {
+    Count& count = counts[kind_of_axis(t.axis) + " " + std::string(to_string(t.operation))];
+    count.calls += t.calls;
+    count.bytes += t.bytes;
+  }
+  return counts;
+}
+
+// Small tensors are scalars of the step, double ones norms.
+class CountingGroup final : public comm::Group {
+ public:
+  CountingGroup(std::unique_ptr<comm::Group> real, Counts& counts)
+      : real_(std::move(real)), counts_(counts) {}
+
+  const std::string& name() const override { return real_->name(); }
+  int rank() const override { return real_->rank(); }
+  int size() const override { return real_->size(); }
+  const std::vector<std::int64_t>& world_ranks() const override { return real_->world_ranks(); }
+  comm::WorkPtr all_reduce(Tensor t, comm::ReduceOp op) override {
+    count(Operation::kAllReduce, t);
+    return real_->all_reduce(std::move(t), op);
+  }
+  comm::WorkPtr all_gather(Tensor out, Tensor in) override {
+    count(Operation::kAllGather, out);
+    return real_->all_gather(std::move(out), std::move(in));
+  }
+  comm::WorkPtr reduce_scatter(Tensor out, Tensor in, comm::ReduceOp op) override {
+    count(Operation::kReduceScatter, in);
+    return real_->reduce_scatter(std::move(out), std::move(in), op);
+  }
+  comm::WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> out_splits,
+                           std::vector<std::int64_t> in_splits) override {
+    count(Operation::kAllToAll, in);
+    return real_->all_to_all(std::move(out), std::move(in), std::move(out_splits),
+                             std::move(in_splits));
+  }
+  comm::WorkPtr broadcast(Tensor t, int root) override {
+    return real_->broadcast(std::move(t), root);
+  }
+  comm::WorkPtr send(Tensor t, int peer) override {
+    count(Operation::kSend, t);
+    return real_->send(std::move(t), peer);
+  }
+  comm::WorkPtr recv(Tensor t, int peer) override { return real_->recv(std::move(t), peer); }
+  void barrier() override { real_->barrier(); }
+
+ private:
+  void count(Operation operation, const Tensor& t) {
+    constexpr std::int64_t kFewest = 8;
+    if (size() == 1 || t.numel() < kFewest || t.scalar_type() == DType::Double) return;
+    Count& entry = counts_[kind_of_axis(name().substr(name().find('/') + 1)) + " " +
+                           std::string(to_string(operation))];
+    ++entry.calls;
+    entry.bytes += static_cast<std::int64_t>(t.nbytes());
+  }
+
+  std::unique_ptr<comm::Group> real_;
+  Counts& counts_;
+};
+
+class CountingBackend final : public comm::Backend {
+ public:
+  // `counts` outlives it.
+  CountingBackend(comm::Backend& real, Counts& counts) : real_(real), counts_(counts) {}
+  std::string name() const override { return real_.name(); }
+  std::int64_t rank() const override { return real_.rank(); }
+  std::int64_t world_size() const override { return real_.world_size(); }
+  std::unique_ptr<comm::Group> make_group(const std::vector<std::int64_t>& ranks,
+                                          const std::string& name) override {
+    return std::make_unique<CountingGroup>(real_.make_group(ranks, name), counts_);
+  }
+  void poison(const std::string& message) override { real_.poison(message); }
+  void shutdown() override { real_.shutdown(); }
+
+ private:
+  comm::Backend& real_;
+  Counts& counts_;
+};
+
+}  // namespace pentatron::training::dry_run::testing_support

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planned traffic against what a step sends.
+#include "pentatron/training/dry_run/traffic.h"
+
+#include <gtest/gtest.h>
+
+#include "pentatron/training/dry_run/dry_run.h"
+#include "pentatron/training/dry_run/test_support.h"
+
+namespace pentatron::training::dry_run {
+namespace {
+
+using namespace testing_support;  // NOLINT: test vocabulary
+
+// What each rank sends in a step, by axis and operation.
+TEST(DryRun, TrafficIsWhatAStepSends) {
+  const auto recompute = [](config::RunConfig& c) {
+    c.model.recompute_granularity = "full";
+    c.model.recompute_method = "uniform";
+    c.model.recompute_num_layers = 1;
+  };
+  const auto mlp_again = [](config::RunConfig& c) {
+    c.model.recompute_granularity = "selective";
+    c.model.recompute_modules = {"mlp", "core_attn"};
+  };
+  const auto comm = [](const std::string& type) -> ChangeConfig {
+    return [type](config::RunConfig& c) { c.model.cp_comm_type = {type}; };
+  };
+  const auto instances = [](config::RunConfig& c) {
+    c.parallel.num_distributed_optimizer_instances = 2;
+  };
+  const auto virtual_stages = [](config::RunConfig& c) {
+    c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+    c.training.micro_batch_size = 1;
+  };
+  const auto zero3 = strategy("optim_grads_params");
+  const std::vector<Case> cases = {
+      {"tensor", {.tp = 2}},
+      {"sequence", {.tp = 2}, 1, sequence_parallel},
+      {"sequence llama, layers again",
+       {.tp = 4},
+       1,
+       both(llama, both(sequence_parallel, recompute))},
+      {"sequence, modules again", {.tp = 2}, 1, both(sequence_parallel, mlp_again)},
+      {"pipeline", {.pp = 2}},
+      {"virtual stages", {.pp = 2}, 1, virtual_stages},
+      {"data", {.dp = 2}},
+      {"ZeRO 1", {.dp = 2, .sharded = true}},
+      {"ZeRO 1 in copies", {.dp = 4, .sharded = true}, 1, instances},
+      {"ZeRO 2", {.dp = 2}, 1, strategy("optim_grads")},
+      {"ZeRO 3", {.dp = 2}, 1, zero3},
+      {"ZeRO 3, layers again", {.dp = 2}, 1, both(zero3, recompute)},
+      {"ZeRO 3 llama pipeline", {.pp = 2, .dp = 2}, 1, both(zero3, llama)},
+      {"ring", {}, 2, comm("p2p")},
+      {"gathered, layers again", {}, 2, both(comm("all_gather"), recompute)},
+      {"exchanged", {.pp = 2}, 2, comm("a2a")},
+      {"all", {.tp = 2, .pp = 2}, 2, both(sequence_parallel, zero3)},
+  };
+  for (const Case& what : cases) {
+    const config::RunConfig config = config_of(what);
+    comm::run_threads({.world_size = config.parallel.world_size}, [&](comm::Backend& threads) {
+      Counts sent;
+      CountingBackend backend(threads, sent);
+      comm::ParallelContext context(backend, comm::make_grids(config.parallel));
+      Engine engine(config, context);
+      sent.clear();
+      static_cast<void>(engine.train_step(micro_batches(engine, 0), 0.01, 0.1));
+      config::RunConfig mine = config;
+      mine.parallel.rank = context.rank();
+      const Counts planned = counts_of(plan(mine).traffic);
+      for (const auto& [key, count] : sent) {
+        const auto found = planned.find(key);
+        const Count expected = found == planned.end() ? Count{} : found->second;
+        EXPECT_EQ(count.calls, expected.calls) << what.name << " " << context.label() << " " << key;
+        EXPECT_EQ(count.bytes, expected.bytes) << what.name << " " << context.label() << " " << key;
+      }
+      for (const auto& [key, count] : planned) {
+        EXPECT_TRUE(sent.contains(key)) << what.name << " " << context.label() << " " << key;
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace pentatron::training::dry_run
