@@ -127,6 +127,12 @@ void set_form(config::ModelConfig& m, const std::string& form) {
   if (form == "post" || form == "both") m.norm_placement = form;
   if (form == "shared-norm" || form == "own-norms") m.parallel_attention = form;
   m.apply_residual_connection_post_layernorm = form == "residual-after-norm";
+  if (form == "mup") {
+    m.use_mup = true;
+    m.mup_base_hidden_size = 8;
+    m.mup_base_head_dim = 8;
+    m.mup_embedding_mult = 3.0;
+  }
   if (form != "gemma") return;
   m.norm_placement = "both";
   m.swiglu = false;

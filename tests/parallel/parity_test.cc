@@ -318,6 +318,24 @@ TEST(Parity, Muon) {
   }
 }
 
+// Four times as wide as the base: rates and eps by class, scales, multipliers.
+TEST(Parity, Mup) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    for (const char* optimizer : {"adam", "sgd", "muon"}) {
+      const CaseOptions options{.model = model, .optimizer = optimizer, .form = "mup"};
+      for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+      expect_equal(options, {.dp = 2, .strategy = "optim_grads_params"});
+      expect_equal(options, {.tp = 2, .dp = 2, .sharded_optimizer = true, .state_on_host = true});
+      EXPECT_NE(difference(reference_of({.model = model, .optimizer = optimizer}),
+                           reference_of(options), kTolerance),
+                "");
+    }
+    const CaseOptions adam{.model = model, .form = "mup"};
+    expect_equal(adam, {.pp = 2, .schedule = "zb-h1", .recompute = "core_attn"});
+    expect_equal(adam, {.tp = 2, .cp = 2});
+  }
+}
+
 // Promise: no globals. Two models on different grids of one world take turns in every rank's
 // thread.
 TEST(Parity, TwoGridsInOneProcess) {
