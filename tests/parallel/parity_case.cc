@@ -260,6 +260,7 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   config.optimizer.adam_eps = 1e-3;
   config.optimizer.clip_grad = 0.5;
   config.optimizer.weight_decay = 0.1;
+  config.optimizer.freeze_parameters = options.freeze;
   config::resolve(config, config::Purpose::kModel);
   config::resolve_vocab(config, kVocabulary);
   return config;
