@@ -102,12 +102,12 @@ TEST(Mup, LeavesMuonAlone) {
   }
 }
 
-// How far some steps of Adam move what a layer in the middle gives ("hidden", two stages), or the
+// How far `steps` of Adam move what a layer in the middle gives ("hidden", two stages), or the
 // logits (one stage): the root mean square of the change.
-double change_of(std::int64_t width, bool mup, bool hidden) {
+double change_of(std::int64_t width, bool mup, bool hidden, int steps) {
   constexpr std::int64_t kBase = 32;
   constexpr std::int64_t kHeadDim = 8;
-  constexpr int kSteps = 4;
+  constexpr double kSmallLr = 0.002;  // of the base, far from saturated
   const config::RunConfig config = tiny_config({.pp = hidden ? 2 : 1}, [&](config::RunConfig& c) {
     c.model.num_layers = 4;
     c.model.hidden_size = width;
@@ -136,26 +136,36 @@ double change_of(std::int64_t width, bool mup, bool hidden) {
     };
     const bool measures = engine.context().rank() == 0;
     const Tensor before = measures ? output() : Tensor();
-    for (int i = 0; i < kSteps; ++i) (void)engine.train_step(micro_batches(engine, i), kLr, 0);
+    for (int i = 0; i < steps; ++i) {
+      (void)engine.train_step(micro_batches(engine, i), kSmallLr, 0);
+    }
     if (measures) change = output().sub(before).square().mean().sqrt().item<double>();
   });
   return change;
 }
 
-// The check of coordinates: from the base to 8 times its width changes stay of one size; without,
-// they grow with the width.
+// The check of coordinates, from the base to 8 times its width: changes of activations stay of one
+// size, where they grow with the width without.
 TEST(Mup, ActivationsKeepTheirSize) {
-  for (const bool hidden : {true, false}) {
-    const double narrow = change_of(32, true, hidden);
-    const double grown = change_of(256, false, hidden) / change_of(32, false, hidden);
-    EXPECT_GT(grown, 3.0) << "hidden " << hidden;
-    double last = narrow;
-    for (const std::int64_t width : {64, 128, 256}) {
-      last = change_of(width, true, hidden);
-      EXPECT_LT(last, 1.5 * narrow) << "hidden " << hidden << " width " << width;
-    }
-    EXPECT_GT(last, narrow / 3) << "hidden " << hidden;
+  constexpr int kSteps = 4;
+  const double base = change_of(32, true, /*hidden=*/true, kSteps);
+  for (const std::int64_t width : {64, 128, 256}) {
+    EXPECT_NEAR(change_of(width, true, /*hidden=*/true, kSteps), base, 0.25 * base) << width;
   }
+  EXPECT_GT(change_of(256, false, /*hidden=*/true, kSteps), 4 * base);
+}
+
+// Logits have the share of their random initial weights besides, which falls as 1 / sqrt(width).
+TEST(Mup, LogitsDoNotGrow) {
+  double last = change_of(32, true, /*hidden=*/false, 1);
+  const double base = last;
+  for (const std::int64_t width : {64, 128, 256}) {
+    const double change = change_of(width, true, /*hidden=*/false, 1);
+    EXPECT_LT(change, last) << width;
+    EXPECT_GT(change, base * std::sqrt(32.0 / static_cast<double>(width))) << width;
+    last = change;
+  }
+  EXPECT_GT(change_of(256, false, /*hidden=*/false, 1), 2 * base);
 }
 
 }  // namespace
