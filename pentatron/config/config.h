@@ -76,6 +76,14 @@ struct ModelConfig {
   bool fp32_residual_connection = false;
   bool apply_residual_connection_post_layernorm = false;
   std::optional<double> embedding_multiplier;  // of the word embeddings' output
+  // Maximal update parametrisation (mup.h)
+  bool use_mup = false;
+  double mup_width_mult = 1.0;            // resolved: hidden_size / mup_base_hidden_size
+  std::int64_t mup_base_hidden_size = 0;  // resolved: hidden_size
+  double mup_embedding_mult = 1.0;
+  double mup_output_mult = 1.0;  // resolved: 1 / mup_width_mult where it is 1
+  std::optional<double> mup_base_head_dim;
+  double mup_attn_scale_power = 1.0;
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
   double init_method_std = 0.02;                    // output projections: / sqrt(2 * num_layers)

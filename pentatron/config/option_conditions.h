@@ -51,6 +51,11 @@ inline constexpr Condition kNoBiasYet{[](const RunConfig& c) { return !c.model.a
                                       "all linear layers have a bias already"};
 inline constexpr Condition kWindow{[](const RunConfig& c) { return !c.model.window_size.empty(); },
                                    "there is no --window-size"};
+inline constexpr Condition kMup{[](const RunConfig& c) { return c.model.use_mup; },
+                                "there is no --use-mup"};
+inline constexpr Condition kMupScalesScores{
+    [](const RunConfig& c) { return c.model.use_mup && !c.model.softmax_scale; },
+    "it belongs to --use-mup without --softmax-scale"};
 inline constexpr Condition kVocabNotPadded{
     [](const RunConfig& c) { return c.model.padded_vocab_size == 0; },
     "--padded-vocab-size sets the size"};

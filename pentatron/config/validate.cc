@@ -5,6 +5,7 @@
 #include "pentatron/base/format.h"
 #include "pentatron/config/attention_window.h"
 #include "pentatron/config/layer_pattern.h"
+#include "pentatron/config/mup.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/config/validate_context.h"
 #include "pentatron/config/validate_layer.h"
@@ -121,6 +122,7 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
                     "--tensor-model-parallel-size {}",
                     model.ffn_hidden_size, tp));
   }
+  resolve_mup(model, problems);
   check_layer(model, problems);
 }
 
@@ -203,6 +205,7 @@ void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& probl
                   {"--ffn-hidden-size", model.ffn_hidden_size},
                   {"--num-attention-heads", model.num_attention_heads},
                   {"--kv-channels", model.kv_channels},
+                  {"--mup-base-hidden-size", model.mup_base_hidden_size},
                   {"--num-query-groups", model.num_query_groups},
                   {"--max-position-embeddings", model.max_position_embeddings},
                   {"--seq-length", model.seq_length},

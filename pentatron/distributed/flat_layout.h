@@ -29,7 +29,7 @@ struct FlatBucket {
 // How a bucket is dealt to the ranks that share it.
 enum class ShardCut {
   kElements,  // equal ranges of elements: pieces may begin and end anywhere
-  // Every weight that is a matrix to the optimizer (nn::ShardRole::kMatrix, kQkv) lies on one rank,
+  // Every weight that is a matrix to the optimizer (nn::is_matrix) lies on one rank,
   // whole; the others are cut by elements, in buckets of their own.
   kMatrices,
 };

@@ -59,12 +59,12 @@ __device__ AdamConstants<C> adam_constants(const StepScalars& s, const AdamConfi
                                            const FlatSlice& slice) {
   const double step = *s.step;
   AdamConstants<C> k;
-  k.lr = static_cast<C>(slice.decoupled_lr ? *s.decoupled_lr : *s.lr);
+  k.lr = static_cast<C>(*s.rates[slice.rate]);
   k.beta1 = static_cast<C>(config.beta1);
   k.beta2 = static_cast<C>(config.beta2);
   k.rest1 = sub(C(1), k.beta1);
   k.rest2 = sub(C(1), k.beta2);
-  k.eps = static_cast<C>(config.eps);
+  k.eps = static_cast<C>(mul(config.eps, slice.eps_factor));
   k.weight_decay = slice.decays
                        ? static_cast<C>(mul(config.weight_decay, scalar_or(s.weight_decay, 1.0)))
                        : C(0);
@@ -160,7 +160,7 @@ __global__ void sgd_kernel(const __grid_constant__ LaunchTable table, StepScalar
   const int index = slice_of_block(table);
   const FlatSlice& slice = table.slices[index];
   const SgdConstants<C> k{
-      .lr = static_cast<C>(slice.decoupled_lr ? *scalars.decoupled_lr : *scalars.lr),
+      .lr = static_cast<C>(*scalars.rates[slice.rate]),
       .momentum = static_cast<C>(momentum),
       .weight_decay = slice.decays
                           ? static_cast<C>(mul(weight_decay, scalar_or(scalars.weight_decay, 1.0)))

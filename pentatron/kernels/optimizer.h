@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "pentatron/kernels/types.h"
 
@@ -10,10 +11,11 @@
 // slices are [count]; moments have the parameter's type.
 namespace pentatron::kernels {
 
+inline constexpr int kNumRates = 3;
+
 // fp64 scalars in device memory; null where the op's scalar is undefined.
 struct StepScalars {
-  const double* lr;
-  const double* decoupled_lr;  // of slices that say so
+  const double* rates[kNumRates];  // never null; a slice says which is its own
   const double* step;
   const double* grad_scale;
   const double* weight_decay;
@@ -27,8 +29,9 @@ struct FlatSlice {
   void* first;   // null: SGD without momentum
   void* second;  // Adam
   std::int64_t count;
+  double eps_factor;  // of AdamConfig::eps
+  std::int32_t rate;  // number in StepScalars::rates
   bool decays;        // false: weight decay 0
-  bool decoupled_lr;  // its rate is StepScalars::decoupled_lr
 };
 // All slices of a call, in host memory. They travel as launch arguments, up to kSlicesOfALaunch in
 // one launch.

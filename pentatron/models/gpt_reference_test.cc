@@ -363,6 +363,19 @@ TEST(Gemma, MultiplierIsRoundedToTheComputeDtype) {
   EXPECT_GT(difference(exact.logits, run_one(config, weights, batch, "fp32").logits), 0.0);
 }
 
+TEST(Mup, MultipliersAreInTheModel) {
+  for (config::ModelConfig config : {gpt2_kind(), llama_kind()}) {
+    config.use_mup = true;
+    config.mup_embedding_mult = 3.5;
+    expect_plain_writing(config);
+    config.mup_output_mult = 0.3;
+    config.softmax_scale = 1.0 / 6;
+    expect_plain_writing(config);
+    config.final_logit_softcapping = 1.5;  // of what was multiplied
+    expect_plain_writing(config);
+  }
+}
+
 TEST(Yarn, IsInTheModel) {
   config::ModelConfig config = llama_kind();
   config.position_embedding_type = "yarn";

@@ -37,15 +37,16 @@ class PlainGpt {
                                                                : batch.text().positions();
       x = rounded(x.add(w("embedding.position_embeddings.weight").index_select(0, at)));
     }
+    if (c_.use_mup) x = x.mul(c_.mup_embedding_mult);
     for (std::int64_t n = 0; n < c_.num_layers; ++n) {
       const std::string layer = "decoder.layers." + std::to_string(n) + ".";
       x = transformer_layer(x, layer, batch, n);
     }
     x = norm(x, "decoder.final_layernorm");
-    const Tensor y =
-        x.mm(w(c_.untie_embeddings_and_output_weights ? "output_layer.weight"
-                                                      : "embedding.word_embeddings.weight")
-                 .t());
+    Tensor y = x.mm(w(c_.untie_embeddings_and_output_weights ? "output_layer.weight"
+                                                             : "embedding.word_embeddings.weight")
+                        .t());
+    if (c_.use_mup) y = y.mul(c_.mup_output_mult);
     if (!c_.final_logit_softcapping) return y;
     const double cap = *c_.final_logit_softcapping;
     return y.div(cap).tanh().mul(cap);

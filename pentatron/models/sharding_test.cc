@@ -153,6 +153,38 @@ TEST(Sharding, InitialStandardDeviationsAreMegatrons) {
   EXPECT_EQ(init("decoder.layers.0.input_layernorm.bias").kind, nn::InitKind::kZeros);
 }
 
+// Inside layers divided by the root of the width's factor, which is 4; embeddings, positions and
+// the untied output layer as they are.
+TEST(Mup, InitialStandardDeviationsFollowTheWidth) {
+  config::ModelConfig config = gpt2_kind();
+  config.use_mup = true;
+  config.mup_width_mult = 4.0;
+  config.softmax_type = "learnable";
+  config.untie_embeddings_and_output_weights = true;
+  const auto std_of = [&config](const char* name) {
+    return plan_parameters(config, 1, 1)[0][0].at(name).spec.parts[0].init.std;
+  };
+  const auto inside = [&] {
+    EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.self_attention.linear_qkv.weight"), 0.01);
+    EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.mlp.linear_fc1.weight"), 0.01);
+    EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.self_attention.core_attention.softmax_offset"), 0.01);
+    // 0.02 / (sqrt(2 x 2) sqrt(4))
+    EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.self_attention.linear_proj.weight"), 0.005);
+    EXPECT_DOUBLE_EQ(std_of("decoder.layers.1.mlp.linear_fc2.weight"), 0.005);
+  };
+  inside();
+  EXPECT_EQ(std_of("embedding.word_embeddings.weight"), 0.02);
+  EXPECT_EQ(std_of("embedding.position_embeddings.weight"), 0.02);
+  EXPECT_EQ(std_of("output_layer.weight"), 0.02);
+  config.embedding_init_method_std = 0.7;
+  inside();
+  EXPECT_EQ(std_of("embedding.word_embeddings.weight"), 0.7);
+  EXPECT_EQ(std_of("output_layer.weight"), 0.7);
+  config.use_mup = false;
+  EXPECT_EQ(std_of("output_layer.weight"), 0.02);
+  EXPECT_EQ(std_of("decoder.layers.0.mlp.linear_fc1.weight"), 0.02);
+}
+
 TEST(Sharding, SizesThatDoNotFitAreConfigErrorsThatNameTheOption) {
   const auto message = [](const std::function<void(config::ModelConfig&)>& change, std::int64_t tp,
                           std::int64_t pp) -> std::string {

@@ -29,8 +29,9 @@ struct InitSpec {
 
 // What a part is to the optimizer.
 enum class ShardRole {
-  kMatrix,         // of a linear layer, or a table of positions
+  kMatrix,         // of a linear layer
   kQkv,            // query, key or value rows of a fused weight: a matrix of its own
+  kPositionTable,  // a matrix, but to maximal update parametrisation an embedding
   kWordEmbedding,  // --decoupled-lr applies to it and to the output layer
   kOutput,
   kVector,  // of a norm, or a bias: no weight decay
@@ -69,7 +70,7 @@ struct ShardSpec {
   Shape local_shape;
 };
 
-// Whether every part is a matrix to the optimizer (kMatrix, kQkv).
+// Whether every part is a matrix to the optimizer (kMatrix, kQkv, kPositionTable).
 [[nodiscard]] bool is_matrix(const ShardSpec& spec);
 
 // The real rows of a part inside a local tensor (a view of shape box.size).

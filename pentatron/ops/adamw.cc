@@ -131,8 +131,13 @@ void over_segments(UpdateSegments segments, F body) {
   });
 }
 
-double decoupled_lr(const AdamScalars& scalars) {
-  return value_of(scalars.decoupled_lr.defined() ? scalars.decoupled_lr : scalars.lr);
+// Of each class, in the computing type.
+template <typename C>
+std::array<C, kNumRateClasses> rate_values(const AdamScalars& scalars) {
+  std::array<C, kNumRateClasses> values{};
+  const std::array<Tensor, kNumRateClasses> rates = rates_of(scalars);
+  for (std::size_t i = 0; i < rates.size(); ++i) values[i] = static_cast<C>(value_of(rates[i]));
+  return values;
 }
 
 template <typename C>
@@ -148,11 +153,12 @@ void adamw_of(UpdateSegments segments, const AdamScalars& scalars, const AdamOpt
       .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0)),
       .correction1 = static_cast<C>(1.0 - std::pow(options.beta1, step)),
       .correction2 = static_cast<C>(1.0 - std::pow(options.beta2, step))};
-  const C other_lr = static_cast<C>(decoupled_lr(scalars));
+  const auto rates = rate_values<C>(scalars);
   over_segments<C>(
       segments, [&](const UpdateSegment& s, const C* g, std::int64_t at, std::int64_t n) {
         AdamConstants<C> k = usual;
-        if (s.decoupled_lr) k.lr = other_lr;
+        k.lr = rates[static_cast<std::size_t>(s.rate)];
+        k.eps = static_cast<C>(options.eps * s.eps_factor);
         if (!s.decays) k.weight_decay = C(0);
         adam_row(s.param.template data_ptr<C>() + at, g, s.first.template data_ptr<C>() + at,
                  s.second.template data_ptr<C>() + at, k, n);
@@ -167,11 +173,11 @@ void sgd_of(UpdateSegments segments, const AdamScalars& scalars, double momentum
       .momentum = static_cast<C>(momentum),
       .weight_decay = static_cast<C>(weight_decay * scalar_or(scalars.weight_decay, 1.0)),
       .grad_scale = static_cast<C>(scalar_or(scalars.grad_scale, 1.0))};
-  const C other_lr = static_cast<C>(decoupled_lr(scalars));
+  const auto rates = rate_values<C>(scalars);
   over_segments<C>(segments,
                    [&](const UpdateSegment& s, const C* g, std::int64_t at, std::int64_t n) {
                      SgdConstants<C> k = usual;
-                     if (s.decoupled_lr) k.lr = other_lr;
+                     k.lr = rates[static_cast<std::size_t>(s.rate)];
                      if (!s.decays) k.weight_decay = C(0);
                      C* m = momentum == 0.0 ? nullptr : s.first.template data_ptr<C>() + at;
                      sgd_row(s.param.template data_ptr<C>() + at, g, m, k, n);
@@ -221,6 +227,11 @@ double blocked_squares(const Tensor& t) {
 }
 
 }  // namespace
+
+std::array<Tensor, kNumRateClasses> rates_of(const AdamScalars& scalars) {
+  const auto or_usual = [&](const Tensor& rate) { return rate.defined() ? rate : scalars.lr; };
+  return {scalars.lr, or_usual(scalars.decoupled_lr), or_usual(scalars.width_lr)};
+}
 
 void cpu::adamw_step(UpdateSegments segments, const AdamScalars& scalars,
                      const AdamOptions& options) {

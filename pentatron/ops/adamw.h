@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <span>
 
 #include "pentatron/tensor/tensor.h"
@@ -17,8 +19,21 @@ struct AdamScalars {
   // Not 0: the call changes nothing, whatever the other scalars hold (a step whose gradients are
   // not finite, decided without the host). Undefined: 0.
   Tensor skip = {};
-  Tensor decoupled_lr = {};  // of segments that say so; undefined: lr
+  // Of segments that say so (RateClass); undefined: lr
+  Tensor decoupled_lr = {};
+  Tensor width_lr = {};
 };
+
+// Which of the step's learning rates a segment has.
+enum class RateClass {
+  kUsual,      // AdamScalars::lr
+  kDecoupled,  // ::decoupled_lr
+  kWidth,      // ::width_lr
+};
+inline constexpr std::size_t kNumRateClasses = 3;
+// By number of class, none undefined.
+[[nodiscard]] std::array<Tensor, kNumRateClasses> rates_of(const AdamScalars& scalars);
+
 struct AdamOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -31,10 +46,11 @@ struct AdamOptions {
 struct UpdateSegment {
   Tensor param;
   Tensor grad;
-  Tensor first;               // Adam's first moment, or SGD's momentum (undefined without momentum)
-  Tensor second = {};         // Adam's second moment
-  bool decays = true;         // false: weight decay 0
-  bool decoupled_lr = false;  // AdamScalars::decoupled_lr applies
+  Tensor first;        // Adam's first moment, or SGD's momentum (undefined without momentum)
+  Tensor second = {};  // Adam's second moment
+  bool decays = true;  // false: weight decay 0
+  RateClass rate = RateClass::kUsual;
+  double eps_factor = 1.0;  // Adam's eps here is this many times the options'
 };
 using UpdateSegments = std::span<const UpdateSegment>;
 

@@ -27,13 +27,14 @@ const double* scalar_at(const Tensor& scalar, const Tensor& param) {
 }
 
 kernels::StepScalars scalars_at(const AdamScalars& scalars, const Tensor& param) {
-  const Tensor& decoupled = scalars.decoupled_lr.defined() ? scalars.decoupled_lr : scalars.lr;
-  return {.lr = scalar_at(scalars.lr, param),
-          .decoupled_lr = scalar_at(decoupled, param),
-          .step = scalar_at(scalars.step, param),
-          .grad_scale = scalar_at(scalars.grad_scale, param),
-          .weight_decay = scalar_at(scalars.weight_decay, param),
-          .skip = scalar_at(scalars.skip, param)};
+  static_assert(kernels::kNumRates == kNumRateClasses);
+  const std::array<Tensor, kNumRateClasses> rates = rates_of(scalars);
+  return {
+      .rates = {scalar_at(rates[0], param), scalar_at(rates[1], param), scalar_at(rates[2], param)},
+      .step = scalar_at(scalars.step, param),
+      .grad_scale = scalar_at(scalars.grad_scale, param),
+      .weight_decay = scalar_at(scalars.weight_decay, param),
+      .skip = scalar_at(scalars.skip, param)};
 }
 
 // What the launcher takes; moments have the parameter's dtype.
@@ -56,8 +57,9 @@ class Slices {
                          .first = with_first ? write(s.first) : nullptr,
                          .second = write(s.second),
                          .count = s.param.numel(),
-                         .decays = s.decays,
-                         .decoupled_lr = s.decoupled_lr});
+                         .eps_factor = s.eps_factor,
+                         .rate = static_cast<std::int32_t>(s.rate),
+                         .decays = s.decays});
     }
     all_ = {.wide = tensor::kernel_type(computed) == kernels::Type::kDouble,
             .grad_type = tensor::kernel_type(segments[0].grad.scalar_type()),

@@ -80,9 +80,10 @@ TEST(AdamW, CutsAndThreadsDoNotChangeABit) {
   }
 }
 
-// One call over slices of many sizes gives the bits of a call a slice, each with its own decay and
-// learning rate.
+// One call over slices of many sizes gives the bits of a call a slice, each with its own decay,
+// learning rate and eps.
 TEST(AdamW, OneCallOverManySegmentsEqualsACallEach) {
+  constexpr double kRates[kNumRateClasses] = {1e-3, 5e-3, 2e-4};
   for (const bool adam : {true, false}) {
     std::vector<State> joint, alone;
     std::vector<Tensor> grads;
@@ -98,11 +99,13 @@ TEST(AdamW, OneCallOverManySegmentsEqualsACallEach) {
                           .first = joint[i].m,
                           .second = adam ? joint[i].v : Tensor(),
                           .decays = i % 2 == 0,
-                          .decoupled_lr = i % 3 == 0});
+                          .rate = static_cast<RateClass>(i % kNumRateClasses),
+                          .eps_factor = i == 4 ? 0.25 : 1.0});
     }
     for (int step = 1; step <= 3; ++step) {
-      AdamScalars now = scalars(1e-3, step, 0.7);
-      now.decoupled_lr = tensor::scalar(5e-3, DType::Double);
+      AdamScalars now = scalars(kRates[0], step, 0.7);
+      now.decoupled_lr = tensor::scalar(kRates[1], DType::Double);
+      now.width_lr = tensor::scalar(kRates[2], DType::Double);
       tensor::set_num_threads(step);
       if (adam) {
         adamw_step(segments, now, kOptions);
@@ -111,8 +114,9 @@ TEST(AdamW, OneCallOverManySegmentsEqualsACallEach) {
       }
       tensor::set_num_threads(1);
       for (std::size_t i = 0; i < alone.size(); ++i) {
-        AdamScalars own = scalars(i % 3 == 0 ? 5e-3 : 1e-3, step, 0.7);
+        AdamScalars own = scalars(kRates[i % kNumRateClasses], step, 0.7);
         AdamOptions options = kOptions;
+        if (i == 4) options.eps *= 0.25;
         if (i % 2 != 0) options.weight_decay = 0;
         if (adam) {
           adamw_step(alone[i].param, grads[i], alone[i].m, alone[i].v, own, options);

@@ -183,13 +183,15 @@ TEST(OptimizerOnGpu, ManySegmentsInOneCallEqualTheCpusBits) {
                         .first = copy(start.m),
                         .second = adam ? copy(start.v) : Tensor(),
                         .decays = i % 2 == 0,
-                        .decoupled_lr = i % 3 == 0});
+                        .rate = static_cast<RateClass>(i % kNumRateClasses),
+                        .eps_factor = i % 5 == 0 ? 0.3 : 1.0});
       }
     }
     for (auto* segments : {&on_host, &on_gpu}) {
       const Device device = (*segments)[0].param.device();
       AdamScalars now = adam_scalars(device);
       now.decoupled_lr = tensor::scalar(0.02, DType::Double, device);
+      now.width_lr = tensor::scalar(0.003, DType::Double, device);
       if (adam) {
         adamw_step(*segments, now, {.weight_decay = 0.5});
       } else {

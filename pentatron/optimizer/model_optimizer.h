@@ -67,7 +67,8 @@ class ModelOptimizer final : public ops::UnitEventSink {
     Grid(const std::vector<nn::Unit>& units, const GridPlace& place,
          const config::RunConfig& config, const PrecisionPolicy& policy, Device device)
         : store(units, *place.context, store_options(config, place), policy, device),
-          optimizer(store, *place.context, config.optimizer, policy) {}
+          optimizer(store, *place.context, config.optimizer, policy,
+                    width_scaling(config.model, config.optimizer)) {}
     distributed::ParameterStore store;
     Optimizer optimizer;
   };

@@ -65,7 +65,7 @@ struct Optimizer::State {
   Tensor num_updates{};  // fp64 scalar on the device: a skipped step does not count
   Tensor max_norm{};     // --clip-grad
 
-  void make_groups(const PrecisionPolicy& policy) {
+  void make_groups(const PrecisionPolicy& policy, const WidthScaling& scaling) {
     PENTATRON_CHECK(
         tensor::item_bytes(policy.main_parameter) >= 4 && tensor::item_bytes(policy.state) >= 4,
         kUnsupported,
@@ -74,10 +74,10 @@ struct Optimizer::State {
         tensor::dtype_name(policy.main_parameter), tensor::dtype_name(policy.state));
     std::unique_ptr<UpdateRule> usual;
     std::unique_ptr<UpdateRule> of_matrices;
-    if (config.optimizer == "adam") usual = make_adamw(config);
-    if (config.optimizer == "sgd") usual = make_sgd(config);
+    if (config.optimizer == "adam") usual = make_adamw(config, scaling);
+    if (config.optimizer == "sgd") usual = make_sgd(config, scaling);
     if (config.optimizer == "muon") {
-      usual = make_adamw(config);
+      usual = make_adamw(config, scaling);
       of_matrices = make_muon(config, context);
     }
     PENTATRON_CHECK(usual != nullptr, kConfig, "--optimizer is '{}', expected adam, sgd or muon",
@@ -178,7 +178,7 @@ struct Optimizer::State {
     const Device where = store.state_device();
     if (where != device) {
       for (Tensor* scalar : {&scalars.lr, &scalars.step, &scalars.grad_scale, &scalars.weight_decay,
-                             &scalars.skip, &scalars.decoupled_lr}) {
+                             &scalars.skip, &scalars.decoupled_lr, &scalars.width_lr}) {
         *scalar = moved(*scalar, where);
       }
     }
@@ -188,11 +188,12 @@ struct Optimizer::State {
 };
 
 Optimizer::Optimizer(distributed::ParameterStore& store, comm::ParallelContext& context,
-                     const config::OptimizerConfig& config, const PrecisionPolicy& policy)
+                     const config::OptimizerConfig& config, const PrecisionPolicy& policy,
+                     const WidthScaling& scaling)
     : state_(new State{
           .store = store, .context = context, .config = config, .device = store.device()}) {
   const tensor::NoGrad no_grad;
-  state_->make_groups(policy);
+  state_->make_groups(policy, scaling);
   state_->find_norm_group();
   state_->num_updates = state_->device_scalar(0);
   state_->max_norm = state_->device_scalar(config.clip_grad);
@@ -243,7 +244,8 @@ DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
                                   : result.clip_factor,
                 .weight_decay = scalars.weight_decay,
                 .skip = result.skipped,
-                .decoupled_lr = scalars.decoupled_lr});
+                .decoupled_lr = scalars.decoupled_lr,
+                .width_lr = scalars.width_lr});
   state.store.publish();
   return result;
 }
@@ -254,6 +256,7 @@ OptimizerStepResult Optimizer::step(double lr, double weight_decay,
       launch_step({.lr = state_->device_scalar(lr),
                    .weight_decay = state_->device_scalar(weight_decay),
                    .decoupled_lr = {},
+                   .width_lr = {},
                    .loss_scale = {},
                    .skip = {},
                    .grad_norm = grad_norm ? state_->device_scalar(*grad_norm) : Tensor()});

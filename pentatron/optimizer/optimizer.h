@@ -11,6 +11,7 @@
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
 #include "pentatron/distributed/parameter_store.h"
+#include "pentatron/optimizer/width_scaling.h"
 
 namespace pentatron::optimizer {
 
@@ -20,6 +21,7 @@ struct StepScalars {
   Tensor lr;
   Tensor weight_decay;
   Tensor decoupled_lr = {};  // of word embeddings and output layer; undefined: lr
+  Tensor width_lr = {};      // of what the WidthScaling names; undefined: lr
   Tensor loss_scale = {};    // the gradients are this many times too large; undefined: 1
   Tensor skip = {};          // not 0: this step must change nothing; undefined: 0
   // Of the whole model, where this store is not all of it (the root of the sum of all optimizers'
@@ -58,7 +60,8 @@ class Optimizer final {
  public:
   // Both outlive the optimizer.
   Optimizer(distributed::ParameterStore& store, comm::ParallelContext& context,
-            const config::OptimizerConfig& config, const PrecisionPolicy& policy);
+            const config::OptimizerConfig& config, const PrecisionPolicy& policy,
+            const WidthScaling& scaling = {});
   ~Optimizer();
 
   // Gradients are final (ParameterStore::finish_step). Norm, clip, update, publish. The host reads

@@ -31,6 +31,11 @@ class LearningRateSchedule final {
   }
   // Of word embeddings and output layer (--decoupled-lr, --decoupled-min-lr).
   [[nodiscard]] double decoupled_lr(std::int64_t samples) const;
+  // Where highest and lowest rate are `factor` times the options' (WidthScaling::lr_factor); a
+  // warm-up begins at lr_warmup_init all the same, as in Megatron-LM.
+  [[nodiscard]] double scaled_lr(std::int64_t samples, double factor) const {
+    return rate(samples, config_.lr * factor, config_.min_lr * factor);
+  }
   [[nodiscard]] double weight_decay(std::int64_t samples) const;
   [[nodiscard]] std::int64_t warmup_samples() const { return warmup_samples_; }
   [[nodiscard]] std::int64_t decay_samples() const { return decay_samples_; }

@@ -174,6 +174,22 @@ TEST(Schedule, DecoupledRateHasItsOwnEndsAndTheSameForm) {
   EXPECT_EQ(LearningRateSchedule(o, training()).decoupled_lr(kDecayIters * kBatch), kMinLr);
 }
 
+// Ends are scaled, the warm-up's begin is not.
+TEST(Schedule, ScaledRateHasScaledEnds) {
+  config::OptimizerConfig o = options("cosine", 10);
+  o.lr_warmup_init = kMinLr / 8;
+  config::OptimizerConfig quarter = o;
+  quarter.lr = kLr / 4;
+  quarter.min_lr = kMinLr / 4;
+  const LearningRateSchedule schedule(o, training());
+  const LearningRateSchedule expected(quarter, training());
+  for (std::int64_t n = 0; n < 1000; n += 7) {
+    EXPECT_EQ(schedule.scaled_lr(n, 0.25), expected.lr(n));
+    EXPECT_EQ(schedule.scaled_lr(n, 1.0), schedule.lr(n));
+  }
+  EXPECT_EQ(schedule.scaled_lr(0, 0.25), o.lr_warmup_init);
+}
+
 // Where the batch grows, iterations are as many samples as their steps take.
 TEST(Schedule, CountsSamplesOfAGrowingBatch) {
   config::OptimizerConfig o = options("WSD", 10);

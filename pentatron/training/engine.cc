@@ -100,6 +100,8 @@ struct Engine::State {
   Tensor inputs;
   Tensor lr;
   Tensor decoupled_lr;
+  Tensor width_lr;
+  double width_factor = 1;  // of width_lr where a step does not say it
   Tensor weight_decay;
   Tensor loss_scale;
   double written_scale = 1;  // that stands there
@@ -110,15 +112,17 @@ struct Engine::State {
   std::unique_ptr<nn::StepLedger> evaluation;  // likewise of an evaluation
 
   void make_inputs(Device device) {
-    inputs = tensor::zeros({4}, kAccumulationDType, device);
+    inputs = tensor::zeros({5}, kAccumulationDType, device);
     lr = inputs.select(0, 0);
     decoupled_lr = inputs.select(0, 1);
     weight_decay = inputs.select(0, 2);
     loss_scale = inputs.select(0, 3);
+    width_lr = inputs.select(0, 4);
   }
   void set_inputs(const StepInputs& values, double scale) {
     const std::vector<double> host{values.lr, values.decoupled_lr.value_or(values.lr),
-                                   values.weight_decay, scale};
+                                   values.weight_decay, scale,
+                                   values.width_lr.value_or(values.lr * width_factor)};
     inputs.copy_(tensor::from_vector(host));
     written_scale = scale;
   }
@@ -146,6 +150,7 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   static_cast<void>(context.second_group("pp"));
   state_->place = context_place(context);
   state_->make_inputs(device);
+  state_->width_factor = optimizer::width_scaling(config.model, config.optimizer).lr_factor;
   state_->ledger = make_ledger(stages_, context, asked_for(config.logging), step_results(),
                                policy_.loss, device);
   state_->evaluation = make_ledger(stages_, context, {}, {}, policy_.loss, device);
@@ -273,6 +278,7 @@ void Engine::launch_prepared_step(const std::vector<Batch>& micro_batches) {
       optimizer_->launch_step({.lr = state_->lr,
                                .weight_decay = state_->weight_decay,
                                .decoupled_lr = state_->decoupled_lr,
+                               .width_lr = state_->width_lr,
                                .loss_scale = state_->loss_scale,
                                .skip = bad_loss,
                                .grad_norm = {}});

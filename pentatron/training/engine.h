@@ -26,6 +26,8 @@ struct StepInputs {
   double weight_decay = 0;
   // Of word embeddings and output layer; none: lr
   std::optional<double> decoupled_lr = std::nullopt;
+  // Of what --use-mup scales (optimizer/width_scaling.h); none: lr times its factor
+  std::optional<double> width_lr = std::nullopt;
 };
 
 // What the host learns of a step, read from the device once, at its end.

@@ -2,10 +2,12 @@
 #include "pentatron/training/freeze.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/option_index.h"
 #include "pentatron/models/gpt/sharding.h"
 
 namespace pentatron::training {
@@ -29,6 +31,27 @@ bool is_frozen(const std::vector<std::string>& patterns, const std::string& name
                      [&](const std::string& pattern) { return describes(pattern, name, spec); });
 }
 
+// The pattern nearest to one that describes nothing: a name, or a beginning of names and ".*".
+std::string nearest(const std::string& pattern, const std::vector<nn::PlannedParameter>& all) {
+  std::string best;
+  int least = std::numeric_limits<int>::max() - 1;
+  const auto consider = [&](const std::string& candidate) {
+    const int distance = config::edit_distance(pattern, candidate, least);
+    if (distance >= least) return;
+    least = distance;
+    best = candidate;
+  };
+  for (const nn::PlannedParameter& parameter : all) {
+    const std::string& name = parameter.local_name;
+    consider(name);
+    for (std::size_t dot = name.find('.'); dot != std::string::npos;
+         dot = name.find('.', dot + 1)) {
+      consider(name.substr(0, dot) + ".*");
+    }
+  }
+  return best;
+}
+
 // Over the whole model, so that all ranks find the same.
 void check_patterns(const config::RunConfig& config) {
   const std::vector<std::string>& patterns = config.optimizer.freeze_parameters;
@@ -39,9 +62,9 @@ void check_patterns(const config::RunConfig& config) {
       return describes(pattern, p.local_name, p.spec);
     });
     PENTATRON_CHECK(found, kConfig,
-                    "{} {} describes no parameter of this model; names look like {} ('*' stands "
-                    "for any characters)",
-                    kOption, quoted_for_message(pattern), all.front().local_name);
+                    "{} {} describes no parameter of this model; the nearest that does is {} ('*' "
+                    "stands for any characters)",
+                    kOption, quoted_for_message(pattern), nearest(pattern, all));
   }
   const bool some_left = std::any_of(all.begin(), all.end(), [&](const nn::PlannedParameter& p) {
     return !is_frozen(patterns, p.local_name, p.spec);

@@ -8,6 +8,7 @@
 #include "pentatron/base/test_support.h"
 #include "pentatron/comm/group.h"
 #include "pentatron/training/engine.h"
+#include "pentatron/training/model_parts.h"
 #include "pentatron/training/test_support.h"
 
 namespace pentatron::training {
@@ -87,6 +88,13 @@ TEST(FreezeParameters, KeepTheirBitsInEveryLayout) {
   }
 }
 
+TEST(FreezeParameters, AreCountedInTheLineAtStart) {
+  with_engine(freezing({}, {"decoder.layers.0.*"}), [](Engine& engine) {
+    const std::string line = weight_decay_line(model_parts(engine), 0.1);
+    EXPECT_NE(line.find("; 16 parts are frozen"), std::string::npos) << line;
+  });
+}
+
 TEST(FreezeParameters, HaveNoOptimizerState) {
   std::int64_t all = 0, some = 0;
   (void)trained(freezing({}, {}), &all);
@@ -101,6 +109,8 @@ TEST(FreezeParameters, PatternsThatCannotBeMeantAreErrors) {
                  [&] { with_engine(freezing({}, std::move(patterns)), [](Engine&) {}); });
   };
   refused("describes no parameter", {"*.mlp.*", "decoder.layer.*"});
+  refused("the nearest that does is decoder.layers.0.*", {"decoder.layer.0.*"});
+  refused("is embedding.word_embeddings.weight", {"embeding.word_embeddings.weight"});
   refused("are meant: name all of them", {"*.linear_qkv.q.weight"});
   refused("leaves no parameter to train", {"*"});
 }

@@ -97,6 +97,7 @@ class Trainer {
   } ahead_;  // of the next step
   config::BatchSchedule batches_;
   std::unique_ptr<optimizer::LearningRateSchedule> schedule_;
+  double width_factor_ = 1;  // of the rate of what --use-mup scales
   TrainState state_;
   std::int64_t loaded_iteration_ = -1;
   std::int64_t saved_iteration_ = -1;
@@ -162,6 +163,9 @@ void Trainer::build() {
   }
   const auto parts = model_parts(*engine_);
   say("{}", weight_decay_line(parts, config_.optimizer.weight_decay));
+  if (config_.model.use_mup) {
+    say("{}", optimizer::width_scaling_line(config_.model, config_.optimizer));
+  }
   say("[after model, optimizer, and learning rate scheduler are built] datetime: {}",
       current_datetime());
   const datasets::SampleCounts& counts = data_->counts();
@@ -203,6 +207,7 @@ void Trainer::load() {
   }
   schedule_ = std::make_unique<optimizer::LearningRateSchedule>(config_.optimizer, config_.training,
                                                                 batches_);
+  width_factor_ = optimizer::width_scaling(config_.model, config_.optimizer).lr_factor;
   loaded_iteration_ = result.iteration;
   // With --finetune the run begins at 0, whatever was loaded.
   const bool resumes = result.loaded && state_.iteration == result.iteration;
@@ -282,7 +287,8 @@ void Trainer::run_iteration() {
   const std::int64_t trained = state_.scheduler_samples;
   const StepInputs inputs{.lr = schedule_->lr(trained),
                           .weight_decay = schedule_->weight_decay(trained),
-                          .decoupled_lr = schedule_->decoupled_lr(trained)};
+                          .decoupled_lr = schedule_->decoupled_lr(trained),
+                          .width_lr = schedule_->scaled_lr(trained, width_factor_)};
   trace_.before_iteration(state_.iteration);
   engine_->launch_step(next_batches(), inputs);
   take_batches_ahead();

@@ -82,7 +82,7 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
                                   .parts = std::move(qkv),
                                   .columns = c.hidden_size,
                                   .bias = c.add_bias_linear || c.add_qkv_bias,
-                                  .std = c.init_method_std,
+                                  .std = hidden_init_std(c),
                                   .xavier = c.init_method_xavier_uniform,
                                   .role = nn::ShardRole::kQkv}};
   if (c.qk_layernorm) {
@@ -93,7 +93,7 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
     rules.push_back({.name = std::string(kCoreAttention) + ".softmax_offset",
                      .kind = parallel_layers::LeafKind::kVector,
                      .parts = {{.rows = c.num_attention_heads, .cut = heads}},
-                     .std = c.init_method_std});
+                     .std = hidden_init_std(c)});
   }
   rules.push_back({.name = "linear_proj",
                    .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true}},

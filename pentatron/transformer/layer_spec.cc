@@ -9,8 +9,13 @@
 
 namespace pentatron::transformer {
 
+double hidden_init_std(const config::ModelConfig& config) {
+  return config.use_mup ? config.init_method_std / std::sqrt(config.mup_width_mult)
+                        : config.init_method_std;
+}
+
 double output_init_std(const config::ModelConfig& config) {
-  return config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  return hidden_init_std(config) / std::sqrt(2.0 * static_cast<double>(config.num_layers));
 }
 
 parallel_layers::NormForm norm_form(const config::ModelConfig& config) {

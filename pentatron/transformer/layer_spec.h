@@ -50,8 +50,10 @@ struct LayerSpec {
 // Whether queries and keys are rotated, in layers that --no-rope-freq leaves.
 [[nodiscard]] bool rotates(const config::ModelConfig& config);
 
-// Standard deviation of the initial values of projections back into the residual stream:
-// --init-method-std / sqrt(2 layers).
+// Standard deviation of the initial values of layers: --init-method-std, with --use-mup divided by
+// the root of the width's factor.
+[[nodiscard]] double hidden_init_std(const config::ModelConfig& config);
+// Of projections back into the residual stream: the same / sqrt(2 layers).
 [[nodiscard]] double output_init_std(const config::ModelConfig& config);
 
 // The layers of a model as its options say, one entry a layer; `config` is resolved.

@@ -22,7 +22,7 @@ std::vector<LeafRule> mlp_rules(const config::ModelConfig& c, const MlpSpec& spe
            .parts = fc1,
            .columns = c.hidden_size,
            .bias = c.add_bias_linear,
-           .std = c.init_method_std,
+           .std = hidden_init_std(c),
            .xavier = c.init_method_xavier_uniform},
           {.name = "linear_fc2",
            .parts = {{.rows = c.hidden_size, .cut = channels, .cut_columns = true}},

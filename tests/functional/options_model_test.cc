@@ -241,6 +241,34 @@ TEST(Options, EmbeddingMultiplier) {
             train(base()).first_loss());
 }
 
+TEST(Options, ApplyQueryKeyLayerScaling) {
+  const TinyRun run = train(base().with("--apply-query-key-layer-scaling"));
+  EXPECT_EQ(run.losses(), train(base()).losses());
+  expect_no_effect(run.program, "--apply-query-key-layer-scaling");
+}
+
+TEST(Options, Mup) {
+  const Options mup = base().with("--use-mup");
+  const Options wide = mup.with("--mup-base-hidden-size", 4);
+  // 8 channels a head: without --mup-base-head-dim scores are divided by 8.
+  expect_all_different({base(), mup, wide, mup.with("--mup-embedding-mult", "2.0"),
+                        mup.with("--mup-output-mult", "0.5"),
+                        mup.with("--mup-base-head-dim", "4.0"),
+                        mup.with("--mup-attn-scale-power", "0.75")});
+  EXPECT_EQ(train(mup.with("--mup-attn-scale-power", "0.5")).losses(), train(base()).losses());
+  EXPECT_EQ(train(mup.with("--mup-base-head-dim", "8")).losses(), train(base()).losses());
+  EXPECT_EQ(train(mup).losses(), train(base().with("--softmax-scale", "0.125")).losses());
+  EXPECT_EQ(train(wide.with("--mup-width-mult", "4.0")).losses(), train(wide).losses());
+  expect_refusal(try_train(wide.with("--mup-width-mult", "2.0")).program, 2,
+                 {"--mup-width-mult 2", "--mup-base-hidden-size 4"});
+  EXPECT_NE(train(wide).program.out.find("width 4 x the base, learning rate x 0.25"),
+            std::string::npos);
+  // A resumed run goes on to the bit.
+  const std::filesystem::path folder = new_folder();
+  (void)train(saving(wide.with("--exit-interval", 2), folder));
+  EXPECT_EQ(train(resuming(wide, folder)).last_loss(), train(wide).last_loss());
+}
+
 TEST(Options, FinalLogitSoftcapping) {
   expect_all_different({base(), base().with("--final-logit-softcapping", "1.0"),
                         base().with("--final-logit-softcapping", "0.5")});

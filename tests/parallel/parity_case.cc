@@ -127,6 +127,12 @@ void set_form(config::ModelConfig& m, const std::string& form) {
   if (form == "post" || form == "both") m.norm_placement = form;
   if (form == "shared-norm" || form == "own-norms") m.parallel_attention = form;
   m.apply_residual_connection_post_layernorm = form == "residual-after-norm";
+  if (form == "mup") {
+    m.use_mup = true;
+    m.mup_base_hidden_size = 8;
+    m.mup_base_head_dim = 8;
+    m.mup_embedding_mult = 3.0;
+  }
   if (form != "gemma") return;
   m.norm_placement = "both";
   m.swiglu = false;
@@ -254,6 +260,7 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   config.optimizer.adam_eps = 1e-3;
   config.optimizer.clip_grad = 0.5;
   config.optimizer.weight_decay = 0.1;
+  config.optimizer.freeze_parameters = options.freeze;
   config::resolve(config, config::Purpose::kModel);
   config::resolve_vocab(config, kVocabulary);
   return config;

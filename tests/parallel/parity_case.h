@@ -55,6 +55,7 @@ struct CaseOptions {
   std::string form = {};  // of the layers: a word of set_form(), or blanks: as the kind's
   // qk-layernorm, qk-all-heads (Llama), qk-l2-norm, alibi, yarn, windows, sinks, gate, or blanks
   std::string attention = {};
+  std::vector<std::string> freeze = {};  // --freeze-parameters
   Device device = Device("cpu");
   int steps = 3;
 };

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One loss: every layout equals one process in fp64. parity_test takes the layouts of the proof,
 // parity_sweep all that the axes give.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "pentatron/comm/backend.h"
 #include "tests/parallel/parity_case.h"
@@ -18,7 +21,8 @@ const Outcome& reference_of(const CaseOptions& options) {
   static std::map<std::string, Outcome> cache;
   const std::string key = options.optimizer + (options.model == ModelKind::kGpt2 ? "g" : "l") +
                           std::to_string(options.num_query_groups) +
-                          (options.mixed_layers ? "m" : "") + options.attention + options.form;
+                          (options.mixed_layers ? "m" : "") + options.attention + options.form +
+                          fmt::format("{}", options.freeze);
   auto found = cache.find(key);
   if (found == cache.end())
     found = cache.emplace(key, run_case(options, Layout{.micro_batch_size = 8})).first;
@@ -315,6 +319,64 @@ TEST(Parity, Muon) {
     for (const Layout& layout : proof_layouts()) expect_equal(muon, layout);
     expect_equal(muon, {.dp = 2, .strategy = "optim_grads_params"});
     expect_equal(muon, {.tp = 2, .dp = 2, .state_on_host = true});
+  }
+}
+
+// Four times as wide as the base: rates and eps by class, scales, multipliers.
+TEST(Parity, Mup) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    for (const char* optimizer : {"adam", "sgd", "muon"}) {
+      const CaseOptions options{.model = model, .optimizer = optimizer, .form = "mup"};
+      for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+      expect_equal(options, {.dp = 2, .strategy = "optim_grads_params"});
+      expect_equal(options, {.tp = 2, .dp = 2, .sharded_optimizer = true, .state_on_host = true});
+      EXPECT_NE(difference(reference_of({.model = model, .optimizer = optimizer}),
+                           reference_of(options), kTolerance),
+                "");
+    }
+    const CaseOptions adam{.model = model, .form = "mup"};
+    expect_equal(adam, {.pp = 2, .schedule = "zb-h1", .recompute = "core_attn"});
+    expect_equal(adam, {.tp = 2, .cp = 2});
+  }
+}
+
+// Whole units, and a whole stage of two, without a trained weight; some weights of each layer; the
+// tied embedding. Frozen weights keep every bit; the others' gradients are those of a model that
+// trains everything, so the norm is theirs alone.
+TEST(Parity, FrozenWeights) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    for (const std::vector<std::string>& freeze :
+         {std::vector<std::string>{"embedding.*", "decoder.layers.0.*", "decoder.layers.1.*"},
+          {"*.linear_fc1.*", "*.linear_qkv.*", "*.layers.3.*norm*"}}) {
+      CaseOptions options{.model = model, .freeze = freeze};
+      for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+      for (const char* strategy : {"optim_grads", "optim_grads_params"}) {
+        expect_equal(options, {.dp = 2, .strategy = strategy});
+        expect_equal(options, {.tp = 2, .pp = 2, .dp = 2, .strategy = strategy});
+      }
+      expect_equal(options, {.pp = 2, .schedule = "zb-h1", .recompute = "core_attn"});
+      expect_equal(options, {.pp = 2, .chunks = 2, .recompute = "uniform 1"});
+      expect_equal(options, {.tp = 2, .cp = 2});
+      expect_equal(options, {.dp = 2, .sharded_optimizer = true, .state_on_host = true});
+      const Outcome& frozen = reference_of(options);
+      const Outcome& whole = reference_of({.model = model});
+      double squares = 0;
+      int kept = 0;
+      for (const auto& [name, gradient] : frozen.first_gradients) {
+        if (gradient.abs().max().item<double>() == 0) {
+          EXPECT_TRUE(frozen.weights.at(name).equal(frozen.first_weights.at(name))) << name;
+          ++kept;
+          continue;
+        }
+        EXPECT_TRUE(gradient.equal(whole.first_gradients.at(name))) << name;
+        squares += gradient.square().sum().item<double>();
+      }
+      EXPECT_GT(kept, 4);
+      EXPECT_NEAR(frozen.first_norm, std::sqrt(squares), 1e-12 * frozen.first_norm);
+      EXPECT_LT(frozen.first_norm, whole.first_norm);
+      options.optimizer = "muon";
+      expect_equal(options, {.tp = 2, .pp = 2, .dp = 2, .sharded_optimizer = true});
+    }
   }
 }
 

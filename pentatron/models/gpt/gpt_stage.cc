@@ -34,6 +34,7 @@ GptEmbedding::GptEmbedding(const LeafContext& context, const nn::ParameterPlan& 
                            const config::ModelConfig& config)
     : words_(add_child(std::make_unique<VocabEmbedding>(context, plan, kWordEmbeddings))),
       multiplier_(rounded(config.embedding_multiplier.value_or(1.0), context.policy().compute)),
+      mup_multiplier_(config.use_mup ? config.mup_embedding_mult : 1.0),
       residual_(residual_dtype(config, context.policy())) {
   if (config.position_embedding_type == "learned_absolute") {
     positions_ = &add_child(
@@ -47,6 +48,7 @@ Tensor GptEmbedding::forward(nn::StepContext& step) {
   Tensor hidden_th = words_.forward(step);
   if (multiplier_ != 1.0) hidden_th = hidden_th.mul(multiplier_);
   if (positions_ != nullptr) hidden_th = hidden_th.add(positions_->forward(step));
+  if (mup_multiplier_ != 1.0) hidden_th = hidden_th.mul(mup_multiplier_);
   return dropout_->drop(tensor::cast(hidden_th, residual_), step);
 }
 
@@ -54,7 +56,8 @@ GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
                  const config::ModelConfig& config, const std::string& weight_name,
                  nn::Parameter* tied_weight)
     : norm_(add_child(std::make_unique<Norm>(context, plan, "decoder.final_layernorm",
-                                             transformer::norm_form(config)))) {
+                                             transformer::norm_form(config)))),
+      logit_multiplier_(config.use_mup ? config.mup_output_mult : 1.0) {
   // A weight that the embedding owns is complete after the embedding's gradient: its head work
   // belongs to that unit.
   const double softcap = config.final_logit_softcapping.value_or(0.0);
@@ -64,12 +67,17 @@ GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
           : &add_child(std::make_unique<VocabHead>(context, *tied_weight, kEmbeddingUnit, softcap));
 }
 
+Tensor GptHead::normalised(const Tensor& hidden_th, nn::StepContext& step) {
+  const Tensor x_th = norm_.forward(hidden_th, step);
+  return logit_multiplier_ == 1.0 ? x_th : x_th.mul(logit_multiplier_);
+}
+
 Tensor GptHead::loss(const Tensor& hidden_th, nn::StepContext& step) {
-  return output_->loss(norm_.forward(hidden_th, step), step);
+  return output_->loss(normalised(hidden_th, step), step);
 }
 
 Tensor GptHead::logits(const Tensor& hidden_th, nn::StepContext& step) {
-  return output_->logits(norm_.forward(hidden_th, step), step);
+  return output_->logits(normalised(hidden_th, step), step);
 }
 
 GptStage::GptStage(const config::ModelConfig& config, const LeafContext& context,

@@ -25,7 +25,8 @@ class GptEmbedding final : public nn::Module {
 
  private:
   parallel_layers::VocabEmbedding& words_;
-  double multiplier_;  // of the word embeddings
+  double multiplier_;      // of the word embeddings
+  double mup_multiplier_;  // of these and the positions together
   DType residual_;
   parallel_layers::PositionEmbedding* positions_ = nullptr;  // null: none learned
   parallel_layers::ResidualDropout* dropout_ = nullptr;
@@ -44,7 +45,11 @@ class GptHead final : public nn::Module {
   [[nodiscard]] Tensor logits(const Tensor& hidden_th, nn::StepContext& step);
 
  private:
+  // What the output layer reads. The factor of the logits stands here, on fewer numbers.
+  [[nodiscard]] Tensor normalised(const Tensor& hidden_th, nn::StepContext& step);
+
   parallel_layers::Norm& norm_;
+  double logit_multiplier_;
   parallel_layers::VocabHead* output_ = nullptr;
 };
 

@@ -41,8 +41,16 @@ LeafRule word_rule(const ModelConfig& c) {
 LeafRule position_rule(const ModelConfig& c) {
   LeafRule rule{.name = "embedding.position_embeddings",
                 .parts = {{.rows = c.max_position_embeddings}},
-                .columns = c.hidden_size};
+                .columns = c.hidden_size,
+                .role = nn::ShardRole::kPositionTable};
   set_embedding_init(c, rule);
+  return rule;
+}
+// Of an untied model. Maximal update parametrisation counts it with the embeddings, as its logits
+// are scaled instead.
+LeafRule output_rule(const ModelConfig& c) {
+  LeafRule rule = vocabulary_rule(c, "output_layer", nn::ShardRole::kOutput);
+  if (c.use_mup) set_embedding_init(c, rule);
   return rule;
 }
 
@@ -128,8 +136,7 @@ nn::ParameterPlan plan_stage(const ModelConfig& config, const TensorLayout& layo
                                         transformer::norm_form(config)),
              "", head, layout);
     if (!tied) {
-      add_leaf(plan, vocabulary_rule(config, "output_layer", nn::ShardRole::kOutput), "", head,
-               layout);
+      add_leaf(plan, output_rule(config), "", head, layout);
     }
     if (two_copies) {
       add_tied_word_embedding(plan, word_rule(config), head, layout, /*counts=*/false);

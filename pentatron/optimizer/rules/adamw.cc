@@ -6,8 +6,9 @@ namespace {
 
 class AdamW final : public UpdateRule {
  public:
-  explicit AdamW(const config::OptimizerConfig& config)
-      : options_{.beta1 = config.adam_beta1,
+  AdamW(const config::OptimizerConfig& config, const WidthScaling& scaling)
+      : scaling_(scaling),
+        options_{.beta1 = config.adam_beta1,
                  .beta2 = config.adam_beta2,
                  .eps = config.adam_eps,
                  .weight_decay = 1.0} {}
@@ -17,17 +18,19 @@ class AdamW final : public UpdateRule {
   }
   void update(std::span<distributed::Piece* const> pieces,
               const ops::AdamScalars& scalars) override {
-    ops::adamw_step(segments_of(pieces), scalars, options_);
+    ops::adamw_step(segments_of(pieces, scaling_), scalars, options_);
   }
 
  private:
+  WidthScaling scaling_;
   ops::AdamOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_adamw(const config::OptimizerConfig& config) {
-  return std::make_unique<AdamW>(config);
+std::unique_ptr<UpdateRule> make_adamw(const config::OptimizerConfig& config,
+                                       const WidthScaling& scaling) {
+  return std::make_unique<AdamW>(config, scaling);
 }
 
 }  // namespace pentatron::optimizer

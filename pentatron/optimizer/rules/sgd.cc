@@ -6,7 +6,8 @@ namespace {
 
 class Sgd final : public UpdateRule {
  public:
-  explicit Sgd(const config::OptimizerConfig& config) : momentum_(config.sgd_momentum) {}
+  Sgd(const config::OptimizerConfig& config, const WidthScaling& scaling)
+      : scaling_(scaling), momentum_(config.sgd_momentum) {}
 
   [[nodiscard]] std::vector<std::string_view> states() const override {
     if (momentum_ == 0) return {};
@@ -14,17 +15,19 @@ class Sgd final : public UpdateRule {
   }
   void update(std::span<distributed::Piece* const> pieces,
               const ops::AdamScalars& scalars) override {
-    ops::sgd_step(segments_of(pieces), scalars, momentum_, /*weight_decay=*/1.0);
+    ops::sgd_step(segments_of(pieces, scaling_), scalars, momentum_, /*weight_decay=*/1.0);
   }
 
  private:
+  WidthScaling scaling_;
   double momentum_;
 };
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_sgd(const config::OptimizerConfig& config) {
-  return std::make_unique<Sgd>(config);
+std::unique_ptr<UpdateRule> make_sgd(const config::OptimizerConfig& config,
+                                     const WidthScaling& scaling) {
+  return std::make_unique<Sgd>(config, scaling);
 }
 
 }  // namespace pentatron::optimizer

@@ -3,7 +3,8 @@
 
 namespace pentatron::optimizer {
 
-std::vector<ops::UpdateSegment> segments_of(std::span<distributed::Piece* const> pieces) {
+std::vector<ops::UpdateSegment> segments_of(std::span<distributed::Piece* const> pieces,
+                                            const WidthScaling& scaling) {
   std::vector<ops::UpdateSegment> segments;
   segments.reserve(pieces.size());
   for (const distributed::Piece* piece : pieces) {
@@ -15,7 +16,8 @@ std::vector<ops::UpdateSegment> segments_of(std::span<distributed::Piece* const>
                         .first = state(0),
                         .second = state(1),
                         .decays = nn::decays(piece->part->role),
-                        .decoupled_lr = nn::has_decoupled_lr(piece->part->role)});
+                        .rate = scaling.rate_of(piece->part->role),
+                        .eps_factor = scaling.eps_factor_of(piece->part->role)});
   }
   return segments;
 }

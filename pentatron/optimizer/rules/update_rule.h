@@ -7,6 +7,7 @@
 
 #include "pentatron/distributed/piece.h"
 #include "pentatron/ops/adamw.h"
+#include "pentatron/optimizer/width_scaling.h"
 
 namespace pentatron::optimizer {
 
@@ -25,8 +26,9 @@ class UpdateRule {
                       const ops::AdamScalars& scalars) = 0;
 };
 
-// The pieces as segments of one elementwise call; state beyond what a piece has stays undefined.
+// The pieces as segments of one elementwise call, each with its rate and eps; state beyond what a
+// piece has stays undefined.
 [[nodiscard]] std::vector<ops::UpdateSegment> segments_of(
-    std::span<distributed::Piece* const> pieces);
+    std::span<distributed::Piece* const> pieces, const WidthScaling& scaling);
 
 }  // namespace pentatron::optimizer
