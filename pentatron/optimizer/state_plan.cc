@@ -11,11 +11,11 @@
 namespace pentatron::optimizer {
 
 std::vector<std::string_view> states_of(const config::OptimizerConfig& config, bool matrix) {
-  if (config.optimizer == "sgd") return make_sgd(config)->states();
+  if (config.optimizer == "sgd") return make_sgd(config, WidthScaling{})->states();
   if (config.optimizer == "muon" && matrix) return muon_states();
   PENTATRON_CHECK(config.optimizer == "adam" || config.optimizer == "muon", kConfig,
                   "--optimizer is '{}', expected adam, sgd or muon", config.optimizer);
-  return make_adamw(config)->states();
+  return make_adamw(config, WidthScaling{})->states();
 }
 
 TrainingStateBytes plan_training_state(const distributed::FlatLayout& layout,
