@@ -126,7 +126,10 @@ void check_documents(std::span<const std::byte> index, const IndexHeader& header
 
 template <typename T>
 void widen(std::span<const std::byte> bytes, std::span<std::int64_t> out) {
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = load<T>(bytes, i * sizeof(T));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    // int8 tokens are signed numbers, no characters.
+    out[i] = load<T>(bytes, i * sizeof(T));  // NOLINT(bugprone-signed-char-misuse)
+  }
 }
 
 void widen_tokens(TokenDtype dtype, std::span<const std::byte> bytes, std::span<std::int64_t> out) {
