@@ -49,6 +49,14 @@ struct ModelConfig {
   double mscale = 1.0;
   double mscale_all_dim = 0.0;
   bool yarn_correction_range_round_to_int = true;
+  // position_embedding_type longrope: a factor a frequency, up to and above the original length
+  std::vector<std::string> longrope_short_factor;
+  std::vector<std::string> longrope_long_factor;
+  std::int64_t longrope_original_max_position_embeddings = 0;
+  std::vector<std::string> mrope_section;  // position_embedding_type mrope: frequencies of t, h, w
+  // position_embedding_type relative
+  std::int64_t relative_attention_num_buckets = 32;
+  std::int64_t relative_attention_max_distance = 128;  // tokens
   // One of these, or GELU: the tanh form with bias_gelu_fusion and biases, else the erf form
   bool openai_gelu = false;  // the tanh form in any case
   bool geglu = false;        // gated by the tanh form of GELU
@@ -71,6 +79,12 @@ struct ModelConfig {
   std::optional<double> attn_logit_softcapping;   // scores become cap tanh(score / cap)
   std::optional<double> final_logit_softcapping;  // so do the logits of the vocabulary
   bool attention_output_gate = false;
+  bool qk_clip = false;        // query and key weights are scaled down after a step of large logits
+  double qk_clip_alpha = 0.5;  // share of the scaling that queries take
+  double qk_clip_threshold = 100.0;  // largest attention logit
+  // Layers unlike each other, as a JSON file or text (heterogeneous layers)
+  std::string heterogeneous_layers_config_path;
+  std::string heterogeneous_layers_config_encoded_json;
   std::string norm_placement = "pre";       // of attention and mlp; post: their outputs; both
   std::string parallel_attention = "none";  // mlp beside attention: shared-norm, own-norms
   bool fp32_residual_connection = false;
@@ -89,6 +103,25 @@ struct ModelConfig {
   double init_method_std = 0.02;                    // output projections: / sqrt(2 * num_layers)
   std::optional<double> embedding_init_method_std;  // none: init_method_std
   bool init_method_xavier_uniform = false;
+  // Low-rank adapters (LoRA, DoRA); rank 0: none
+  std::int64_t lora_rank = 0;
+  double lora_alpha = 0.0;  // resolved: 2 * lora_rank
+  double lora_dropout = 0.0;
+  std::vector<std::string> lora_target_modules;  // resolved: all linear layers
+  bool lora_rslora = false;                      // scaled by alpha / sqrt(rank)
+  bool lora_dora = false;
+  // fp8 products (ops/recipe.h); empty: none
+  std::string fp8;  // --fp8-format hybrid, e4m3
+  std::string fp8_recipe = "delayed";
+  std::int64_t fp8_margin = 0;
+  std::int64_t fp8_amax_history_len = 1;
+  std::string fp8_amax_compute_algo = "most_recent";
+  bool fp8_wgrad = true;
+  bool fp8_output_proj = false;
+  bool first_last_layers_bf16 = false;
+  std::int64_t num_layers_at_start_in_bf16 = 1;
+  std::int64_t num_layers_at_end_in_bf16 = 1;
+  std::string logit_dtype;  // --output-logit-dtype bf16, fp32; empty: of the precision
   std::uint64_t seed = 1234;
   // Data-shaped masks (features.md 9.4)
   bool reset_position_ids = false;
@@ -130,6 +163,10 @@ struct ParallelConfig {
   std::int64_t pipeline_schedule_max_in_flight = 0;     // 0: pipeline_model_parallel_size
   std::vector<std::string> pipeline_schedule_costs;     // pipeline_layout.h schedule_costs
   bool sequence_parallel = false;
+  bool hybrid_context_parallel = false;        // each sample over as many ranks as it needs
+  std::int64_t max_seqlen_per_dp_cp_rank = 0;  // tokens; with hybrid_context_parallel
+  bool distribute_saved_activations = false;   // full recompute: inputs cut over tensor ranks
+  bool check_collectives = false;              // compare what nccl ranks are about to do
   bool use_distributed_optimizer = false;
   bool use_megatron_fsdp = false;
   // With use_megatron_fsdp: no_shard, optim, optim_grads, optim_grads_params
@@ -173,6 +210,7 @@ struct DataConfig {
   bool mock_data = false;
   bool sft = false;  // conversations (datasets/sft_dataset.h)
   std::string sft_tokenizer_prompt_format = "nemotron-h-aligned";
+  bool allow_ambiguous_pad_tokens = false;
   // Documents cut in three and put together in another order (datasets/fim.h)
   bool fim_data = false;
   double fim_rate = 0.5;
@@ -227,6 +265,12 @@ struct OptimizerConfig {
   double loss_scale_window = 1000;             // steps without overflow until the scale doubles
   std::int64_t hysteresis = 2;                 // overflows until it halves
   std::vector<std::string> freeze_parameters;  // patterns of names
+  bool freeze_all_layers = false;
+  bool use_precision_aware_optimizer = false;
+  std::string main_params_dtype = "fp32";
+  std::string main_grads_dtype = "fp32";
+  std::string exp_avg_dtype = "fp32";
+  std::string exp_avg_sq_dtype = "fp32";
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
 };
@@ -268,6 +312,7 @@ struct TrainingConfig {
   std::int64_t profile_step_end = 12;      // and ends after this many
   std::vector<std::string> profile_ranks;  // numbers; empty: all
   std::string device = "auto";
+  std::string cuda_graph_impl = "none";
 };
 
 // What a run tells about itself; nothing here changes a result.
@@ -289,6 +334,8 @@ struct LoggingConfig {
   std::int64_t log_memory_interval = 0;      // 0: after the first iterations only
   std::vector<std::string> sample_prompt;    // continued by the model at each evaluation
   std::int64_t sample_length = 64;           // tokens of each continuation
+  std::string log_format = "auto";           // terminal, megatron
+  bool quiet = false;
 };
 
 struct CheckpointConfig {
@@ -302,6 +349,10 @@ struct CheckpointConfig {
   bool no_load_optim = false;
   bool no_save_optim = false;
   bool exit_on_missing_checkpoint = false;
+  bool use_checkpoint_args = false;  // model options come from the checkpoint
+  bool use_mp_args_from_checkpoint_args = false;
+  bool use_tokenizer_model_from_checkpoint_args = true;
+  std::string lora_load;  // adapter to start from, a folder of PEFT's files
 };
 
 struct RunConfig {
