@@ -53,6 +53,12 @@ class Group {
   [[nodiscard]] virtual WorkPtr broadcast(Tensor t, int root) = 0;
   [[nodiscard]] virtual WorkPtr send(Tensor t, int peer) = 0;
   [[nodiscard]] virtual WorkPtr recv(Tensor t, int peer) = 0;
+  // For a message that comes only after more of this rank's own work: started when it is waited
+  // for, in the order of these calls, but without waiting for what the current stream is given in
+  // between, so that it overlaps with that. A receive that is under way occupies a GPU until the
+  // message comes, and whatever waits for the whole device (the first use of a kernel, freed
+  // memory) would wait for the peer, which may wait for this rank.
+  [[nodiscard]] virtual WorkPtr recv_later(Tensor t, int peer) { return recv(std::move(t), peer); }
   virtual void barrier() = 0;
 };
 

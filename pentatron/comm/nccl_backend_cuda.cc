@@ -155,7 +155,14 @@ class NcclGroup final : public GroupBase {
         });
   }
 
-  WorkPtr recv(Tensor t, int peer) override {
+  WorkPtr recv(Tensor t, int peer) override { return receive(std::move(t), peer, false); }
+  WorkPtr recv_later(Tensor t, int peer) override { return receive(std::move(t), peer, true); }
+
+  // The hosts meet; work on the GPUs may still be under way.
+  void barrier() override { host_->barrier(); }
+
+ private:
+  WorkPtr receive(Tensor t, int peer, bool deferred) {
     if (t.is_cpu()) return host_->recv(std::move(t), peer);
     check("recv", t);
     check_peer("recv", peer);
@@ -164,13 +171,10 @@ class NcclGroup final : public GroupBase {
         pair(peer, rank()), fmt::format("recv from rank {}", world_rank_of(peer)), {t},
         [data = t.mutable_data_ptr(), bytes = t.nbytes()](ncclComm_t comm, cudaStream_t stream) {
           return ncclRecv(data, bytes, ncclInt8, 0, comm, stream);
-        });
+        },
+        deferred);
   }
 
-  // The hosts meet; work on the GPUs may still be under way.
-  void barrier() override { host_->barrier(); }
-
- private:
   static std::size_t count_of(const Tensor& t) { return static_cast<std::size_t>(t.numel()); }
 
   static ncclResult_t exchange(char* to, const char* from, std::int64_t row_bytes,
@@ -245,9 +249,10 @@ class NcclGroup final : public GroupBase {
   }
 
   WorkPtr post(const std::shared_ptr<Lane>& lane, std::string_view op, std::vector<Tensor> tensors,
-               std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call) const {
-    return std::make_unique<NcclWork>(lane,
-                                      lane->post(where(op), std::move(tensors), std::move(call)));
+               std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call,
+               bool deferred = false) const {
+    return std::make_unique<NcclWork>(
+        lane, lane->post(where(op), std::move(tensors), std::move(call), deferred));
   }
 
   std::shared_ptr<NcclHub> hub_;

@@ -93,6 +93,42 @@ TEST(NcclRank, BothDirections) {
   backend->shutdown();
 }
 
+// The way of a pipeline's stage: the second message comes only after the answer to the first, and
+// between them the whole device is waited for, as the first use of a kernel may do.
+TEST(NcclRank, PostedAhead) {
+  NEEDS_LAUNCH();
+  const NcclOptions options = options_from_environment();
+  const auto backend = make_nccl_backend(options);
+  const auto group = backend->make_group(everyone(options), "all");
+  constexpr std::int64_t kSize = std::int64_t{1} << 24;
+  const auto message = [&](double value) {
+    return tensor::full({kSize}, value, DType::Float, options.device);
+  };
+  if (group->rank() == 0) {
+    const Tensor answer = message(0), first = message(1), second = message(2);
+    const WorkPtr answered = group->recv_later(answer, 1);
+    const WorkPtr sent = group->send(first, 1);
+    answered->wait();
+    EXPECT_EQ(answer.max().item<float>(), 4.0F);
+    const WorkPtr sent_too = group->send(second, 1);
+    sent->wait();
+    sent_too->wait();
+  } else {
+    const Tensor first = message(0), second = message(0);
+    const WorkPtr one = group->recv_later(first, 0);
+    const WorkPtr two = group->recv_later(second, 0);
+    one->wait();
+    const Tensor answer = first.mul(4);
+    tensor::synchronize(options.device);
+    const WorkPtr sent = group->send(answer, 0);
+    two->wait();
+    EXPECT_EQ(second.min().item<float>(), 2.0F);
+    EXPECT_EQ(first.max().item<float>(), 1.0F);
+    sent->wait();
+  }
+  backend->shutdown();
+}
+
 // Collectives and a send inside a recorded step, replayed with new inputs.
 TEST(NcclRank, Recorded) {
   NEEDS_LAUNCH();
@@ -221,6 +257,13 @@ TEST(NcclBackend, EveryOperation) {
 TEST(NcclBackend, SendsOfBothDirectionsPassEachOther) {
   PENTATRON_NEEDS_GPUS(2);
   EXPECT_EQ(run_ranks(2, "BothDirections").code, 0);
+}
+
+TEST(NcclBackend, ReceivesPostedAheadDoNotHoldTheDevice) {
+  PENTATRON_NEEDS_GPUS(2);
+  ::setenv("PENTATRON_NCCL_TIMEOUT_MS", "20000", 1);
+  EXPECT_EQ(run_ranks(2, "PostedAhead").code, 0);
+  ::unsetenv("PENTATRON_NCCL_TIMEOUT_MS");
 }
 
 TEST(NcclBackend, WorksInARecordedStep) {

@@ -33,6 +33,7 @@ struct LaneOp {
   c10::cuda::CUDAEvent end;    // the lane's stream, behind the operation
   bool issued = false;         // `end` is recorded (under the lane's mutex)
   bool in_graph = false;       // part of a recorded step: its events cannot be asked
+  bool deferred = false;       // not handed over yet (under the lane's mutex)
 };
 
 // What the lanes of one rank share: the GPU, the rendezvous, the first failure, and a thread that
@@ -99,10 +100,11 @@ class Lane final : public std::enable_shared_from_this<Lane> {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Queues the operation behind what the current stream holds.
+  // Queues the operation behind what the current stream holds. `deferred`: it is handed over when
+  // it, or one posted after it, is waited for.
   [[nodiscard]] std::shared_ptr<LaneOp> post(
       std::string where, std::vector<Tensor> tensors,
-      std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call);
+      std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call, bool deferred = false);
   // The current stream waits for the operation; the host only until it is on its way.
   void wait(LaneOp& op);
   // Whether the operation has ended on the GPU; the host does not wait.
@@ -120,6 +122,8 @@ class Lane final : public std::enable_shared_from_this<Lane> {
   void meet_members(ncclUniqueId& id);
   void prime();
   void issue(LaneOp& op);
+  void hand_over(std::shared_ptr<LaneOp> op);
+  void hand_over_until(const LaneOp& op);
   [[noreturn]] void throw_failure(const std::string& where, const std::string& reason) const;
 
   std::shared_ptr<NcclHub> hub_;
@@ -132,6 +136,7 @@ class Lane final : public std::enable_shared_from_this<Lane> {
   std::mutex mutex_;  // order of operations; held while one is handed to NCCL
   std::condition_variable changed_;
   std::deque<std::shared_ptr<LaneOp>> queued_;  // before the communicator is there
+  std::deque<std::shared_ptr<LaneOp>> deferred_;
   bool opening_ = false;
   bool ready_ = false;
   std::atomic<ncclComm_t> comm_{nullptr};  // read by abort() without the mutex

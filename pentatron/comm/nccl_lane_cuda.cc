@@ -55,7 +55,8 @@ Lane::Lane(std::shared_ptr<NcclHub> hub, std::string name, int rank, int size, b
 Lane::~Lane() { close(false); }
 
 std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensors,
-                                   std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call) {
+                                   std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call,
+                                   bool deferred) {
   if (const std::string reason = hub_->failure(); !reason.empty()) throw_failure(where, reason);
   const c10::cuda::CUDAGuard on_gpu(hub_->device());
   const auto current = c10::cuda::getCurrentCUDAStream();
@@ -65,22 +66,21 @@ std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensor
   op->tensors = std::move(tensors);
   op->call = std::move(call);
   op->in_graph = recorded;
+  op->deferred = deferred;
   op->start.record(current);
   bool start_thread = false;
   {
     const std::lock_guard lock(mutex_);
-    if (ready_) {
-      issue(*op);
-      // A recorded operation runs with its graph, and its events cannot be asked.
-      if (!recorded) hub_->watch(op);
+    PENTATRON_CHECK(ready_ || !recorded, kInternal,
+                    "{}: the first use of this lane is in a step that is being recorded; run the "
+                    "step once before",
+                    op->where);
+    if (deferred) {
+      deferred_.push_back(op);
     } else {
-      PENTATRON_CHECK(!recorded, kInternal,
-                      "{}: the first use of this lane is in a step that is being recorded; run the "
-                      "step once before",
-                      op->where);
-      queued_.push_back(op);
-      start_thread = !std::exchange(opening_, true);
+      hand_over(op);
     }
+    start_thread = !ready_ && !std::exchange(opening_, true);
   }
   if (start_thread) {
     // The thread shares ownership of the lane and its hub: they outlive the group if it is
@@ -90,7 +90,34 @@ std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensor
   return op;
 }
 
+// With the mutex held, on the lane's GPU.
+void Lane::hand_over(std::shared_ptr<LaneOp> op) {
+  if (!ready_) {
+    queued_.push_back(std::move(op));
+    return;
+  }
+  issue(*op);
+  // A recorded operation runs with its graph, and its events cannot be asked.
+  if (!op->in_graph) hub_->watch(std::move(op));
+}
+
+// Those that were posted before go first. With the mutex held.
+void Lane::hand_over_until(const LaneOp& op) {
+  const c10::cuda::CUDAGuard on_gpu(hub_->device());
+  for (bool more = op.deferred; more;) {
+    std::shared_ptr<LaneOp> next = std::move(deferred_.front());
+    deferred_.pop_front();
+    next->deferred = false;
+    more = next.get() != &op;
+    hand_over(std::move(next));
+  }
+}
+
 void Lane::wait(LaneOp& op) {
+  {
+    const std::lock_guard lock(mutex_);
+    hand_over_until(op);
+  }
   {
     // The members have this time to sign in, NCCL some more to connect them.
     const auto deadline = Clock::now() + hub_->options().timeout + kConnectTime;

@@ -9,6 +9,7 @@
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/config/validate_context.h"
 #include "pentatron/config/validate_layer.h"
+#include "pentatron/config/validate_precision.h"
 #include "pentatron/config/validate_training.h"
 
 namespace pentatron::config {
@@ -265,7 +266,9 @@ void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Pr
   const bool layout_fine = resolve_layout(config.parallel, problems);
   if (layout_fine) resolve_model(config.model, config.parallel, problems);
   resolve_tokenizer(config, purpose, problems);
-  if (purpose == Purpose::kTrain) resolve_training(config, origins, layout_fine, problems);
+  if (purpose != Purpose::kTrain) return;
+  if (layout_fine) check_fp8(config, problems);
+  resolve_training(config, origins, layout_fine, problems);
 }
 
 void resolve(RunConfig& config, Purpose purpose) {

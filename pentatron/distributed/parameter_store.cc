@@ -186,6 +186,7 @@ void ParameterStore::publish() {
     }
   }
   inner_->parameters->publish();
+  tell_values_changed();
 }
 
 void ParameterStore::reset_main() {
@@ -193,6 +194,11 @@ void ParameterStore::reset_main() {
   for (Piece& piece : pieces_) {
     if (!piece.main.is_same(piece.parameter)) piece.main.copy_(piece.parameter);
   }
+  tell_values_changed();
+}
+
+void ParameterStore::tell_values_changed() {
+  for (const FlatSlot& slot : layout_.slots()) slot.parameter->values_changed();
 }
 
 void ParameterStore::settle() { inner_->parameters->settle(); }

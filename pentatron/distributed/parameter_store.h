@@ -92,6 +92,7 @@ class ParameterStore final : public ops::UnitEventSink, public nn::ParameterHost
  private:
   struct Inner;
   void make_pieces();
+  void tell_values_changed();
 
   std::unique_ptr<BufferAllocator> allocator_;
   PrecisionPolicy policy_;

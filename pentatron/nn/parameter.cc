@@ -7,20 +7,11 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/random.h"
 
 namespace pentatron::nn {
-namespace {
-
-WeightView view_in(const Tensor& data, WeightFormat format, DType compute,
-                   const std::string& name) {
-  PENTATRON_CHECK(format.numbers == Numbers::kCompute && !format.transposed, kUnsupported,
-                  "weight {}: fp8 weights are not built yet; use --bf16 or fp32", name);
-  return {data.scalar_type() == compute ? data : data.to(compute), Tensor()};
-}
-
-}  // namespace
 
 Parameter::Parameter(std::string local_name, ShardSpec spec, const PrecisionPolicy& policy,
                      Device device)
@@ -38,13 +29,33 @@ void Parameter::make_ready() {
   ready_ = true;
 }
 
-WeightView Parameter::forward_view(WeightFormat format) {
-  return view_in(data(), format, policy_.compute, local_name_);
+WeightView Parameter::view(WeightFormat format) {
+  const Tensor& values = data();
+  if (format.numbers == Numbers::kCompute) {
+    PENTATRON_CHECK(!format.transposed, kInternal,
+                    "weight {}: only fp8 forms come transposed, the others are read as they are",
+                    local_name_);
+    return {values.scalar_type() == policy_.compute ? values : values.to(policy_.compute)};
+  }
+  // Scales of blocks belong to the tensor as it comes.
+  const tensor::ScaleBlock block = format.transposed
+                                       ? tensor::ScaleBlock{format.block.columns, format.block.rows}
+                                       : format.block;
+  const bool made =
+      format.transposed ? fp8_.columns_km.data.defined() : fp8_.rows_mk.data.defined();
+  if (!made || !(fp8_block_ == block)) {
+    // A weight that learns is read both ways in each micro-batch; one pass makes both.
+    fp8_ = ops::op_table(values.device())
+               .fp8_orders(values, {.block = block, .rows = true, .columns = true});
+    fp8_block_ = block;
+  }
+  const tensor::Fp8Tensor& form = format.transposed ? fp8_.columns_km : fp8_.rows_mk;
+  return {.data = form.data, .scale = form.scale, .block = form.block};
 }
 
-WeightView Parameter::backward_view(WeightFormat format) {
-  return view_in(data(), format, policy_.compute, local_name_);
-}
+WeightView Parameter::forward_view(WeightFormat format) { return view(format); }
+
+WeightView Parameter::backward_view(WeightFormat format) { return view(format); }
 
 GradSlot Parameter::grad_slot() {
   PENTATRON_CHECK(trainable_, kInternal, "weight {} is frozen and has no gradient slot",
@@ -68,11 +79,13 @@ void Parameter::bind_data(Tensor view) {
   if (data_.defined()) view.copy_(data_);
   data_ = std::move(view);
   ready_ = true;
+  values_changed();
 }
 
 void Parameter::release_data() {
   data_ = Tensor();
   ready_ = false;
+  values_changed();
 }
 
 void Parameter::release_grad() {
@@ -100,6 +113,7 @@ void Parameter::finish_grad() {
 
 void Parameter::initialise(std::uint64_t seed) {
   data().zero_();  // padding rows
+  values_changed();
   for (const ShardPart& part : spec_.parts) {
     if (part.box.empty()) continue;
     Tensor real_rows = part_view(data_, part);

@@ -14,7 +14,8 @@ namespace pentatron::nn {
 // A weight of this rank: storage, description, gradient slot. Not an autograd leaf. Storage is made
 // when it is first used, so a weight that is bound to a flat buffer before has none of its own.
 // With a host (set_host), storage and slot may come and go between uses. A slot asked of a frozen
-// weight or before bind_grad(), and views that do not fit: kInternal. fp8 forms: kUnsupported.
+// weight or before bind_grad(), and views that do not fit: kInternal. fp8 forms are made when they
+// are first asked for and kept until values_changed().
 class Parameter final : public WeightRef {
  public:
   Parameter(std::string local_name, ShardSpec spec, const PrecisionPolicy& policy,
@@ -48,8 +49,14 @@ class Parameter final : public WeightRef {
   // Replaces the storage by a view of a flat buffer: contiguous, local shape, parameter dtype.
   // Values are copied over where there are any.
   void bind_data(Tensor view);
+  // Values were written by others than fill and copy functions of this class (an optimizer step,
+  // a checkpoint): what was made of them is made anew.
+  void values_changed() { fp8_ = {}; }
   // The storage stays bound, but its values are on their way: the next use asks the host.
-  void await_data() { ready_ = false; }
+  void await_data() {
+    ready_ = false;
+    values_changed();
+  }
   void data_arrived() { ready_ = data_.defined(); }
   // Gives storage or slot back: the next use asks the host.
   void release_data();
@@ -67,6 +74,7 @@ class Parameter final : public WeightRef {
 
  private:
   void make_ready();
+  [[nodiscard]] WeightView view(WeightFormat format);
 
   std::string local_name_;
   ShardSpec spec_;
@@ -75,6 +83,9 @@ class Parameter final : public WeightRef {
   ParameterHost* host_ = nullptr;
   Tensor data_;
   Tensor main_grad_;
+  // Both orders of the weight in fp8; undefined where nobody asked yet.
+  tensor::Fp8Orders fp8_;
+  tensor::ScaleBlock fp8_block_;
   bool ready_ = false;  // data_ may be used
   bool trainable_ = true;
   bool written_ = false;

@@ -46,8 +46,9 @@ StepLedger::StepLedger(std::vector<LedgerEntry> entries, DType loss_dtype, Devic
     const LedgerEntry& entry = entries_[i];
     PENTATRON_CHECK(entry.kind != ScalarKind::kCount, kInternal,
                     "'{}': a loss brings its count with it", entry.name);
-    PENTATRON_CHECK(entry.size >= 1 && (entry.size == 1 || entry.kind == ScalarKind::kSum),
-                    kInternal, "'{}' has {} elements: only sums are vectors", entry.name,
+    PENTATRON_CHECK(entry.size >= 1 && (entry.size == 1 || entry.kind == ScalarKind::kSum ||
+                                        entry.kind == ScalarKind::kMax),
+                    kInternal, "'{}' has {} elements: only sums and maxima are vectors", entry.name,
                     entry.size);
     std::int64_t& end = entry.kind == ScalarKind::kMax      ? num_maxima
                         : entry.kind == ScalarKind::kResult ? num_results
@@ -138,13 +139,16 @@ void StepLedger::add_mean(std::string_view name, const Tensor& sum, const Tensor
 
 void StepLedger::add_max(std::string_view name, const Tensor& value) {
   const tensor::NoGrad no_grad;
-  const Tensor slot = maxima_.select(0, slots_[index_of(name, ScalarKind::kMax)].begin);
-  slot.copy_(slot.maximum(value.detach().reshape({}).to(kAccumulationDType)));
+  const Tensor slot = max_slot(name);
+  slot.copy_(slot.maximum(value.detach().reshape(slot.sizes()).to(kAccumulationDType)));
 }
 
 Tensor StepLedger::max_slot(std::string_view name) const {
   if (!has(name)) return {};
-  return maxima_.select(0, slots_[index_of(name, ScalarKind::kMax)].begin);
+  const std::size_t index = index_of(name, ScalarKind::kMax);
+  const std::int64_t begin = slots_[index].begin;
+  return entries_[index].size > 1 ? maxima_.narrow(0, begin, entries_[index].size)
+                                  : maxima_.select(0, begin);
 }
 
 Tensor StepLedger::objective() const {
@@ -190,7 +194,7 @@ StepScalars StepLedger::read() const {
         if (entry.size == 1) scalars.set(entry.name, at(slot.begin), entry.kind);
         break;
       case ScalarKind::kMax:
-        scalars.set(entry.name, at(maxima + slot.begin), entry.kind);
+        if (entry.size == 1) scalars.set(entry.name, at(maxima + slot.begin), entry.kind);
         break;
       case ScalarKind::kCount:
         break;  // of a loss

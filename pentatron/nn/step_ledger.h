@@ -23,7 +23,7 @@ struct LedgerEntry {
   std::function<Tensor(const Batch&)> count = {};
   // Weight of a loss in what is trained on; what is logged is without it.
   double coefficient = 1.0;
-  // Above 1, kSum only: a vector, for Module::commit; it is logged nowhere.
+  // Above 1, kSum and kMax only: a vector, for Module::commit; it is logged nowhere.
   std::int64_t size = 1;
   bool on_request = false;  // kept only in runs that ask for it by name
 };

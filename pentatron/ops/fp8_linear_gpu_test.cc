@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+
 #include "pentatron/ops/test_fp8.h"
 #include "pentatron/tensor/gpu_test_support.h"
 
@@ -9,6 +12,63 @@ TEST(Fp8LinearOnGpu, StaysWithinTheBoundOfItsFormats) {
   PENTATRON_NEEDS_GPUS(1);
   for (const std::int64_t rows : {0, 1, 37, 64}) {
     testing::expect_fp8_linear(Device("cuda:0"), rows);
+  }
+}
+
+TEST(Fp8LinearOnGpu, MakesWeightGradientsInFp8) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const std::int64_t rows : {0, 1, 37, 64, 1000}) {
+    testing::expect_fp8_linear(Device("cuda:0"), rows, {}, {}, /*weight_gradient=*/true);
+  }
+}
+
+// Odd sizes, tiles cut at both edges, every dtype; then what is not a number.
+TEST(Fp8LinearOnGpu, CastsBothOrdersToTheCpusBits) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const auto format : {tensor::Fp8Format::kE4M3, tensor::Fp8Format::kE5M2}) {
+    for (const auto& [rows, columns] :
+         {std::pair{1, 16}, {37, 48}, {128, 64}, {129, 80}, {300, 272}, {1024, 1008}}) {
+      for (const DType dtype : {DType::BFloat16, DType::Float}) {
+        const Tensor x = testing::normal({rows, columns}, 1).mul(1e-3).to(dtype);
+        testing::expect_fp8_orders(Device("cuda:0"), x, format);
+      }
+    }
+    testing::expect_fp8_orders(Device("cuda:0"), tensor::zeros({33, 32}, DType::BFloat16), format);
+    for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      const Tensor x = testing::normal({64, 64}, 1).to(DType::BFloat16);
+      x[3][5] = bad;
+      const auto q = op_table(Device("cuda:0"))
+                         .fp8_orders(x.to(Device("cuda:0")), {.format = format, .columns = true});
+      EXPECT_TRUE(std::isnan(tensor::dequantize_fp8(q.rows_mk, DType::Float)[3][5].item<float>()))
+          << bad;
+    }
+  }
+}
+
+// out += a b^T in fp32, where the library's own function has no accumulation. Tensor cores add fp8
+// products with about 13 bits before they go to fp32.
+TEST(Fp8LinearOnGpu, WeightGradientsAccumulate) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu("cuda:0");
+  const Tensor x = testing::normal({200, 96}, 1).to(DType::BFloat16);
+  const Tensor dy = testing::normal({200, 64}, 2).to(DType::BFloat16);
+  const auto columns = [&](const Tensor& t, tensor::Fp8Format format, Device device) {
+    return op_table(device)
+        .fp8_orders(t.to(device), {.format = format, .rows = false, .columns = true})
+        .columns_km;
+  };
+  for (const DType dtype : {DType::Float, DType::BFloat16}) {
+    Tensor result[2];
+    for (const Device device : {Device("cpu"), gpu}) {
+      const Tensor slot = testing::normal({64, 96}, 3).to(dtype).to(device);
+      op_table(device).product_weight_gradient(
+          {.dy_fp8_ot = columns(dy, tensor::Fp8Format::kE5M2, device),
+           .x_fp8_it = columns(x, tensor::Fp8Format::kE4M3, device),
+           .slot = {slot, /*accumulate=*/true}});
+      result[device == gpu ? 1 : 0] = slot;
+    }
+    testing::expect_close(result[1], result[0].to(DType::Double),
+                          dtype == DType::Float ? 2e-3 : 0.01, "accumulated weight gradient");
   }
 }
 

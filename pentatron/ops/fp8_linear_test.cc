@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+
 #include "pentatron/base/error.h"
 #include "pentatron/ops/test_fp8.h"
 
@@ -7,6 +10,29 @@ namespace {
 
 TEST(Fp8Linear, StaysWithinTheBoundOfItsFormats) {
   for (const std::int64_t rows : {0, 1, 37, 64}) testing::expect_fp8_linear(Device("cpu"), rows);
+}
+
+TEST(Fp8Linear, MakesWeightGradientsInFp8) {
+  for (const std::int64_t rows : {0, 1, 37, 64}) {
+    testing::expect_fp8_linear(kCpu, rows, {}, {}, /*weight_gradient=*/true);
+  }
+}
+
+TEST(Fp8Linear, BothOrdersHoldTheSameValues) {
+  for (const std::int64_t rows : {1, 16, 37}) {
+    testing::expect_fp8_orders(kCpu, testing::normal({rows, 48}, 1).to(DType::BFloat16),
+                               tensor::Fp8Format::kE4M3);
+  }
+}
+
+// What is not a number must reach the gradients' check, not be clipped away.
+TEST(Fp8Linear, KeepsInfinitiesAndNansVisible) {
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    const Tensor x = testing::normal({32, 32}, 1, DType::Float);
+    x[3][5] = bad;
+    const auto q = tensor::quantize_fp8(x, tensor::Fp8Format::kE4M3);
+    EXPECT_TRUE(std::isnan(tensor::dequantize_fp8(q, DType::Float)[3][5].item<float>())) << bad;
+  }
 }
 
 // A scale for each row, for each 32 values of a row, and for square blocks of weights.

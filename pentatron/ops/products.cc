@@ -38,13 +38,13 @@ Tensor product(const Tensor& a_mk, const Tensor& b_kn, DType out) {
   return c_mn;
 }
 
-tensor::Fp8Tensor payload_of(const WeightView& view) {
+}  // namespace
+
+tensor::Fp8Tensor fp8_payload(const WeightView& view) {
   PENTATRON_CHECK(view.scale.defined(), kInternal, "an fp8 product got the weight {} without scale",
                   tensor::describe(view.data));
   return {.data = view.data, .scale = view.scale, .block = view.block};
 }
-
-}  // namespace
 
 WeightFormat forward_format(const Recipe& recipe) {
   return {.numbers = recipe.numbers, .transposed = false, .block = recipe.weights};
@@ -64,9 +64,7 @@ Tensor library_products::forward(const ForwardProduct& in) {
                   "linear: input {} does not fit the weight {}", tensor::describe(in.x_ti),
                   tensor::describe(w));
   if (in.recipe.numbers == Numbers::kFp8) {
-    Tensor y_to = tensor::fp8_matmul(
-        tensor::quantize_fp8(in.x_ti, tensor::Fp8Format::kE4M3, in.recipe.activations),
-        payload_of(in.weight), in.out);
+    Tensor y_to = tensor::fp8_matmul(in.x_fp8_ti, fp8_payload(in.weight), in.out);
     if (in.bias_o.defined()) y_to.add_(in.bias_o);
     return y_to;
   }
@@ -78,15 +76,19 @@ Tensor library_products::forward(const ForwardProduct& in) {
 
 Tensor library_products::input_gradient(const InputGradient& in) {
   if (in.recipe.numbers == Numbers::kFp8) {
-    return tensor::fp8_matmul(
-        tensor::quantize_fp8(in.dy_to, in.recipe.gradient, in.recipe.activations),
-        payload_of(in.weight), in.out);
+    return tensor::fp8_matmul(in.dy_fp8_to, fp8_payload(in.weight), in.out);
   }
   return product(in.dy_to, in.weight.data, in.out);
 }
 
 void library_products::weight_gradient(const WeightGradient& in) {
   const GradSlot& slot = in.slot;
+  if (in.dy_fp8_ot.data.defined()) {
+    tensor::matmul_into(slot.buffer, tensor::dequantize_fp8(in.dy_fp8_ot, DType::Float),
+                        tensor::transposed(tensor::dequantize_fp8(in.x_fp8_it, DType::Float)),
+                        slot.accumulate);
+    return;
+  }
   const std::int64_t rows = in.x_ti.size(0);
   const DType dtype = in.x_ti.scalar_type();
   const bool same = in.dy_to.scalar_type() == dtype && !tensor::widens_products(in.x_ti);
@@ -109,6 +111,10 @@ Tensor cpu::product_input_gradient(const InputGradient& in) {
 
 void cpu::product_weight_gradient(const WeightGradient& in) {
   library_products::weight_gradient(in);
+}
+
+tensor::Fp8Orders cpu::fp8_orders(const Tensor& x_mk, const tensor::Fp8Request& request) {
+  return tensor::fp8_orders(x_mk, request);
 }
 
 }  // namespace pentatron::ops

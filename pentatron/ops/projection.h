@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <string_view>
+
 #include "pentatron/ops/products.h"
 #include "pentatron/ops/scope.h"
 
@@ -26,14 +29,28 @@ class Projection {
 
   // Whether a weight or the bias learns: then there is a backward whatever x needs.
   [[nodiscard]] bool learns() const { return weight_.trainable() || trainable_bias() != nullptr; }
-  // What backward wants of x: nothing where the weight is frozen. `op`: who saves.
-  [[nodiscard]] Saved save_input(const Tensor& x, std::string_view op) const;
+  // What backward wants of x, after forward: nothing where the weight is frozen, and with weight
+  // gradients in fp8 what forward has quantised. `op`: who saves.
+  [[nodiscard]] Saved save_input(const Tensor& x, std::string_view op);
 
  protected:
-  [[nodiscard]] Tensor forward_product(const Tensor& x_ti, WeightRef* bias_o, DType out) const;
-  [[nodiscard]] Tensor input_gradient(const Tensor& dy_to, DType out) const;
-  // For the closures that are queued: they outlive this object.
-  static void write_weight_grad(WeightRef& weight_oi, const Tensor& dy_to, const Tensor& x_ti);
+  // `keep_input`: x is what save_input() will be asked for.
+  [[nodiscard]] Tensor forward_product(const Tensor& x_ti, WeightRef* bias_o, DType out,
+                                       bool keep_input);
+  // The output's gradient in the forms that the products of backward read.
+  struct OutputGradient {
+    Tensor dy_to;
+    tensor::Fp8Orders fp8 = {};
+  };
+  // `needs_dw`: of the weight.
+  [[nodiscard]] OutputGradient output_gradient(const Tensor& dy_to, bool needs_dx,
+                                               bool needs_dw) const;
+  [[nodiscard]] Tensor input_gradient(const OutputGradient& dy, DType out) const;
+  // The weight's gradient, as work that outlives this object; `x_ti` gives what save_input() gave,
+  // or, with `x_is_whole`, all rows of x in the compute dtype.
+  [[nodiscard]] WeightGradQueue::Work weight_grad_work(const OutputGradient& dy,
+                                                       std::function<Tensor()> x_ti,
+                                                       bool x_is_whole) const;
   static void write_bias_grad(WeightRef& bias_o, const Tensor& dy_to);
 
   [[nodiscard]] const Scope& scope() const { return scope_; }
@@ -47,6 +64,7 @@ class Projection {
   WeightRef& weight_;
   WeightRef* bias_;
   Scope scope_;
+  tensor::Fp8Tensor kept_it_;  // x of forward, while the weight's gradient is to read it
 };
 
 }  // namespace pentatron::ops

@@ -11,6 +11,8 @@
 
 namespace pentatron::parallel_layers {
 
+class DelayedScales;
+
 // y = x W^T + b with W's output rows split over the tensor-parallel ranks, in named parts (q, k, v;
 // gate, up; or one), each split by itself. Input [local rows, in]; output [tokens, local out], the
 // parts side by side. The bias is there when planned.
@@ -32,7 +34,8 @@ class ColumnLinear final : public nn::Module {
  private:
   LeafContext context_;
   nn::Parameter* weight_;
-  nn::Parameter* bias_;  // null: none
+  nn::Parameter* bias_;              // null: none
+  DelayedScales* scales_ = nullptr;  // null: none
 };
 
 }  // namespace pentatron::parallel_layers

@@ -13,6 +13,12 @@ LeafContext::LeafContext(comm::ParallelContext& groups, TensorLayout layout,
                          const PrecisionPolicy& policy, Device device)
     : groups_(&groups), layout_(std::move(layout)), policy_(policy), device_(device) {}
 
+LeafContext LeafContext::with(std::optional<DelayedScaling> scaling) const {
+  LeafContext copy = *this;
+  copy.delayed_ = scaling;
+  return copy;
+}
+
 std::int64_t LeafContext::size(std::string_view axis) const { return layout_.place.size(axis); }
 
 std::int64_t LeafContext::coordinate(std::string_view axis) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/ops/linear.h"
 #include "pentatron/parallel_layers/column_linear.h"
+#include "pentatron/parallel_layers/delayed_scales.h"
 #include "pentatron/parallel_layers/make_parameter.h"
 #include "pentatron/parallel_layers/regions.h"
 #include "pentatron/parallel_layers/row_linear.h"
@@ -15,10 +16,15 @@ ColumnLinear::ColumnLinear(const LeafContext& context, const nn::ParameterPlan& 
       bias_(nullptr) {
   auto bias = make_parameter_if_planned(context, plan, name + ".bias");
   if (bias != nullptr) bias_ = &add_parameter(std::move(bias));
+  if (context.delayed_scaling()) {
+    scales_ = &add_child(std::make_unique<DelayedScales>(context, name));
+  }
 }
 
 Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
-  return ops::linear(x_ti, split_outputs(context_, *weight_, bias_, step.scope));
+  ops::Scope scope = step.scope;
+  if (scales_ != nullptr) scope.recipe = scales_->applied(scope.recipe, step);
+  return ops::linear(x_ti, split_outputs(context_, *weight_, bias_, scope));
 }
 
 std::vector<Tensor> ColumnLinear::forward_heads(const Tensor& x_ti, std::int64_t head_dim,
@@ -47,10 +53,15 @@ RowLinear::RowLinear(const LeafContext& context, const nn::ParameterPlan& plan,
       bias_(nullptr) {
   auto bias = make_parameter_if_planned(context, plan, name + ".bias");
   if (bias != nullptr) bias_ = &add_parameter(std::move(bias));
+  if (context.delayed_scaling()) {
+    scales_ = &add_child(std::make_unique<DelayedScales>(context, name));
+  }
 }
 
 Tensor RowLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
-  return ops::linear(x_ti, split_inputs(context_, *weight_, bias_, step.scope));
+  ops::Scope scope = step.scope;
+  if (scales_ != nullptr) scope.recipe = scales_->applied(scope.recipe, step);
+  return ops::linear(x_ti, split_inputs(context_, *weight_, bias_, scope));
 }
 
 }  // namespace pentatron::parallel_layers

@@ -9,6 +9,8 @@
 
 namespace pentatron::parallel_layers {
 
+class DelayedScales;
+
 // y = sum over ranks of x_local W_local^T, + b once, with W's input columns split over the
 // tensor-parallel ranks. Input [tokens, local in]; output [local rows, out]. The bias is added
 // after the reduction.
@@ -20,7 +22,8 @@ class RowLinear final : public nn::Module {
  private:
   LeafContext context_;
   nn::Parameter* weight_;
-  nn::Parameter* bias_;  // null: none
+  nn::Parameter* bias_;              // null: none
+  DelayedScales* scales_ = nullptr;  // null: none
 };
 
 }  // namespace pentatron::parallel_layers

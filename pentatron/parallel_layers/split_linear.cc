@@ -56,7 +56,8 @@ class SplitOutputs final : public ops::Projection {
         share_rows_(context.layout().sequence_parallel) {}
 
   Tensor forward(const Tensor& x_rows, DType out) override {
-    return forward_product(share_rows_ ? start_gather(group_, x_rows).wait() : x_rows, bias(), out);
+    return forward_product(share_rows_ ? start_gather(group_, x_rows).wait() : x_rows, bias(), out,
+                           /*keep_input=*/!share_rows_);
   }
 
   Tensor backward(const Tensor& dy_to, const Saved& x, DType out, bool needs_dx) override {
@@ -65,25 +66,33 @@ class SplitOutputs final : public ops::Projection {
     Pending rows;
     if (x.defined() && share_rows_ && !postponed) rows = start_gather(group_, x.get());
     Pending dx;
-    if (needs_dx) dx = start_sum(group_, share_rows_, input_gradient(dy_to, out));
-    queue_weight_grads(dy_to, x, rows);
+    const OutputGradient dy = output_gradient(dy_to, needs_dx, x.defined());
+    if (needs_dx) dx = start_sum(group_, share_rows_, input_gradient(dy, out));
+    queue_weight_grads(dy, trainable_bias() != nullptr ? dy_to : Tensor(), x, rows);
     return dx.wait();
   }
 
  private:
-  void queue_weight_grads(const Tensor& dy_to, const Saved& x, Pending& rows) {
-    WeightRef* weight = x.defined() ? &this->weight() : nullptr;
+  // `bias_dy_to`: undefined where no bias learns.
+  void queue_weight_grads(const OutputGradient& dy, const Tensor& bias_dy_to, const Saved& x,
+                          Pending& rows) {
     WeightRef* bias = trainable_bias();
-    if (weight == nullptr && bias == nullptr) return;
+    if (!x.defined() && bias == nullptr) return;
     const Tensor gathered = rows.wait();
-    scope().put([=, &group = group_, share_rows = share_rows_] {
-      if (weight != nullptr) {
-        const Tensor x_ti = gathered.defined() ? gathered
-                            : share_rows       ? start_gather(group, x.get()).wait()
-                                               : x.get();
-        write_weight_grad(*weight, dy_to, x_ti);
-      }
-      if (bias != nullptr) write_bias_grad(*bias, dy_to);
+    WeightGradQueue::Work weight_work;
+    if (x.defined()) {
+      weight_work = weight_grad_work(
+          dy,
+          [gathered, x, &group = group_, share_rows = share_rows_] {
+            return gathered.defined() ? gathered
+                   : share_rows       ? start_gather(group, x.get()).wait()
+                                      : x.get();
+          },
+          /*x_is_whole=*/share_rows_);
+    }
+    scope().put([weight_work, bias, bias_dy_to] {
+      if (weight_work) weight_work();
+      if (bias != nullptr) write_bias_grad(*bias, bias_dy_to);
     });
   }
 
@@ -102,7 +111,9 @@ class SplitInputs final : public ops::Projection {
 
   Tensor forward(const Tensor& x_ti, DType out) override {
     static_cast<void>(context_.local_rows(x_ti.size(0)));  // one clear error before ranks meet
-    Tensor y = start_sum(group_, share_rows_, forward_product(x_ti, nullptr, out)).wait();
+    Tensor y =
+        start_sum(group_, share_rows_, forward_product(x_ti, nullptr, out, /*keep_input=*/true))
+            .wait();
     if (bias() != nullptr) y.add_(bias()->forward_weight());
     return y;
   }
@@ -111,13 +122,17 @@ class SplitInputs final : public ops::Projection {
     const bool learns = x.defined();
     const Tensor dy_to =
         share_rows_ && (needs_dx || learns) ? start_gather(group_, dy_rows).wait() : dy_rows;
+    const OutputGradient dy = output_gradient(dy_to, needs_dx, learns);
     Tensor dx;
-    if (needs_dx) dx = input_gradient(dy_to, out);
-    WeightRef* weight = learns ? &this->weight() : nullptr;
+    if (needs_dx) dx = input_gradient(dy, out);
     WeightRef* bias = trainable_bias();
-    if (weight == nullptr && bias == nullptr) return dx;
-    scope().put([=] {
-      if (weight != nullptr) write_weight_grad(*weight, dy_to, x.get());
+    if (!learns && bias == nullptr) return dx;
+    WeightGradQueue::Work weight_work;
+    if (learns)
+      weight_work = weight_grad_work(
+          dy, [x] { return x.get(); }, false);
+    scope().put([weight_work, bias, dy_rows = bias != nullptr ? dy_rows : Tensor()] {
+      if (weight_work) weight_work();
       if (bias != nullptr) write_bias_grad(*bias, dy_rows);
     });
     return dx;

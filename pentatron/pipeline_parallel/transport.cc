@@ -52,7 +52,7 @@ void ReceiveQueue::post_ahead(comm::Group& group, int peer, std::size_t count, c
   while (posted_.size() < count && !ahead_.empty()) {
     Posted next{ahead_.front(), make(ahead_.front()), {}};
     ahead_.pop_front();
-    for (const Tensor& t : next.tensors) next.works.push_back(group.recv(t, peer));
+    for (const Tensor& t : next.tensors) next.works.push_back(group.recv_later(t, peer));
     posted_.push_back(std::move(next));
   }
 }

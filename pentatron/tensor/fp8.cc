@@ -4,6 +4,7 @@
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/where.h>
 
 #include <limits>
 
@@ -12,8 +13,6 @@
 
 namespace pentatron::tensor {
 namespace {
-
-constexpr std::int64_t kSizeStep = 16;
 
 DType dtype_of(Fp8Format format) {
   return format == Fp8Format::kE4M3 ? DType::Float8_e4m3fn : DType::Float8_e5m2;
@@ -56,6 +55,16 @@ Tensor scale_for(const Tensor& magnitude, double largest) {
   return magnitude.mul(1.0 / largest).clamp_min(std::numeric_limits<float>::min()).contiguous();
 }
 
+// What is infinite becomes NaN, so that clipping does not hide it.
+void write_data(Fp8Tensor& out, const Tensor& wide, Fp8Format format) {
+  Fp8Tensor inverse = out;
+  inverse.scale = out.scale.reciprocal();
+  const Tensor scaled = wide.mul(spread(inverse));
+  const double largest = largest_of(format);
+  out.data =
+      scaled.add(scaled.sub(scaled)).clamp(-largest, largest).to(dtype_of(format)).contiguous();
+}
+
 void check_scale(const Fp8Tensor& x) {
   const Tensor& scale = x.scale;
   bool fits = scale.scalar_type() == DType::Float &&
@@ -94,7 +103,47 @@ Fp8Tensor quantize_fp8(const Tensor& x, Fp8Format format, ScaleBlock block) {
                     block.columns, describe(x));
     out.scale = scale_for(in_blocks(wide.abs(), grid_of(wide, block)).amax(IntList{1, 3}), largest);
   }
-  out.data = wide.div(spread(out)).clamp(-largest, largest).to(dtype_of(format));
+  write_data(out, wide, format);
+  return out;
+}
+
+namespace {
+
+// With the scale of the magnitude that is known, or of x's own.
+Fp8Tensor quantize_delayed(const Tensor& x, const Fp8Request& request) {
+  PENTATRON_CHECK(request.block == ScaleBlock{}, kInternal,
+                  "delayed scaling has one scale a tensor, not blocks of {} x {}",
+                  request.block.rows, request.block.columns);
+  if (x.numel() == 0) return quantize_fp8(x, request.format);
+  const Tensor wide = x.to(DType::Float).contiguous();
+  const Tensor own = wide.abs().max();
+  const Tensor magnitude = at::where(request.known.gt(0), request.known, own);
+  Fp8Tensor out{.data = wide, .scale = scale_for(magnitude, largest_of(request.format))};
+  write_data(out, wide, request.format);
+  if (request.seen.defined()) {
+    request.seen.copy_(request.seen.maximum(own.to(request.seen.scalar_type())));
+  }
+  return out;
+}
+
+}  // namespace
+
+Fp8Orders fp8_orders(const Tensor& x_mk, const Fp8Request& request) {
+  const NoGrad no_grad;
+  const Fp8Tensor rows = request.known.defined()
+                             ? quantize_delayed(x_mk, request)
+                             : quantize_fp8(x_mk, request.format, request.block);
+  Fp8Orders out;
+  if (request.columns) {
+    const std::int64_t behind = (kFp8Step - x_mk.size(0) % kFp8Step) % kFp8Step;
+    // The library pads no fp8 tensor; its bytes it does.
+    const Tensor bytes_km = at::constant_pad_nd(rows.data.view(DType::Byte).t(), {0, behind});
+    const bool one_scale = rows.block == ScaleBlock{};
+    out.columns_km = {.data = bytes_km.contiguous().view(rows.data.scalar_type()),
+                      .scale = one_scale ? rows.scale : rows.scale.t().contiguous(),
+                      .block = {rows.block.columns, rows.block.rows}};
+  }
+  if (request.rows) out.rows_mk = rows;
   return out;
 }
 
@@ -105,9 +154,9 @@ Tensor dequantize_fp8(const Fp8Tensor& x, DType dtype) {
 Tensor fp8_matmul(const Fp8Tensor& a_mk, const Fp8Tensor& b_nk, DType out_dtype) {
   const Tensor &a = a_mk.data, &b = b_nk.data;
   PENTATRON_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(1) && a.is_contiguous() &&
-                      b.is_contiguous() && a.size(1) % kSizeStep == 0 && b.size(0) % kSizeStep == 0,
+                      b.is_contiguous() && a.size(1) % kFp8Step == 0 && b.size(0) % kFp8Step == 0,
                   kUnsupported, "fp8 product of {} and {}: sizes must be multiples of {}",
-                  describe(a), describe(b), kSizeStep);
+                  describe(a), describe(b), kFp8Step);
   PENTATRON_CHECK(
       a.scalar_type() == DType::Float8_e4m3fn || b.scalar_type() == DType::Float8_e4m3fn, kInternal,
       "fp8 product: one operand at most may be e5m2, got {} and {}", describe(a), describe(b));

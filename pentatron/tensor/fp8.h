@@ -25,10 +25,35 @@ struct Fp8Tensor {
 };
 
 // Scaled so that the largest magnitude of each block becomes the format's largest finite value; the
-// scales stay on the device. A block of zeros gets the smallest normal scale, a tensor without
-// elements 1. Blocks smaller than the tensor want a matrix, else kInternal.
+// scales stay on the device: data = round(x * (1 / scale)) with scale = max|x| / largest, in fp32.
+// A block of zeros gets the smallest normal scale, a tensor without elements 1; a block with an
+// infinity or NaN holds NaN. Blocks smaller than the tensor want a matrix, else kInternal.
 [[nodiscard]] Fp8Tensor quantize_fp8(const Tensor& x, Fp8Format format, ScaleBlock block = {});
 [[nodiscard]] Tensor dequantize_fp8(const Fp8Tensor& x, DType dtype);
+
+// A matrix quantised once, in the orders in which products read it: what is summed over lies side
+// by side.
+struct Fp8Orders {
+  Fp8Tensor rows_mk;     // sums over k
+  Fp8Tensor columns_km;  // sums over m: [k, m rounded up to kFp8Step], zeros behind m
+};
+struct Fp8Request {
+  Fp8Format format = Fp8Format::kE4M3;
+  ScaleBlock block = {};  // of the matrix as it comes
+  bool rows = true;
+  bool columns = false;
+  // Delayed scaling, with one scale a tensor: the magnitude that the scale stands for, an fp32
+  // scalar on x's device; where it is 0 nothing is known yet and x's own largest value takes its
+  // place. Larger values are clipped. Undefined: x's own.
+  Tensor known = {};
+  // An fp64 scalar that is raised to x's largest magnitude; undefined: nobody wants it.
+  Tensor seen = {};
+};
+// Sizes that fp8 products take are multiples of this.
+constexpr std::int64_t kFp8Step = 16;
+// What is not asked for stays undefined. Both orders have the same values and scales; this is the
+// reference, op_table(device).fp8_orders the fast one.
+[[nodiscard]] Fp8Orders fp8_orders(const Tensor& x_mk, const Fp8Request& request);
 
 // a_mk @ b_nk^T in out_dtype (bf16 or fp32), sums in fp32; at most one operand is e5m2 (two, or
 // scales that do not fit their block: kInternal). k and n multiples of 16, else kUnsupported. On a

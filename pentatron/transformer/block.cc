@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "pentatron/base/error.h"
+#include "pentatron/nn/recipe_scope.h"
 #include "pentatron/nn/recompute.h"
 
 namespace pentatron::transformer {
@@ -22,17 +23,21 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
   const RotaryTables rotary = make_rotary(config, context.policy(), context.device());
   for (int layer = first_layer; layer < end_layer; ++layer) {
     const LayerSpec& spec = specs[static_cast<std::size_t>(layer)];
+    recipes_.push_back(spec.recipe);
     layers_.push_back(&add_child(std::make_unique<TransformerLayer>(
-        context, plan, name + ".layers." + std::to_string(layer), config, spec,
-        rotary.of(spec.mixer), layer - first_layer)));
+        context.with(spec.delayed_scaling), plan, name + ".layers." + std::to_string(layer), config,
+        spec, rotary.of(spec.mixer), layer - first_layer)));
   }
 }
 
 Tensor TransformerBlock::forward_layer(int number, const Tensor& x_th, nn::StepContext& step) {
-  return nn::run_unit(
-      first_unit_ + number, x_th, step,
-      [layer = layers_[static_cast<std::size_t>(number)]](
-          const Tensor& in, nn::StepContext& inner) { return layer->forward(in, inner); });
+  const auto place = static_cast<std::size_t>(number);
+  return nn::run_unit(first_unit_ + number, x_th, step,
+                      [layer = layers_[place], &recipe = recipes_[place]](const Tensor& in,
+                                                                          nn::StepContext& inner) {
+                        const nn::RecipeScope products(inner, recipe);
+                        return layer->forward(in, inner);
+                      });
 }
 
 Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {

@@ -34,6 +34,7 @@ class TransformerBlock final : public nn::Module {
   int first_unit_;
   RecomputePlan recompute_;
   std::vector<TransformerLayer*> layers_;
+  std::vector<ops::Recipe> recipes_;  // of the layers
 };
 
 }  // namespace pentatron::transformer

@@ -48,6 +48,36 @@ std::optional<ops::Gate> gate_of(const ModelConfig& c) {
                    .clamp = c.quick_geglu ? c.activation_func_clamp_value.value_or(0.0) : 0.0};
 }
 
+ops::Recipe fp8_recipe(const ModelConfig& c) {
+  if (c.fp8.empty()) return {};
+  return {.numbers = Numbers::kFp8,
+          .gradient = c.fp8 == "hybrid" ? tensor::Fp8Format::kE5M2 : tensor::Fp8Format::kE4M3,
+          .weight_gradient = c.fp8_wgrad};
+}
+
+}  // namespace
+
+ops::Recipe layer_recipe(const ModelConfig& c, std::int64_t layer) {
+  const bool wide =
+      c.first_last_layers_bf16 && (layer < c.num_layers_at_start_in_bf16 ||
+                                   layer >= c.num_layers - c.num_layers_at_end_in_bf16);
+  return wide ? ops::Recipe{} : fp8_recipe(c);
+}
+
+ops::Recipe output_recipe(const ModelConfig& c) {
+  return c.fp8_output_proj ? fp8_recipe(c) : ops::Recipe{};
+}
+
+namespace {
+
+std::optional<parallel_layers::DelayedScaling> delayed_scaling(const ModelConfig& c,
+                                                               std::int64_t layer) {
+  if (layer_recipe(c, layer).numbers != Numbers::kFp8 || c.fp8_recipe != "delayed") return {};
+  return parallel_layers::DelayedScaling{.steps = c.fp8_amax_history_len,
+                                         .largest = c.fp8_amax_compute_algo == "max",
+                                         .margin = c.fp8_margin};
+}
+
 }  // namespace
 
 std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
@@ -70,7 +100,9 @@ std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
                      .norms_outputs = c.norm_placement != "pre",
                      .parallel = c.parallel_attention != "none",
                      .shared_norm = c.parallel_attention == "shared-norm",
-                     .residual_after_norm = c.apply_residual_connection_post_layernorm});
+                     .residual_after_norm = c.apply_residual_connection_post_layernorm,
+                     .recipe = layer_recipe(c, static_cast<std::int64_t>(layer)),
+                     .delayed_scaling = delayed_scaling(c, static_cast<std::int64_t>(layer))});
   }
   return specs;
 }

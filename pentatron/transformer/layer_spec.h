@@ -8,6 +8,8 @@
 #include "pentatron/config/config.h"
 #include "pentatron/config/context_comm.h"
 #include "pentatron/ops/activation.h"
+#include "pentatron/ops/recipe.h"
+#include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/parallel_layers/norm_form.h"
 
 // What each layer of a model is: pure data from which its weights are planned and its modules made.
@@ -42,6 +44,8 @@ struct LayerSpec {
   bool shared_norm = false;  // of a parallel layer: one norm for both inputs
   // What is added to is the normalised input instead of the input.
   bool residual_after_norm = false;
+  ops::Recipe recipe = {};  // of the products of its linear maps
+  std::optional<parallel_layers::DelayedScaling> delayed_scaling = {};
 };
 
 // The normalisation of a model.
@@ -55,6 +59,11 @@ struct LayerSpec {
 [[nodiscard]] double hidden_init_std(const config::ModelConfig& config);
 // Of projections back into the residual stream: the same / sqrt(2 layers).
 [[nodiscard]] double output_init_std(const config::ModelConfig& config);
+
+// How linear maps are multiplied by --fp8-format and its options: of layer `layer`, counted from 0
+// (--first-last-layers-bf16 leaves some in the compute dtype), and of the output layer.
+[[nodiscard]] ops::Recipe layer_recipe(const config::ModelConfig& config, std::int64_t layer);
+[[nodiscard]] ops::Recipe output_recipe(const config::ModelConfig& config);
 
 // The layers of a model as its options say, one entry a layer; `config` is resolved.
 [[nodiscard]] std::vector<LayerSpec> layer_specs(const config::ModelConfig& config);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/nn/recipe_scope.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::models {
@@ -57,7 +58,8 @@ GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
                  nn::Parameter* tied_weight)
     : norm_(add_child(std::make_unique<Norm>(context, plan, "decoder.final_layernorm",
                                              transformer::norm_form(config)))),
-      logit_multiplier_(config.use_mup ? config.mup_output_mult : 1.0) {
+      logit_multiplier_(config.use_mup ? config.mup_output_mult : 1.0),
+      recipe_(transformer::output_recipe(config)) {
   // A weight that the embedding owns is complete after the embedding's gradient: its head work
   // belongs to that unit.
   const double softcap = config.final_logit_softcapping.value_or(0.0);
@@ -73,6 +75,7 @@ Tensor GptHead::normalised(const Tensor& hidden_th, nn::StepContext& step) {
 }
 
 Tensor GptHead::loss(const Tensor& hidden_th, nn::StepContext& step) {
+  const nn::RecipeScope products(step, recipe_);
   return output_->loss(normalised(hidden_th, step), step);
 }
 

@@ -50,6 +50,7 @@ class GptHead final : public nn::Module {
 
   parallel_layers::Norm& norm_;
   double logit_multiplier_;
+  ops::Recipe recipe_;
   parallel_layers::VocabHead* output_ = nullptr;
 };
 

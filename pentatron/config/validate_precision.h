@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/config/config.h"
+#include "pentatron/config/problems.h"
+
+namespace pentatron::config {
+
+// What --fp8-format asks of precision and sizes: products in fp8 take multiples of 16 channels.
+// Model and layout are resolved.
+void check_fp8(const RunConfig& config, Problems& problems);
+
+}  // namespace pentatron::config

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pentatron/tensor/fp8.h"
+
+// Products of the cuBLASLt library that the tensor library does not offer. CUDA library only.
+namespace pentatron::tensor {
+
+struct Fp8Product {
+  Fp8Tensor a_mk;
+  Fp8Tensor b_nk;
+  Tensor out_mn;            // contiguous, bf16 or fp32
+  Tensor bias_n = {};       // in out's dtype, bf16 only; undefined: none
+  bool accumulate = false;  // out += a b^T instead of out =
+  // Sums stay in the tensor cores' own registers, which keep fewer bits than fp32; faster. Without
+  // it they are added to fp32 ones every 128 elements.
+  bool fast_sums = false;
+};
+
+// out = a b^T with one scale a tensor, in one product on the current stream; nothing waits. k a
+// multiple of kFp8Step, one operand at most e5m2 (else kInternal). The algorithm is the library's
+// first choice for the sizes, so the same library and GPU give the same bits.
+void fp8_product(const Fp8Product& in);
+
+}  // namespace pentatron::tensor

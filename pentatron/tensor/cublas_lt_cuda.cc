@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tensor/cublas_lt.h"
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <cublasLt.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+
+#include "pentatron/base/error.h"
+#include "pentatron/tensor/kernel_launch.h"
+#include "pentatron/tensor/ops.h"
+
+namespace pentatron::tensor {
+namespace {
+
+constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
+
+void check(cublasStatus_t status, std::string_view what) {
+  PENTATRON_CHECK(status == CUBLAS_STATUS_SUCCESS, kCuda, "cuBLASLt: {}: {}", what,
+                  cublasLtGetStatusString(status));
+}
+
+template <typename T, auto kDestroy>
+struct Destroy {
+  void operator()(T* p) const { static_cast<void>(kDestroy(p)); }
+};
+template <typename Handle, auto kDestroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>,
+                              Destroy<std::remove_pointer_t<Handle>, kDestroy>>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Matmul = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+// Of a row-major matrix, which the library reads as its transpose.
+Layout layout_of(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(columns),
+                                   static_cast<std::uint64_t>(rows), columns),
+        "layout");
+  return Layout(layout);
+}
+
+template <typename T>
+void set(const Matmul& matmul, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulDescSetAttribute(matmul.get(), attribute, &value, sizeof(value)),
+        "attribute");
+}
+
+cudaDataType_t type_of(const Tensor& t) {
+  switch (t.scalar_type()) {
+    case DType::Float8_e4m3fn:
+      return CUDA_R_8F_E4M3;
+    case DType::Float8_e5m2:
+      return CUDA_R_8F_E5M2;
+    case DType::BFloat16:
+      return CUDA_R_16BF;
+    case DType::Float:
+      return CUDA_R_32F;
+    default:
+      PENTATRON_THROW(kInternal, "an fp8 product of or into {}", describe(t));
+  }
+}
+
+struct Problem {
+  Matmul matmul;
+  Layout a, b, out;
+};
+
+// Row-major out = a b^T is column-major out^T = b a^T.
+Problem describe_problem(const Fp8Product& in) {
+  cublasLtMatmulDesc_t matmul = nullptr;
+  check(cublasLtMatmulDescCreate(&matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F), "description");
+  Problem p{.matmul = Matmul(matmul),
+            .a = layout_of(type_of(in.b_nk.data), in.b_nk.data.size(0), in.b_nk.data.size(1)),
+            .b = layout_of(type_of(in.a_mk.data), in.a_mk.data.size(0), in.a_mk.data.size(1)),
+            .out = layout_of(type_of(in.out_mn), in.out_mn.size(0), in.out_mn.size(1))};
+  set(p.matmul, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  set(p.matmul, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
+  set(p.matmul, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(in.fast_sums ? 1 : 0));
+  set(p.matmul, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, in.b_nk.scale.const_data_ptr());
+  set(p.matmul, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, in.a_mk.scale.const_data_ptr());
+  if (in.bias_n.defined()) {
+    set(p.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(p.matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(in.bias_n));
+    set(p.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, in.bias_n.const_data_ptr());
+  }
+  return p;
+}
+
+// The library's choices by what they depend on. One per process: a choice is a pure function of its
+// key.
+class Algorithms {
+ public:
+  using Key = std::array<std::int64_t, 9>;
+
+  cublasLtMatmulAlgo_t of(cublasLtHandle_t handle, const Problem& p, const Key& key) {
+    const std::scoped_lock lock(mutex_);
+    const auto known = known_.find(key);
+    if (known != known_.end()) return known->second;
+    cublasLtMatmulPreference_t raw = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&raw), "preference");
+    const Preference preference(raw);
+    const auto bytes = static_cast<std::uint64_t>(kWorkspaceBytes);
+    check(cublasLtMatmulPreferenceSetAttribute(raw, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                               &bytes, sizeof(bytes)),
+          "preference");
+    cublasLtMatmulHeuristicResult_t result = {};
+    int found = 0;
+    check(cublasLtMatmulAlgoGetHeuristic(handle, p.matmul.get(), p.a.get(), p.b.get(), p.out.get(),
+                                         p.out.get(), raw, 1, &result, &found),
+          "choice of an algorithm");
+    PENTATRON_CHECK(found == 1, kUnsupported, "cuBLASLt has no fp8 product for these sizes");
+    known_.emplace(key, result.algo);
+    return result.algo;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, cublasLtMatmulAlgo_t> known_;
+};
+
+Algorithms& algorithms() {
+  static Algorithms all;
+  return all;
+}
+
+void check_product(const Fp8Product& in) {
+  const Tensor &a = in.a_mk.data, &b = in.b_nk.data;
+  PENTATRON_CHECK(
+      a.dim() == 2 && b.dim() == 2 && a.is_contiguous() && b.is_contiguous() &&
+          a.size(1) == b.size(1) && a.size(1) % kFp8Step == 0 && in.out_mn.is_contiguous() &&
+          in.out_mn.sizes() == IntList({a.size(0), b.size(0)}) &&
+          (a.scalar_type() == DType::Float8_e4m3fn || b.scalar_type() == DType::Float8_e4m3fn) &&
+          in.a_mk.block == ScaleBlock{} && in.b_nk.block == ScaleBlock{},
+      kInternal, "fp8 product of {} and {} into {}", describe(a), describe(b), describe(in.out_mn));
+}
+
+}  // namespace
+
+void fp8_product(const Fp8Product& in) {
+  check_product(in);
+  const std::int64_t m = in.a_mk.data.size(0), n = in.b_nk.data.size(0), k = in.a_mk.data.size(1);
+  if (m == 0 || n == 0) return;
+  if (k == 0) {
+    if (!in.accumulate) in.out_mn.zero_();
+    return;
+  }
+  const Problem problem = describe_problem(in);
+  const cublasLtHandle_t handle = at::cuda::getCurrentCUDABlasLtHandle();
+  const cublasLtMatmulAlgo_t algorithm =
+      algorithms().of(handle, problem,
+                      {m, n, k, type_of(in.a_mk.data), type_of(in.b_nk.data), type_of(in.out_mn),
+                       in.bias_n.defined(), in.fast_sums, in.out_mn.device().index()});
+  const Tensor workspace = empty({kWorkspaceBytes}, DType::Byte, in.out_mn.device());
+  const float one = 1.0F, beta = in.accumulate ? 1.0F : 0.0F;
+  check(cublasLtMatmul(handle, problem.matmul.get(), &one, in.b_nk.data.const_data_ptr(),
+                       problem.a.get(), in.a_mk.data.const_data_ptr(), problem.b.get(), &beta,
+                       in.out_mn.const_data_ptr(), problem.out.get(), in.out_mn.mutable_data_ptr(),
+                       problem.out.get(), &algorithm, workspace.mutable_data_ptr(),
+                       static_cast<std::size_t>(kWorkspaceBytes), stream_of(in.out_mn)),
+        "fp8 product");
+}
+
+}  // namespace pentatron::tensor
