@@ -59,6 +59,11 @@ class Group {
   // message comes, and whatever waits for the whole device (the first use of a kernel, freed
   // memory) would wait for the peer, which may wait for this rank.
   [[nodiscard]] virtual WorkPtr recv_later(Tensor t, int peer) { return recv(std::move(t), peer); }
+  // Makes ready what sends to and receives of GPU tensors from these members need, which else their
+  // first use does: in the middle of a step a GPU that waits for a message could hold that up for
+  // ever. Sender and receiver both name the pair; waits until both have.
+  virtual void connect(const std::vector<int>& /*send_to*/,
+                       const std::vector<int>& /*receive_from*/) {}
   virtual void barrier() = 0;
 };
 

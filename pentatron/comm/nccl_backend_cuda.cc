@@ -158,6 +158,14 @@ class NcclGroup final : public GroupBase {
   WorkPtr recv(Tensor t, int peer) override { return receive(std::move(t), peer, false); }
   WorkPtr recv_later(Tensor t, int peer) override { return receive(std::move(t), peer, true); }
 
+  void connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) override {
+    std::vector<std::shared_ptr<Lane>> lanes;
+    for (const int peer : send_to) lanes.push_back(pair(rank(), peer));
+    for (const int peer : receive_from) lanes.push_back(pair(peer, rank()));
+    for (const std::shared_ptr<Lane>& lane : lanes) lane->start_opening();
+    for (const std::shared_ptr<Lane>& lane : lanes) lane->wait_open();
+  }
+
   // The hosts meet; work on the GPUs may still be under way.
   void barrier() override { host_->barrier(); }
 

@@ -100,6 +100,8 @@ TEST(NcclRank, PostedAhead) {
   const NcclOptions options = options_from_environment();
   const auto backend = make_nccl_backend(options);
   const auto group = backend->make_group(everyone(options), "all");
+  const int peer = 1 - group->rank();
+  group->connect({peer}, {peer});
   constexpr std::int64_t kSize = std::int64_t{1} << 24;
   const auto message = [&](double value) {
     return tensor::full({kSize}, value, DType::Float, options.device);

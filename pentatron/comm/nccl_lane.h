@@ -105,6 +105,9 @@ class Lane final : public std::enable_shared_from_this<Lane> {
   [[nodiscard]] std::shared_ptr<LaneOp> post(
       std::string where, std::vector<Tensor> tensors,
       std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call, bool deferred = false);
+  // Makes the communicator, if nobody has begun to; wait_open() waits until it is there.
+  void start_opening();
+  void wait_open();
   // The current stream waits for the operation; the host only until it is on its way.
   void wait(LaneOp& op);
   // Whether the operation has ended on the GPU; the host does not wait.
@@ -124,6 +127,10 @@ class Lane final : public std::enable_shared_from_this<Lane> {
   void issue(LaneOp& op);
   void hand_over(std::shared_ptr<LaneOp> op);
   void hand_over_until(const LaneOp& op);
+  // Waits for what `done` tells, with the mutex held by `lock`: at most as long as connecting
+  // takes.
+  template <typename Done>
+  void wait_until(std::unique_lock<std::mutex>& lock, const std::string& where, const Done& done);
   [[noreturn]] void throw_failure(const std::string& where, const std::string& reason) const;
 
   std::shared_ptr<NcclHub> hub_;

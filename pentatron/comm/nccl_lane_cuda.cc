@@ -68,7 +68,6 @@ std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensor
   op->in_graph = recorded;
   op->deferred = deferred;
   op->start.record(current);
-  bool start_thread = false;
   {
     const std::lock_guard lock(mutex_);
     PENTATRON_CHECK(ready_ || !recorded, kInternal,
@@ -80,14 +79,40 @@ std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensor
     } else {
       hand_over(op);
     }
-    start_thread = !ready_ && !std::exchange(opening_, true);
   }
-  if (start_thread) {
-    // The thread shares ownership of the lane and its hub: they outlive the group if it is
-    // destroyed.
-    std::thread([self = shared_from_this()] { self->open(); }).detach();
-  }
+  start_opening();
   return op;
+}
+
+void Lane::start_opening() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ready_ || std::exchange(opening_, true)) return;
+  }
+  // The thread shares ownership of the lane and its hub: they outlive the group if it is destroyed.
+  std::thread([self = shared_from_this()] { self->open(); }).detach();
+}
+
+template <typename Done>
+void Lane::wait_until(std::unique_lock<std::mutex>& lock, const std::string& where,
+                      const Done& done) {
+  // The members have this time to sign in, NCCL some more to connect them.
+  const auto deadline = Clock::now() + hub_->options().timeout + kConnectTime;
+  while (!done()) {
+    changed_.wait_for(lock, kFailurePoll);
+    if (done()) break;
+    if (Clock::now() >= deadline) {
+      lock.unlock();  // ending the lanes takes it
+      hub_->fail(fmt::format("{}: NCCL does not connect the members", where));
+      lock.lock();
+    }
+    if (const std::string reason = hub_->failure(); !reason.empty()) throw_failure(where, reason);
+  }
+}
+
+void Lane::wait_open() {
+  std::unique_lock lock(mutex_);
+  wait_until(lock, name_, [this] { return ready_; });
 }
 
 // With the mutex held, on the lane's GPU.
@@ -115,25 +140,9 @@ void Lane::hand_over_until(const LaneOp& op) {
 
 void Lane::wait(LaneOp& op) {
   {
-    const std::lock_guard lock(mutex_);
-    hand_over_until(op);
-  }
-  {
-    // The members have this time to sign in, NCCL some more to connect them.
-    const auto deadline = Clock::now() + hub_->options().timeout + kConnectTime;
     std::unique_lock lock(mutex_);
-    while (!op.issued) {
-      changed_.wait_for(lock, kFailurePoll);
-      if (op.issued) break;
-      if (Clock::now() >= deadline) {
-        lock.unlock();  // ending the lanes takes it
-        hub_->fail(fmt::format("{}: NCCL does not connect the members", op.where));
-        lock.lock();
-      }
-      if (const std::string reason = hub_->failure(); !reason.empty()) {
-        throw_failure(op.where, reason);
-      }
-    }
+    hand_over_until(op);
+    wait_until(lock, op.where, [&op] { return op.issued; });
   }
   if (const std::string reason = hub_->failure(); !reason.empty()) throw_failure(op.where, reason);
   const c10::cuda::CUDAGuard on_gpu(hub_->device());

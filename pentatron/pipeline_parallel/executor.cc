@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "pentatron/base/error.h"
@@ -115,6 +116,7 @@ class Runner {
       no_grad.emplace();
     }
     const PostponeScope postpone(queue_, splits_weight_);
+    connect();
     for (auto& [channel, queue] : receives_) post_receives(channel, queue);
     for (const Action& action : actions_) step(action);
     // A caller's queue that postpones without weight actions in the list: nothing may be lost at
@@ -176,7 +178,28 @@ class Runner {
                     to_string(action.kind), action.edge, count);
   }
 
+  // With every peer of the list, before anything is under way.
+  void connect() {
+    for (const Direction direction : {Direction::kActivations, Direction::kGradients}) {
+      std::vector<int> send_to, receive_from;
+      for (const auto& [channel, queue] : receives_) {
+        if (channel.first == direction) receive_from.push_back(channel.second);
+      }
+      for (const Channel& channel : sends_to_) {
+        if (channel.first == direction) send_to.push_back(channel.second);
+      }
+      group(direction).connect(send_to, receive_from);
+    }
+  }
+
   void expect_message(const Action& action) {
+    const bool activation = action.kind == ActionKind::kSendForward;
+    if (activation || action.kind == ActionKind::kSendBackward) {
+      const int receiver = rank_of(edge_of(action).stage);
+      if (receiver != rank_) {
+        sends_to_.insert({activation ? Direction::kActivations : Direction::kGradients, receiver});
+      }
+    }
     const bool forward = action.kind == ActionKind::kRecvForward;
     if (!forward && action.kind != ActionKind::kRecvBackward) return;
     const int peer = rank_of(edge_of(action).stage);
@@ -480,6 +503,7 @@ class Runner {
   WeightGradQueue own_queue_;
   WeightGradQueue* queue_ = nullptr;
   std::map<Channel, SendQueue> sends_;
+  std::set<Channel> sends_to_;
   std::map<Channel, ReceiveQueue> receives_;
   std::map<LocalKey, std::vector<Tensor>> local_;
 };
