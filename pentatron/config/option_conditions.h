@@ -23,6 +23,9 @@ inline constexpr Condition kYarn{
 inline constexpr Condition kRope{
     [](const RunConfig& c) { return c.model.position_embedding_type == "rope"; },
     "it belongs to --position-embedding-type rope"};
+inline constexpr Condition kRelative{
+    [](const RunConfig& c) { return c.model.position_embedding_type == "relative"; },
+    "it belongs to --position-embedding-type relative"};
 inline constexpr Condition kWindowRotates{
     [](const RunConfig& c) { return kRotates.holds(c) && !c.model.window_size.empty(); },
     "no layer has both a window and a rotation"};

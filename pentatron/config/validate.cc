@@ -4,6 +4,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 #include "pentatron/config/attention_window.h"
+#include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/mup.h"
 #include "pentatron/config/pipeline_layout.h"
@@ -124,6 +125,7 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   }
   resolve_mup(model, problems);
   check_layer(model, problems);
+  resolve_heterogeneous_layers(model, tp, problems);
 }
 
 void check_layer_patterns(const ModelConfig& model, Problems& problems) {
@@ -164,6 +166,11 @@ void resolve_pipeline(const ModelConfig& model, const ParallelConfig& parallel,
   try {
     static_cast<void>(plan_pipeline(model, parallel));
     static_cast<void>(schedule_costs(parallel));
+    if (model.position_embedding_type == "relative" && num_pipeline_chunks(model, parallel) > 1) {
+      problems.add(
+          "--position-embedding-type relative: all layers of a rank share one table of biases, so "
+          "each rank runs one stage: drop the options that give a rank several");
+    }
     if (parallel.pipeline_schedule.starts_with("zb-") && num_pipeline_chunks(model, parallel) > 1) {
       problems.add(
           fmt::format("--pipeline-schedule {} runs one stage a rank: drop it, or the "

@@ -79,6 +79,25 @@ void check_rotation(const ModelConfig& model, Problems& problems) {
   }
 }
 
+void check_relative_positions(const ModelConfig& model, Problems& problems) {
+  if (model.position_embedding_type != "relative") return;
+  constexpr std::int64_t kMaxDistance = 1'000'000;
+  const std::int64_t buckets = model.relative_attention_num_buckets;
+  const std::int64_t distance = model.relative_attention_max_distance;
+  if (distance <= buckets / 2 || distance > kMaxDistance) {
+    problems.add(
+        fmt::format("--relative-attention-max-distance {} must be above half of "
+                    "--relative-attention-num-buckets {}, and at most {}",
+                    distance, buckets, kMaxDistance));
+  }
+  if (!model.heterogeneous_layers_config_encoded_json.empty() ||
+      !model.heterogeneous_layers_config_path.empty()) {
+    problems.add(
+        "--position-embedding-type relative is for layers that all have attention, and "
+        "--heterogeneous-layers-config-path names others: drop one");
+  }
+}
+
 }  // namespace
 
 void check_layer(const ModelConfig& model, Problems& problems) {
@@ -86,6 +105,7 @@ void check_layer(const ModelConfig& model, Problems& problems) {
   check_layer_form(model, problems);
   check_query_key_norm(model, problems);
   check_rotation(model, problems);
+  check_relative_positions(model, problems);
 }
 
 }  // namespace pentatron::config

@@ -100,6 +100,26 @@ TEST(Generator, SameTokensWithAndWithoutCacheInEveryFormOfAttention) {
   }
 }
 
+// Layers with other numbers of key heads in the cache, or with none.
+TEST(Generator, SameTokensWithAndWithoutCacheOfHeterogeneousLayers) {
+  config::ModelConfig kind = test_support::llama_kind();
+  kind.num_layers = 4;
+  kind.heterogeneous_layers_config_encoded_json = R"({"block_configs": [
+    {"attention": {"num_query_groups": 1}, "ffn": {"ffn_hidden_size": 16}},
+    {"attention": {"replace_with_linear": true}, "ffn": {"no_op": true}},
+    {"attention": {"no_op": true}, "ffn": {"replace_with_linear": true}},
+    {"attention": {"num_query_groups": 4}, "ffn": {"ffn_hidden_size": 56}}]})";
+  for (const Layout& layout : {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}}) {
+    with_model("fp64", kind, layout, [](const TinyModel& model) {
+      GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 3}, .max_new_tokens = 20};
+      const Generated cached = model.run(kPrompt, options);
+      options.use_kv_cache = false;
+      EXPECT_EQ(cached.tokens, model.run(kPrompt, options).tokens);
+      EXPECT_GT(std::set<std::int32_t>(cached.tokens.begin(), cached.tokens.end()).size(), 4U);
+    });
+  }
+}
+
 TEST(Generator, GreedyTokensAreTheLargestLogitsOfTheWholeText) {
   with_models("fp64", [](const TinyModel& model) {
     const Generated got =

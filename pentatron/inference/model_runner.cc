@@ -8,6 +8,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/comm/group.h"
+#include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/tensor/ops.h"
 
@@ -37,15 +38,19 @@ void ModelRunner::begin(std::int64_t max_tokens, bool use_cache) {
   if (!use_cache || config_.parallel.sequence_parallel) return;
   const std::vector<config::StagePlan> plans =
       config::plan_pipeline(config_.model, config_.parallel);
-  // Fewer key and value heads than ranks: each holds one.
-  const std::int64_t heads =
-      std::max<std::int64_t>(1, config_.model.num_query_groups / context_.size("tp"));
+  const std::vector<config::LayerShape> shapes = config::layer_shapes(config_.model);
   for (int chunk = 0; chunk < stages_.size(); ++chunk) {
     const auto stage =
         static_cast<std::size_t>(chunk * context_.size("pp") + context_.coordinate("pp"));
-    caches_.push_back(std::make_unique<nn::KvCache>(plans.at(stage).num_layers(), max_tokens, heads,
-                                                    config_.model.kv_channels, policy_.compute,
-                                                    device_));
+    const config::StagePlan& plan = plans.at(stage);
+    std::vector<std::int64_t> heads;  // of each layer
+    for (int layer = plan.first_layer; layer < plan.end_layer; ++layer) {
+      const std::int64_t groups = shapes.at(static_cast<std::size_t>(layer)).num_query_groups;
+      // Fewer key and value heads than ranks: each holds one.
+      heads.push_back(groups == 0 ? 0 : std::max<std::int64_t>(1, groups / context_.size("tp")));
+    }
+    caches_.push_back(std::make_unique<nn::KvCache>(heads, max_tokens, config_.model.kv_channels,
+                                                    policy_.compute, device_));
   }
 }
 

@@ -425,6 +425,52 @@ TEST(LayerForms, AreInTheModel) {
   }
 }
 
+TEST(RelativePositions, AreInTheModel) {
+  for (config::ModelConfig config : {gpt2_kind(), llama_kind()}) {
+    config.position_embedding_type = "relative";
+    config.relative_attention_num_buckets = 6;
+    config.relative_attention_max_distance = 10;  // samples are longer
+    expect_plain_writing(config);
+    config.relative_attention_max_distance = 100;
+    config.window_size = "5,0";
+    config.attn_logit_softcapping = 2.0;
+    config.softmax_type = "learnable";
+    expect_plain_writing(config);
+    const auto plans = plan_parameters(config, 1, 1);
+    const auto* table = plans[0][0].find("decoder_relative_pos_emb.relative_attention_bias.weight");
+    ASSERT_NE(table, nullptr);
+    EXPECT_EQ(table->spec.local_shape, (Shape{6, 4}));
+  }
+}
+
+// Each half of a layer in each of its forms, and other sizes in each.
+TEST(HeterogeneousLayers, AreInTheModel) {
+  for (config::ModelConfig config : {gpt2_kind(), llama_kind()}) {
+    config.num_layers = 5;
+    config.heterogeneous_layers_config_encoded_json = R"({"block_configs": [
+      {"attention": {"num_query_groups": 1}, "ffn": {"ffn_hidden_size": 16}},
+      {"attention": {"replace_with_linear": true}, "ffn": {"ffn_hidden_size": 56}},
+      {"attention": {"num_query_groups": 4}, "ffn": {"replace_with_linear": true}},
+      {"attention": {"no_op": true}, "ffn": {"no_op": true}},
+      {"attention": {"no_op": true}, "ffn": {"ffn_hidden_size": 24}}]})";
+    expect_plain_writing(config);
+    const auto plans = plan_parameters(config, 1, 1);
+    const nn::ParameterPlan& plan = plans[0][0];
+    const auto rows = [&](const std::string& name) {
+      return plan.at("decoder.layers." + name).spec.local_shape.at(0);
+    };
+    EXPECT_EQ(rows("0.self_attention.linear_qkv.weight"), (4 + 2 * 1) * 6);
+    EXPECT_EQ(rows("2.self_attention.linear_qkv.weight"), (4 + 2 * 4) * 6);
+    EXPECT_EQ(rows("1.mlp.linear_fc1.weight"), (config.swiglu ? 2 : 1) * 56);
+    for (const char* name :
+         {"1.self_attention.linear_qkv.weight", "2.mlp.linear_fc1.weight",
+          "3.input_layernorm.weight", "3.pre_mlp_layernorm.weight", "4.input_layernorm.weight"}) {
+      EXPECT_EQ(plan.find(std::string("decoder.layers.") + name), nullptr) << name;
+    }
+    EXPECT_EQ(plan.find("decoder.layers.1.self_attention.bias") != nullptr, config.add_bias_linear);
+  }
+}
+
 // Against a second writing that rounds at the same places, in fp64. What stays of the forward is
 // that the model sums in fp32: errors of 2^-20 or so, which may here and there decide between two
 // neighbours in bf16. Such a flip moves one of 24 channels by 2^-8 of itself, and the logits by

@@ -67,6 +67,9 @@ class PlainGpt {
 
   Tensor transformer_layer(const Tensor& x, const std::string& layer, const Batch& batch,
                            std::int64_t n) const {
+    if (!c_.heterogeneous_layers_config_encoded_json.empty()) {
+      return heterogeneous_layer(x, layer, batch, n);
+    }
     const bool pre = c_.norm_placement != "post", post = c_.norm_placement != "pre";
     const auto norm_if = [&](bool wanted, const Tensor& of, const char* name) {
       return wanted ? norm(of, layer + name) : of;
@@ -85,6 +88,24 @@ class PlainGpt {
     const Tensor read_mlp = norm_if(pre, middle, "pre_mlp_layernorm");
     const Tensor mixed = norm_if(post, mlp(read_mlp, layer + "mlp."), "post_mlp_layernorm");
     return stream((after ? read_mlp : middle).add(mixed));
+  }
+
+  // Its weights tell what a layer is.
+  Tensor heterogeneous_layer(const Tensor& x, const std::string& layer, const Batch& batch,
+                             std::int64_t n) const {
+    const std::string mixer = layer + "self_attention", ffn = layer + "mlp";
+    Tensor y = x;
+    if (w_.contains(mixer + ".weight")) {
+      y = stream(y.add(linear(norm(y, layer + "input_layernorm"), mixer)));
+    } else if (w_.contains(mixer + ".linear_proj.weight")) {
+      y = stream(y.add(attention(norm(y, layer + "input_layernorm"), mixer + ".", batch, n)));
+    }
+    if (w_.contains(ffn + ".weight")) {
+      y = stream(y.add(linear(norm(y, layer + "pre_mlp_layernorm"), ffn)));
+    } else if (w_.contains(ffn + ".linear_fc2.weight")) {
+      y = stream(y.add(mlp(norm(y, layer + "pre_mlp_layernorm"), ffn + ".")));
+    }
+    return y;
   }
 
   Tensor rounded(const Tensor& x) const {
@@ -214,6 +235,27 @@ class PlainGpt {
         .to(w_.begin()->second.scalar_type());
   }
 
+  // Learned biases of head j by distance, [size, size]: of distances below half of the buckets one
+  // each, the others on a logarithmic scale up to the largest distance.
+  Tensor biases(std::int64_t size, std::int64_t head) const {
+    const std::int64_t buckets = c_.relative_attention_num_buckets, near = buckets / 2;
+    const auto furthest = static_cast<double>(c_.relative_attention_max_distance);
+    const Tensor column =
+        w("decoder_relative_pos_emb.relative_attention_bias.weight").select(1, head);
+    std::vector<std::int64_t> bucket;
+    for (std::int64_t i = 0; i < size; ++i) {
+      for (std::int64_t j = 0; j < size; ++j) {
+        const std::int64_t back = std::max<std::int64_t>(i - j, 0);
+        const double scale = std::log(static_cast<double>(std::max(back, near)) / near) /
+                             std::log(furthest / static_cast<double>(near));
+        const auto far =
+            near + static_cast<std::int64_t>(scale * static_cast<double>(buckets - near));
+        bucket.push_back(back < near ? back : std::min(far, buckets - 1));
+      }
+    }
+    return column.index_select(0, tensor::from_vector(bucket)).view({size, size});
+  }
+
   // Keys before its own that a query of the layer sees; all of them without a window. Of
   // --window-attn-skip-freq numbers only.
   std::int64_t window(std::int64_t layer) const {
@@ -235,6 +277,7 @@ class PlainGpt {
       scores = scores.div(cap).tanh().mul(cap);
     }
     if (c_.position_embedding_type == "alibi") scores = scores.sub(distances(size, head));
+    if (c_.position_embedding_type == "relative") scores = scores.add(biases(size, head));
     const auto hide = [&](const Tensor& hidden) {
       scores = scores.masked_fill(hidden.gt(0.5), -std::numeric_limits<double>::infinity());
     };
@@ -257,7 +300,8 @@ class PlainGpt {
         (c_.position_embedding_type == "rope" || c_.position_embedding_type == "yarn") &&
         (c_.no_rope_freq.empty() || (layer + 1) % std::stoll(c_.no_rope_freq) != 0);
     const std::int64_t d = c_.kv_channels;
-    const std::int64_t share = c_.num_attention_heads / c_.num_query_groups;
+    const std::int64_t share =
+        c_.num_attention_heads / (w(name + "linear_qkv.k.weight").size(0) / d);
     const bool norm_all = c_.qk_layernorm && c_.qk_norm_scope == "all-heads";
     const auto channels = [&](const char* part, const char* norm_name) {
       const Tensor y = linear(x, name + part);

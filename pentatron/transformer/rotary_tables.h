@@ -8,6 +8,10 @@
 #include "pentatron/tensor/precision.h"
 #include "pentatron/transformer/layer_spec.h"
 
+namespace pentatron::parallel_layers {
+class RelativePosition;
+}
+
 namespace pentatron::transformer {
 
 using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
@@ -19,6 +23,12 @@ struct RotaryTables {
 
   // Null: the layer does not rotate.
   [[nodiscard]] RotaryTablePtr of(const AttentionSpec& spec) const;
+};
+
+// What tells a layer's attention of positions.
+struct LayerPositions {
+  RotaryTablePtr rotary = {};                                   // the angles; null: no rotation
+  const parallel_layers::RelativePosition* relative = nullptr;  // biases; null: none
 };
 
 // Config error for an odd number of rotated channels (--kv-channels, --rotary-percent).

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "pentatron/base/file.h"
 #include "tests/functional/tiny_run.h"
 
 // Each test fails when the program ignores the option that it is named after.
@@ -191,6 +192,38 @@ TEST(Options, SoftmaxType) {
   expect_refusal(try_train(resuming(base().with("--train-iters", 4), folder)).program, 7,
                  {"another model", "softmax_type"});
   EXPECT_EQ(train(resuming(learnable.with("--train-iters", 4), folder)).losses().size(), 2U);
+}
+
+TEST(Options, HeterogeneousLayers) {
+  const std::string layers =
+      R"({"block_configs": [{"attention": {"replace_with_linear": true},
+                             "ffn": {"ffn_hidden_size": 24}},
+                            {"attention": {"no_op": true}, "mlp": {"no_op": true}}]})";
+  const std::filesystem::path folder = new_folder();
+  const std::string file = (folder / "layers.json").string();
+  write_file_atomically(file, layers);
+  const Options of_file = base().with("--heterogeneous-layers-config-path", file);
+  const Options of_text = base().with("--heterogeneous-layers-config-encoded-json", layers);
+  EXPECT_EQ(train(of_file).losses(), train(of_text).losses());
+  EXPECT_NE(train(of_file).losses(), train(base()).losses());
+  const Shapes shapes = shapes_of(of_file);
+  EXPECT_EQ(in_layer(shapes, "self_attention.weight"), (Shape{16, 16}));
+  EXPECT_EQ(in_layer(shapes, "mlp.linear_fc1.weight"), (Shape{24, 16}));
+  EXPECT_FALSE(shapes.contains("param/decoder.layers.1.mlp.linear_fc1.weight"));
+  // A checkpoint carries the layers: other ones are another model, and --use-checkpoint-args needs
+  // no file.
+  const std::filesystem::path run = new_folder();
+  const Options four = of_file.with("--train-iters", 4);
+  train(saving(four.with("--exit-interval", 2), run));
+  expect_refusal(try_train(resuming(base().with("--train-iters", 4), run)).program, 7,
+                 {"another model", "heterogeneous_layers_config_encoded_json"});
+  std::filesystem::remove(file);
+  const Options text = of_text.with("--train-iters", 4);
+  EXPECT_EQ(train(resuming(text, run)).losses().size(), 2U);
+  expect_refusal(try_train(of_file).program, 2, {"layers.json"});
+  expect_refusal(
+      try_train(base().with("--heterogeneous-layers-config-encoded-json", "{\"a\": 1}")).program, 2,
+      {"block_configs"});
 }
 
 TEST(Options, SoftmaxScale) {

@@ -165,6 +165,8 @@ TEST(Parity, FormsOfTheLayer) {
                                     {"gemma", ModelKind::kLlama},
                                     {"shared-norm", ModelKind::kGpt2},
                                     {"own-norms", ModelKind::kLlama},
+                                    {"heterogeneous", ModelKind::kLlama},
+                                    {"heterogeneous", ModelKind::kGpt2},
                                     {"residual-after-norm", ModelKind::kGpt2}}) {
     const CaseOptions options{.model = model, .form = form};
     for (const Layout& layout : proof_layouts()) expect_equal(options, layout);

@@ -20,6 +20,7 @@ using config::ContextComm;
 using distributed::Sharding;
 using transformer::RecomputedModule;
 using transformer::RecomputePlan;
+using transformer::SublayerForm;
 
 // Of `n` ranks, by a ring or pairs.
 std::int64_t sent_of(Operation operation, std::int64_t bytes, std::int64_t n) {
@@ -191,10 +192,14 @@ void StepTraffic::stage(const config::StagePlan& stage, const nn::ParameterPlan&
     const std::int64_t forwards = run > 0 ? 2 : 1;
     for (int layer = begin; layer < end; ++layer) {
       const int number = stage.first_layer + layer;
-      pairs_of_products(forwards);
-      context(run_.specs.at(static_cast<std::size_t>(number)), plan, number,
-              core_again ? 2 : forwards);
-      pairs_of_products(mlp_again ? 2 : forwards);
+      const transformer::LayerSpec& spec = run_.specs.at(static_cast<std::size_t>(number));
+      // A linear layer in place of either leaves its outputs' split as a pair does.
+      if (spec.has_mixer()) pairs_of_products(forwards);
+      if (spec.mixer.form == SublayerForm::kUsual) {
+        context(spec, plan, number, core_again ? 2 : forwards);
+      }
+      const bool again = mlp_again && spec.ffn.form == SublayerForm::kUsual;
+      if (spec.has_ffn()) pairs_of_products(again ? 2 : forwards);
     }
   }
   if (stage.loss) head();
