@@ -273,18 +273,18 @@ constexpr OptionSpec kRows[] = {
      .dest = "position_embedding_type",
      .default_repr = "'learned_absolute'",
      .choices = "learned_absolute|rope|yarn|mrope|relative|none",
-     .supported = "learned_absolute|rope|yarn|alibi|relative|none",
+     .supported = "learned_absolute|rope|yarn|longrope|mrope|alibi|relative|none",
      .help = "how positions enter the model",
-     .reason = "the other position embeddings are planned",
      .test = "models_test Alibi.IsInTheModel; models_test RelativePositions.AreInTheModel; "
              "functional_test Options.PositionEmbeddingType",
-     .default_note = "alibi, linear biases by distance, is not among Megatron's choices",
+     .default_note = "alibi, linear biases by distance, and longrope, Phi-3's long context, are "
+                     "not among Megatron's choices",
      .field = model<&ModelConfig::position_embedding_type>()},
     {.names = "--relative-attention-num-buckets",
      .dest = "relative_attention_num_buckets",
      .kind = OptionKind::kInt,
      .default_repr = "32",
-     .check = at_least<2>,
+     .check = at_least<1>,
      .help = "learned biases of attention scores a head: distances share them, near ones one each",
      .test = "ops_test RelativeBias.BucketsAreT5s; models_test RelativePositions.AreInTheModel; "
              "functional_test Options.RelativePositions",
@@ -294,7 +294,7 @@ constexpr OptionSpec kRows[] = {
      .dest = "relative_attention_max_distance",
      .kind = OptionKind::kInt,
      .default_repr = "128",
-     .check = at_least<2>,
+     .check = at_least<1>,
      .help = "tokens from which on all distances share the last of these biases",
      .test = "ops_test RelativeBias.BucketsAreT5s; models_test RelativePositions.AreInTheModel; "
              "functional_test Options.RelativePositions",

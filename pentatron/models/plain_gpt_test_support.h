@@ -191,7 +191,9 @@ class PlainGpt {
   }
 
   // One head of one segment, [s, d], with the angle p / base^(2i/d) on channels i and i + d/2.
-  Tensor rotate(const Tensor& x, const Tensor& positions, std::int64_t layer) const {
+  // `axes` [s, 3]: positions in time, height and width; undefined: all are `positions`.
+  Tensor rotate(const Tensor& x, const Tensor& positions, const Tensor& axes,
+                std::int64_t layer) const {
     const bool local = c_.rotary_base_local > 0 && windowed(layer);
     const bool yarn = c_.position_embedding_type == "yarn" && !local;
     const std::int64_t half = x.size(1) / 2;
@@ -203,8 +205,29 @@ class PlainGpt {
       frequencies = frequencies.div(static_cast<double>(c_.rotary_seq_len_interpolation_factor));
     }
     if (yarn) frequencies = yarn_frequencies(frequencies, x.size(1));
-    const double length = yarn ? yarn_length() : 1.0;
-    const Tensor angles = positions.to(DType::Double).unsqueeze(1).mul(frequencies.unsqueeze(0));
+    double length = yarn ? yarn_length() : 1.0;
+    if (c_.position_embedding_type == "longrope") {
+      const auto original = static_cast<double>(c_.longrope_original_max_position_embeddings);
+      const bool beyond = static_cast<double>(c_.seq_length) > original;
+      std::vector<double> factors;
+      for (const std::string& f : beyond ? c_.longrope_long_factor : c_.longrope_short_factor) {
+        factors.push_back(std::stod(f));
+      }
+      frequencies = frequencies.div(tensor::from_vector(factors));
+      const double scale = static_cast<double>(c_.max_position_embeddings) / original;
+      if (scale > 1.0) length = std::sqrt(1.0 + std::log(scale) / std::log(original));
+    }
+    Tensor angles = positions.to(DType::Double).unsqueeze(1).mul(frequencies.unsqueeze(0));
+    if (axes.defined()) {
+      std::int64_t pair = 0;
+      for (std::size_t axis = 0; axis < 3; ++axis) {
+        for (std::int64_t n = std::stoll(c_.mrope_section[axis]); n > 0; --n, ++pair) {
+          angles.select(1, pair).copy_(axes.select(1, static_cast<std::int64_t>(axis))
+                                           .to(DType::Double)
+                                           .mul(frequencies.select(0, pair)));
+        }
+      }
+    }
     const Tensor cos = angles.cos().mul(length).to(x.scalar_type());
     const Tensor sin = angles.sin().mul(length).to(x.scalar_type());
     if (c_.rotary_interleaved) {
@@ -296,8 +319,9 @@ class PlainGpt {
   Tensor attention(const Tensor& x, const std::string& name, const Batch& batch,
                    std::int64_t layer) const {
     // Of --no-rope-freq the numbers only.
+    const std::string& type = c_.position_embedding_type;
     const bool rotates =
-        (c_.position_embedding_type == "rope" || c_.position_embedding_type == "yarn") &&
+        (type == "rope" || type == "yarn" || type == "longrope" || type == "mrope") &&
         (c_.no_rope_freq.empty() || (layer + 1) % std::stoll(c_.no_rope_freq) != 0);
     const std::int64_t d = c_.kv_channels;
     const std::int64_t share =
@@ -315,6 +339,9 @@ class PlainGpt {
       const std::int64_t begin = segment.q_begin;
       const std::int64_t size = segment.q_len;
       const Tensor at = batch.text().positions().narrow(0, begin, size);
+      const auto axes = batch.fields.find("position_axes");
+      const Tensor on_axes =
+          axes == batch.fields.end() ? Tensor() : axes->second.narrow(0, begin, size);
       std::vector<Tensor> heads;
       for (std::int64_t j = 0; j < c_.num_attention_heads; ++j) {
         const auto cut = [&](const Tensor& t, std::int64_t head) {
@@ -328,8 +355,8 @@ class PlainGpt {
         }
         if (rotates) {
           // A shift of queries and keys alike would change nothing.
-          qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at, layer);
-          kj = rotate(kj, at, layer);
+          qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at, on_axes, layer);
+          kj = rotate(kj, at, on_axes, layer);
         }
         heads.push_back(probabilities(qj.mm(kj.t()), name, j, layer).mm(cut(v, j / share)));
       }

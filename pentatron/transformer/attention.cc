@@ -114,11 +114,11 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       gated_(config.attention_output_gate),
       norm_all_heads_(config.qk_layernorm && config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
-      rotary_(std::move(positions.rotary)),
+      positions_(std::move(positions)),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
       core_(add_child(
           std::make_unique<CoreAttention>(context, plan, name + "." + kCoreAttention, qkv_,
-                                          core_options(config, spec, positions.relative,
+                                          core_options(config, spec, positions_.relative,
                                                        name + "." + kCoreAttention, cache_layer)))),
       projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {
   if (!config.qk_layernorm && !config.qk_l2_norm) return;
@@ -144,11 +144,8 @@ Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
     q_tnd = normalised(*q_norm_, q_tnd, step);
     k_tgd = normalised(*k_norm_, k_tgd, step);
   }
-  if (rotary_ != nullptr) {
-    q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.text());
-    k_tgd = ops::rotary(k_tgd, *rotary_, step.batch.text());
-  }
-  Tensor mixed_th = mixed(q_tnd, k_tgd, v_tgd, step);
+  Tensor mixed_th =
+      mixed(positions_.rotated(q_tnd, step), positions_.rotated(k_tgd, step), v_tgd, step);
   if (gated_) mixed_th = ops::sigmoid_gate(mixed_th, qkv[3].flatten(1), step.scope);
   return projection_.forward(mixed_th, step);
 }

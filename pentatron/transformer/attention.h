@@ -43,7 +43,7 @@ class SelfAttention final : public nn::Module {
   bool gated_;  // by one more part of qkv_
   bool norm_all_heads_;
   bool recompute_core_;
-  RotaryTablePtr rotary_;
+  LayerPositions positions_;
   parallel_layers::ColumnLinear& qkv_;
   parallel_layers::Norm* q_norm_ = nullptr;  // null: queries and keys go on as they are
   parallel_layers::Norm* k_norm_ = nullptr;

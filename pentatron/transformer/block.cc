@@ -47,10 +47,11 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
   const RotaryTables rotary = make_rotary(config, context.policy(), context.device());
   for (int layer = first_layer; layer < end_layer; ++layer) {
     const LayerSpec& spec = specs[static_cast<std::size_t>(layer)];
-    layers_.push_back(&add_child(std::make_unique<TransformerLayer>(
-        context, plan, name + ".layers." + std::to_string(layer), config, spec,
-        LayerPositions{.rotary = rotary.of(spec.mixer), .relative = relative_},
-        layer - first_layer)));
+    LayerPositions positions = rotary.of(spec.mixer);
+    positions.relative = relative_;
+    layers_.push_back(&add_child(
+        std::make_unique<TransformerLayer>(context, plan, name + ".layers." + std::to_string(layer),
+                                           config, spec, positions, layer - first_layer)));
   }
 }
 

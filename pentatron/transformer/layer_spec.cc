@@ -25,7 +25,8 @@ parallel_layers::NormForm norm_form(const config::ModelConfig& config) {
 }
 
 bool rotates(const config::ModelConfig& config) {
-  return config.position_embedding_type == "rope" || config.position_embedding_type == "yarn";
+  const std::string& type = config.position_embedding_type;
+  return type == "rope" || type == "yarn" || type == "longrope" || type == "mrope";
 }
 
 namespace {

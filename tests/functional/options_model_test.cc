@@ -12,6 +12,7 @@ namespace pentatron::functional {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
+using Words = std::vector<std::string>;
 using Shapes = std::map<std::string, Shape>;
 
 constexpr const char* kLayer = "param/decoder.layers.0.";
@@ -192,6 +193,64 @@ TEST(Options, SoftmaxType) {
   expect_refusal(try_train(resuming(base().with("--train-iters", 4), folder)).program, 7,
                  {"another model", "softmax_type"});
   EXPECT_EQ(train(resuming(learnable.with("--train-iters", 4), folder)).losses().size(), 2U);
+}
+
+TEST(Options, RelativePositions) {
+  const Options relative = base().with("--position-embedding-type", "relative");
+  EXPECT_NE(train(relative).losses(),
+            train(base().with("--position-embedding-type", "none")).losses());
+  const std::string table = "param/decoder_relative_pos_emb.relative_attention_bias.weight";
+  EXPECT_EQ(shape(shapes_of(relative), table), (Shape{32, 2}));
+  EXPECT_EQ(shape(shapes_of(relative.with("--relative-attention-num-buckets", 6)), table),
+            (Shape{6, 2}));
+  const Options few = relative.with("--relative-attention-num-buckets", 4);
+  EXPECT_NE(train(few.with("--relative-attention-max-distance", 3)).losses(),
+            train(few.with("--relative-attention-max-distance", 16)).losses());
+  expect_refusal(try_train(relative.with("--relative-attention-max-distance", 16)).program, 2,
+                 {"--relative-attention-max-distance 16", "32"});
+  expect_refusal(try_train(base().with("--relative-attention-num-buckets", 1)).program, 2,
+                 {"--relative-attention-num-buckets"});
+}
+
+// Heads of 8 channels: four pairs.
+TEST(Options, LongRope) {
+  const auto longrope = [](const char* original) {
+    return base()
+        .with("--position-embedding-type", "longrope")
+        .with("--longrope-short-factor", Words{"1", "1", "1", "1"})
+        .with("--longrope-long-factor", Words{"2", "3", "4", "5.5"})
+        .with("--longrope-original-max-position-embeddings", original);
+  };
+  // Samples of 16 tokens within the original length and with factors of 1 are rotated as ever.
+  const Options rope = base().with("--position-embedding-type", "rope");
+  EXPECT_EQ(train(longrope("16")).losses(), train(rope).losses());
+  EXPECT_NE(train(longrope("8")).losses(), train(rope).losses());
+  EXPECT_NE(
+      train(longrope("8")).losses(),
+      train(longrope("8").with("--longrope-long-factor", Words{"2", "3", "4", "6"})).losses());
+  EXPECT_NE(
+      train(longrope("16")).losses(),
+      train(longrope("16").with("--longrope-short-factor", Words{"1", "1", "1", "2"})).losses());
+  expect_refusal(try_train(longrope("8").with("--longrope-long-factor", Words{"2", "3"})).program,
+                 2, {"--longrope-long-factor: 2 numbers for the 4 pairs"});
+  expect_refusal(
+      try_train(longrope("8").with("--longrope-long-factor", Words{"1", "1", "1", "0"})).program, 2,
+      {"--longrope-long-factor", "'0'"});
+  expect_refusal(try_train(base().with("--position-embedding-type", "longrope")).program, 2,
+                 {"--longrope-short-factor"});
+}
+
+TEST(Options, Mrope) {
+  const Options mrope = base().with("--position-embedding-type", "mrope");
+  EXPECT_EQ(train(mrope.with("--mrope-section", Words{"1", "2", "1"})).losses(),
+            train(base().with("--position-embedding-type", "rope")).losses());
+  expect_refusal(try_train(mrope).program, 2, {"--mrope-section", "add up to the 4 pairs"});
+  expect_refusal(try_train(mrope.with("--mrope-section", Words{"1", "2", "2"})).program, 2,
+                 {"--mrope-section", "add up to 5"});
+  expect_refusal(
+      try_train(mrope.with("--mrope-section", Words{"1", "2", "1"}).with("--rotary-interleaved"))
+          .program,
+      2, {"--rotary-interleaved"});
 }
 
 TEST(Options, HeterogeneousLayers) {

@@ -86,11 +86,11 @@ void check_config(const ModelConfig& c) {
   PENTATRON_CHECK(c.normalization == "LayerNorm" || c.normalization == "RMSNorm", kConfig,
                   "--normalization must be LayerNorm or RMSNorm, not '{}'", c.normalization);
   const std::string& positions = c.position_embedding_type;
-  PENTATRON_CHECK(positions == "learned_absolute" || positions == "rope" || positions == "yarn" ||
+  PENTATRON_CHECK(transformer::rotates(c) || positions == "learned_absolute" ||
                       positions == "alibi" || positions == "relative" || positions == "none",
                   kUnsupported,
-                  "--position-embedding-type must be learned_absolute, rope, yarn, alibi, relative "
-                  "or none, not '{}'",
+                  "--position-embedding-type must be learned_absolute, rope, yarn, longrope, "
+                  "mrope, alibi, relative or none, not '{}'",
                   positions);
   PENTATRON_CHECK(!c.qk_layernorm || !c.qk_l2_norm, kConfig,
                   "--qk-layernorm and --qk-l2-norm exclude each other: give one");

@@ -136,6 +136,10 @@ class StageFormula final {
     bool fused = normed || w.gate > 0;
     std::int64_t bytes = normed ? head_norms(w) : 0;
     if (w.gate > 0) bytes += q;  // what the gate lets through
+    if (model_.position_embedding_type == "relative" && !again) {
+      bytes += product(
+          {w.q / model_.kv_channels, 2 * model_.relative_attention_max_distance + 1, statistics_});
+    }
     if (again || context_size_ == 1) {
       fused = true;  // the values are a view
       bytes += q + (fresh ? q + kv : 0) + (again ? 0 : sums);

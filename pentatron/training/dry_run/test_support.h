@@ -34,6 +34,11 @@ inline void llama(config::RunConfig& c) {
   c.model.group_query_attention = true;
   c.model.num_query_groups = 2;
 }
+inline void relative(config::RunConfig& c) {
+  c.model.position_embedding_type = "relative";
+  c.model.relative_attention_num_buckets = 8;
+  c.model.relative_attention_max_distance = 12;
+}
 // Each half of a layer in each of its forms.
 inline void heterogeneous(config::RunConfig& c) {
   llama(c);

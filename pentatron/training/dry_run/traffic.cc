@@ -229,22 +229,30 @@ void StepTraffic::partial_sums() {
                             : Sharding::kNothing;
   const std::int64_t item = tensor::item_bytes(run_.policy.reduction);
   std::map<std::pair<std::size_t, std::string>, std::int64_t> summands;
-  std::int64_t tied = 0;
+  std::int64_t tied_words = 0, tied_biases = 0;
   for (const distributed::PlannedPiece& piece :
        distributed::plan_pieces(place_.layout(), kept, place_.shard_of(rank_))) {
     const nn::ShardPart& part = *piece.segment.part;
     for (const std::string& axis : part.partial_grad_axes) {
       summands[{piece.bucket, axis}] += piece.segment.length;
     }
-    if (part.tied) tied += piece.segment.length;
+    if (!part.tied) continue;
+    const bool words = part.role == nn::ShardRole::kWordEmbedding;
+    (words ? tied_words : tied_biases) += piece.segment.length;
   }
   for (const auto& [key, elements] : summands) {
     add(key.second, size(key.second), "gradients of copies", Operation::kAllReduce, 1,
         elements * item);
   }
-  // The first and the last stage hold it.
-  if (tied > 0 && size("pp") > 1) {
-    add("pp", 2, "tied gradients", Operation::kAllReduce, 1, tied * item);
+  // The first and the last stage hold word embeddings, every stage with layers the biases that
+  // layers share.
+  if (tied_words > 0 && size("pp") > 1) {
+    add("pp", 2, "tied gradients", Operation::kAllReduce, 1, tied_words * item);
+  }
+  std::int64_t with_layers = 0;
+  for (const config::StagePlan& stage : run_.stages) with_layers += stage.num_layers() > 0 ? 1 : 0;
+  if (tied_biases > 0 && with_layers > 1) {
+    add("pp", with_layers, "tied gradients", Operation::kAllReduce, 1, tied_biases * item);
   }
 }
 
@@ -293,6 +301,11 @@ void StepTraffic::parameters() {
       }
     }
   }
+  const auto has_role = [&](const distributed::FlatBucket& bucket, nn::ShardRole role) {
+    return std::any_of(bucket.slots.begin(), bucket.slots.end(), [&](std::size_t slot) {
+      return place_.layout().slots()[slot].parameter->spec().parts.at(0).role == role;
+    });
+  };
   const bool tied = !model.untie_embeddings_and_output_weights && place_.stages().size() == 1 &&
                     place_.stages()[0].embedding && place_.stages()[0].loss;
   for (const distributed::FlatBucket& bucket : place_.layout().buckets()) {
@@ -303,11 +316,12 @@ void StepTraffic::parameters() {
       const bool embedding = layer < 0;
       calls = (found == forwards.end() ? 1 : found->second) + (embedding ? 0 : 1);
       // The head borrows the word embedding, forward and backward.
-      const bool words = std::any_of(bucket.slots.begin(), bucket.slots.end(), [&](std::size_t s) {
-        return place_.layout().slots()[s].parameter->spec().parts.at(0).role ==
-               nn::ShardRole::kWordEmbedding;
-      });
+      const bool words = has_role(bucket, nn::ShardRole::kWordEmbedding);
       if (tied && words) calls += 2;
+      // The other layers borrow the first one's biases, in forward alone.
+      if (has_role(bucket, nn::ShardRole::kPositionTable) && layer >= 0) {
+        for (const auto& [other, times] : forwards) calls += other == layer ? 0 : times;
+      }
       calls *= micro_batches_;
     }
     add(name(options.shard_over), shards, "parameters", Operation::kAllGather, calls,
