@@ -405,7 +405,8 @@ constexpr OptionSpec kRows[] = {
      .check = not_empty,
      .help = "JSON file of layers unlike each other: query groups and feed-forward width of each, "
              "halves replaced with a linear layer or left out (block_configs of Nemotron-NAS)",
-     .test = "config_test HeterogeneousLayers.*; models_test HeterogeneousLayers.AreInTheModel; "
+     .test = "config_test HeterogeneousLayers.AreReadAsMegatronReadsThem; models_test "
+             "HeterogeneousLayers.AreInTheModel; "
              "functional_test Options.HeterogeneousLayers",
      .resume = Resume::kFree,
      .field = model<&ModelConfig::heterogeneous_layers_config_path>()},
@@ -413,7 +414,8 @@ constexpr OptionSpec kRows[] = {
      .dest = "heterogeneous_layers_config_encoded_json",
      .check = not_empty,
      .help = "the same as text; checkpoints carry it",
-     .test = "config_test HeterogeneousLayers.*; functional_test Options.HeterogeneousLayers",
+     .test = "config_test HeterogeneousLayers.HaveOneSpellingThatACheckpointHolds; functional_test "
+             "Options.HeterogeneousLayers",
      .field = model<&ModelConfig::heterogeneous_layers_config_encoded_json>()},
     {.names = "--window-size",
      .dest = "window_size",

@@ -88,7 +88,8 @@ constexpr OptionSpec kRows[] = {
      .nargs = '+',
      .help = "pairs of a head's channels that are rotated by a token's position in time, in height "
              "and in width; of text all three are its position",
-     .test = "ops_test Rotary.ByAxes; models_test Mrope.*; functional_test Options.Mrope",
+     .test = "ops_test Rotary.ByAxes; models_test Mrope.TakesPositionsOnThreeAxes; functional_test "
+             "Options.Mrope",
      .needs = kMrope,
      .field = model<&ModelConfig::mrope_section>()},
     {.names = "--longrope-short-factor",
@@ -97,7 +98,7 @@ constexpr OptionSpec kRows[] = {
      .nargs = '+',
      .help = "what the rotary frequency of each pair of channels is divided by, for samples of up "
              "to the original length (Phi-3)",
-     .test = "models_test LongRope.*; functional_test Options.LongRope",
+     .test = "models_test LongRope.IsInTheModel; functional_test Options.LongRope",
      .needs = kLongRope,
      .field = model<&ModelConfig::longrope_short_factor>(),
      .ours = true},
@@ -106,7 +107,7 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kFloat,
      .nargs = '+',
      .help = "the same for longer samples",
-     .test = "models_test LongRope.*; functional_test Options.LongRope",
+     .test = "models_test LongRope.IsInTheModel; functional_test Options.LongRope",
      .needs = kLongRope,
      .field = model<&ModelConfig::longrope_long_factor>(),
      .ours = true},
@@ -115,7 +116,7 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kInt,
      .check = at_least<1>,
      .help = "longest sample that the model was trained with first",
-     .test = "models_test LongRope.*; functional_test Options.LongRope",
+     .test = "models_test LongRope.IsInTheModel; functional_test Options.LongRope",
      .needs = kLongRope,
      .field = model<&ModelConfig::longrope_original_max_position_embeddings>(),
      .ours = true},
