@@ -275,6 +275,7 @@ constexpr OptionSpec kRows[] = {
      .choices = "learned_absolute|rope|yarn|mrope|relative|none",
      .supported = "learned_absolute|rope|yarn|longrope|mrope|alibi|relative|none",
      .help = "how positions enter the model",
+     .reason = "no such position embedding is known",
      .test = "models_test Alibi.IsInTheModel; models_test RelativePositions.AreInTheModel; "
              "functional_test Options.PositionEmbeddingType",
      .default_note = "alibi, linear biases by distance, and longrope, Phi-3's long context, are "
