@@ -266,12 +266,28 @@ void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {
   }
 }
 
+// Stages add up the gradients of their copies of the biases, which takes equal shards; Muon deals
+// whole matrices to ranks, other ones in each stage.
+void check_shared_biases(const RunConfig& config, Problems& problems) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool sharded = parallel.use_distributed_optimizer || parallel.use_megatron_fsdp;
+  if (config.model.position_embedding_type != "relative" || config.optimizer.optimizer != "muon" ||
+      parallel.pipeline_model_parallel_size == 1 || !sharded) {
+    return;
+  }
+  problems.add(fmt::format(
+      "--position-embedding-type relative with --optimizer muon on --pipeline-model-parallel-size "
+      "{} stages does not go with --use-distributed-optimizer or --use-megatron-fsdp: drop one",
+      parallel.pipeline_model_parallel_size));
+}
+
 }  // namespace
 
 void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Problems& problems) {
   const bool layout_fine = resolve_layout(config.parallel, problems);
   if (layout_fine) resolve_model(config.model, config.parallel, problems);
   resolve_tokenizer(config, purpose, problems);
+  check_shared_biases(config, problems);
   if (purpose == Purpose::kTrain) resolve_training(config, origins, layout_fine, problems);
 }
 

@@ -208,7 +208,7 @@ TEST(Options, RelativePositions) {
             train(few.with("--relative-attention-max-distance", 16)).losses());
   expect_refusal(try_train(relative.with("--relative-attention-max-distance", 16)).program, 2,
                  {"--relative-attention-max-distance 16", "32"});
-  expect_refusal(try_train(base().with("--relative-attention-num-buckets", 1)).program, 2,
+  expect_refusal(try_train(relative.with("--relative-attention-num-buckets", 1)).program, 2,
                  {"--relative-attention-num-buckets"});
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/distributed/store_plan.h"
@@ -245,12 +246,14 @@ void StepTraffic::partial_sums() {
         elements * item);
   }
   // The first and the last stage hold word embeddings, every stage with layers the biases that
-  // layers share.
-  if (tied_words > 0 && size("pp") > 1) {
-    add("pp", 2, "tied gradients", Operation::kAllReduce, 1, tied_words * item);
-  }
+  // layers share. What the same ranks hold travels together.
+  if (size("pp") == 1) return;
   std::int64_t with_layers = 0;
   for (const config::StagePlan& stage : run_.stages) with_layers += stage.num_layers() > 0 ? 1 : 0;
+  if (size("pp") == 2 && with_layers == 2) tied_words += std::exchange(tied_biases, 0);
+  if (tied_words > 0) {
+    add("pp", 2, "tied gradients", Operation::kAllReduce, 1, tied_words * item);
+  }
   if (tied_biases > 0 && with_layers > 1) {
     add("pp", with_layers, "tied gradients", Operation::kAllReduce, 1, tied_biases * item);
   }
