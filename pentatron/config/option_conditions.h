@@ -13,16 +13,32 @@ inline constexpr Condition kGroupedQueries{
     [](const RunConfig& c) { return c.model.group_query_attention; },
     "there is no --group-query-attention"};
 inline constexpr Condition kRotates{[](const RunConfig& c) {
-                                      return c.model.position_embedding_type == "rope" ||
-                                             c.model.position_embedding_type == "yarn";
+                                      const std::string& type = c.model.position_embedding_type;
+                                      return type == "rope" || type == "yarn" ||
+                                             type == "longrope" || type == "mrope";
                                     },
-                                    "it belongs to --position-embedding-type rope and yarn"};
+                                    "it belongs to --position-embedding-type rope, yarn, longrope "
+                                    "and mrope"};
+inline constexpr Condition kLongRope{
+    [](const RunConfig& c) { return c.model.position_embedding_type == "longrope"; },
+    "it belongs to --position-embedding-type longrope"};
+inline constexpr Condition kMrope{
+    [](const RunConfig& c) { return c.model.position_embedding_type == "mrope"; },
+    "it belongs to --position-embedding-type mrope"};
+inline constexpr Condition kInterpolates{[](const RunConfig& c) {
+                                           return c.model.position_embedding_type == "rope" ||
+                                                  c.model.position_embedding_type == "mrope";
+                                         },
+                                         "it belongs to --position-embedding-type rope and mrope"};
 inline constexpr Condition kYarn{
     [](const RunConfig& c) { return c.model.position_embedding_type == "yarn"; },
     "it belongs to --position-embedding-type yarn"};
 inline constexpr Condition kRope{
     [](const RunConfig& c) { return c.model.position_embedding_type == "rope"; },
     "it belongs to --position-embedding-type rope"};
+inline constexpr Condition kRelative{
+    [](const RunConfig& c) { return c.model.position_embedding_type == "relative"; },
+    "it belongs to --position-embedding-type relative"};
 inline constexpr Condition kWindowRotates{
     [](const RunConfig& c) { return kRotates.holds(c) && !c.model.window_size.empty(); },
     "no layer has both a window and a rotation"};

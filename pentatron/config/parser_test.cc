@@ -135,8 +135,8 @@ TEST(Parser, OptionsWithoutEffectAreNamed) {
   EXPECT_EQ(no_effect_line(parsed),
             "no effect here: --no-rope-fusion (asks for an unfused kernel; results are the same "
             "and there is one path), --async-save (a save ends before the next step begins; what "
-            "is saved is the same), --rotary-base (it belongs to --position-embedding-type rope "
-            "and yarn)");
+            "is saved is the same), --rotary-base (it belongs to --position-embedding-type rope, "
+            "yarn, longrope and mrope)");
   EXPECT_EQ(no_effect_line(parse(request(""))), "");
   // A value that could not be meant is refused all the same.
   EXPECT_EQ(problem_of("--empty-unused-memory-level much"),

@@ -4,6 +4,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 #include "pentatron/config/attention_window.h"
+#include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/mup.h"
 #include "pentatron/config/pipeline_layout.h"
@@ -125,6 +126,7 @@ void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   }
   resolve_mup(model, problems);
   check_layer(model, problems);
+  resolve_heterogeneous_layers(model, tp, problems);
 }
 
 void check_layer_patterns(const ModelConfig& model, Problems& problems) {
@@ -165,6 +167,11 @@ void resolve_pipeline(const ModelConfig& model, const ParallelConfig& parallel,
   try {
     static_cast<void>(plan_pipeline(model, parallel));
     static_cast<void>(schedule_costs(parallel));
+    if (model.position_embedding_type == "relative" && num_pipeline_chunks(model, parallel) > 1) {
+      problems.add(
+          "--position-embedding-type relative: all layers of a rank share one table of biases, so "
+          "each rank runs one stage: drop the options that give a rank several");
+    }
     if (parallel.pipeline_schedule.starts_with("zb-") && num_pipeline_chunks(model, parallel) > 1) {
       problems.add(
           fmt::format("--pipeline-schedule {} runs one stage a rank: drop it, or the "
@@ -260,12 +267,28 @@ void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {
   }
 }
 
+// Stages add up the gradients of their copies of the biases, which takes equal shards; Muon deals
+// whole matrices to ranks, other ones in each stage.
+void check_shared_biases(const RunConfig& config, Problems& problems) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool sharded = parallel.use_distributed_optimizer || parallel.use_megatron_fsdp;
+  if (config.model.position_embedding_type != "relative" || config.optimizer.optimizer != "muon" ||
+      parallel.pipeline_model_parallel_size == 1 || !sharded) {
+    return;
+  }
+  problems.add(fmt::format(
+      "--position-embedding-type relative with --optimizer muon on --pipeline-model-parallel-size "
+      "{} stages does not go with --use-distributed-optimizer or --use-megatron-fsdp: drop one",
+      parallel.pipeline_model_parallel_size));
+}
+
 }  // namespace
 
 void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Problems& problems) {
   const bool layout_fine = resolve_layout(config.parallel, problems);
   if (layout_fine) resolve_model(config.model, config.parallel, problems);
   resolve_tokenizer(config, purpose, problems);
+  check_shared_biases(config, problems);
   if (purpose != Purpose::kTrain) return;
   if (layout_fine) check_fp8(config, problems);
   resolve_training(config, origins, layout_fine, problems);

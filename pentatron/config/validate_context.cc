@@ -6,6 +6,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 #include "pentatron/config/context_comm.h"
+#include "pentatron/config/heterogeneous_layers.h"
 
 namespace pentatron::config {
 namespace {
@@ -32,7 +33,12 @@ void check_rows(const ModelConfig& model, const ParallelConfig& parallel, Proble
 void check_heads(const ModelConfig& model, std::int64_t tp, std::int64_t ranks,
                  std::string_view type, Problems& problems) {
   const std::int64_t heads = model.num_attention_heads / tp;
-  const std::int64_t groups = std::max<std::int64_t>(1, model.num_query_groups / tp);
+  std::int64_t query_groups = model.num_query_groups;
+  for (const LayerShape& layer : layer_shapes(model)) {
+    const std::int64_t of_layer = std::max<std::int64_t>(1, layer.num_query_groups / tp);
+    if (layer.num_query_groups > 0 && of_layer % ranks != 0) query_groups = layer.num_query_groups;
+  }
+  const std::int64_t groups = std::max<std::int64_t>(1, query_groups / tp);
   const auto add = [&](std::string_view option, std::int64_t value, std::int64_t of_rank) {
     problems.add(fmt::format(
         "--cp-comm-type {}: {} {} gives each of --tensor-model-parallel-size {} ranks {}, which {} "
@@ -43,7 +49,7 @@ void check_heads(const ModelConfig& model, std::int64_t tp, std::int64_t ranks,
   if (heads % ranks != 0) {
     add("--num-attention-heads", model.num_attention_heads, heads);
   } else if (groups % ranks != 0) {
-    add("--num-query-groups", model.num_query_groups, groups);
+    add("--num-query-groups", query_groups, groups);
   }
 }
 

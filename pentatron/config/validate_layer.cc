@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/rotary_forms.h"
 
 namespace pentatron::config {
 namespace {
@@ -57,14 +59,26 @@ void check_query_key_norm(const ModelConfig& model, Problems& problems) {
 
 void check_rotation(const ModelConfig& model, Problems& problems) {
   const bool yarn = model.position_embedding_type == "yarn";
-  if (model.position_embedding_type != "rope" && !yarn) return;
-  const auto rotated =
-      static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent);
+  const bool longrope = model.position_embedding_type == "longrope";
+  const bool mrope = model.position_embedding_type == "mrope";
+  if (model.position_embedding_type != "rope" && !yarn && !longrope && !mrope) return;
+  const std::int64_t rotated = rotated_channels(model);
   if (rotated < 2 || rotated % 2 != 0) {
     problems.add(
         fmt::format("--kv-channels {} x --rotary-percent {} rotates {} channels of a "
                     "head: the number must be even and at least 2",
                     model.kv_channels, model.rotary_percent, rotated));
+  }
+  try {
+    if (longrope) static_cast<void>(longrope_of(model));
+    if (mrope) static_cast<void>(mrope_sections(model));
+  } catch (const Error& error) {
+    problems.add(error.what());
+  }
+  if (mrope && model.rotary_interleaved) {
+    problems.add(
+        "--rotary-interleaved and --position-embedding-type mrope exclude each other: the sections "
+        "of --mrope-section are of halves");
   }
   if (!yarn) return;
   if (model.yarn_beta_fast <= model.yarn_beta_slow) {
@@ -79,6 +93,27 @@ void check_rotation(const ModelConfig& model, Problems& problems) {
   }
 }
 
+void check_relative_positions(const ModelConfig& model, Problems& problems) {
+  if (model.position_embedding_type != "relative") return;
+  constexpr std::int64_t kMaxDistance = 1'000'000;
+  const std::int64_t buckets = model.relative_attention_num_buckets;
+  const std::int64_t distance = model.relative_attention_max_distance;
+  if (buckets < 2) {
+    problems.add(fmt::format("--relative-attention-num-buckets {} must be at least 2", buckets));
+  } else if (distance <= buckets / 2 || distance > kMaxDistance) {
+    problems.add(
+        fmt::format("--relative-attention-max-distance {} must be above half of "
+                    "--relative-attention-num-buckets {}, and at most {}",
+                    distance, buckets, kMaxDistance));
+  }
+  if (!model.heterogeneous_layers_config_encoded_json.empty() ||
+      !model.heterogeneous_layers_config_path.empty()) {
+    problems.add(
+        "--position-embedding-type relative is for layers that all have attention, and "
+        "--heterogeneous-layers-config-path names others: drop one");
+  }
+}
+
 }  // namespace
 
 void check_layer(const ModelConfig& model, Problems& problems) {
@@ -86,6 +121,7 @@ void check_layer(const ModelConfig& model, Problems& problems) {
   check_layer_form(model, problems);
   check_query_key_norm(model, problems);
   check_rotation(model, problems);
+  check_relative_positions(model, problems);
 }
 
 }  // namespace pentatron::config

@@ -41,6 +41,40 @@ std::string problem(const Change& change, Purpose purpose = Purpose::kTrain) {
   return {};
 }
 
+TEST(Resolve, RelativePositions) {
+  const auto said = [](auto change) {
+    return problem([&](RunConfig& c) {
+      c.model.position_embedding_type = "relative";
+      change(c);
+    });
+  };
+  EXPECT_EQ(said([](RunConfig&) {}), "");
+  EXPECT_NE(said([](RunConfig& c) {
+              c.model.relative_attention_max_distance = 16;
+            }).find("--relative-attention-max-distance 16"),
+            std::string::npos);
+  EXPECT_NE(said([](RunConfig& c) {
+              c.parallel.world_size = c.parallel.pipeline_model_parallel_size = 2;
+              c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+            }).find("each rank runs one stage"),
+            std::string::npos);
+  EXPECT_NE(said([](RunConfig& c) {
+              c.model.heterogeneous_layers_config_encoded_json = "{}";
+            }).find("relative is for layers that all have attention"),
+            std::string::npos);
+  const auto muon = [](RunConfig& c) {
+    c.parallel.world_size = 4;
+    c.parallel.pipeline_model_parallel_size = 2;
+    c.optimizer.optimizer = "muon";
+  };
+  EXPECT_EQ(said(muon), "");
+  EXPECT_NE(said([&](RunConfig& c) {
+              muon(c);
+              c.parallel.use_distributed_optimizer = true;
+            }).find("does not go with --use-distributed-optimizer"),
+            std::string::npos);
+}
+
 TEST(Resolve, DerivesModelSizes) {
   RunConfig config = small();
   resolve(config);

@@ -38,6 +38,35 @@ TEST(Family, EveryReferenceConfigGoesThereAndBack) {
   }
 }
 
+// Phi-3's 128k models: keys of both versions of the library.
+TEST(Family, LongRope) {
+  Json phi = config_of("phi3");
+  phi["original_max_position_embeddings"] = 64;
+  const Json numbers = {{"short_factor", {1.0, 1.05, 1.1}}, {"long_factor", {1.2, 3.5, 64.25}}};
+  Json older = phi;
+  older["rope_theta"] = 20000.0;
+  older["rope_scaling"] = numbers;
+  older["rope_scaling"]["type"] = "su";
+  older.erase("rope_parameters");
+  Json newer = phi;
+  newer["rope_parameters"] = numbers;
+  newer["rope_parameters"].update({{"rope_type", "longrope"},
+                                   {"rope_theta", 20000.0},
+                                   {"partial_rotary_factor", 1.0},
+                                   {"original_max_position_embeddings", 64}});
+  const ModelConfig model = read(older);
+  EXPECT_EQ(model.position_embedding_type, "longrope");
+  EXPECT_EQ(model.rotary_base, 20000);
+  EXPECT_EQ(model.longrope_original_max_position_embeddings, 64);
+  EXPECT_EQ(model.longrope_short_factor, (std::vector<std::string>{"1", "1.05", "1.1"}));
+  EXPECT_EQ(model.longrope_long_factor, (std::vector<std::string>{"1.2", "3.5", "64.25"}));
+  EXPECT_EQ(model_differences(read(newer), model), "");
+  const Json own = written(older);
+  EXPECT_EQ(own.at("rope_scaling").at("long_factor"), numbers.at("long_factor"));
+  EXPECT_EQ(own.at("original_max_position_embeddings"), 64);
+  EXPECT_EQ(model_differences(read(own), model), "");
+}
+
 TEST(Family, SaysWhatTheModelIs) {
   const ModelConfig llama = read("llama-3.1");
   EXPECT_EQ(llama.num_layers, 2);
@@ -155,7 +184,21 @@ TEST(Family, WhatWouldChangeTheModelIsRefusedByName) {
   refuse("gpt2", "activation_function", "relu", unsupported, "gelu_new");
   refuse("gpt2", "embd_pdrop", 0.3, unsupported, "'embd_pdrop'");
   refuse("falcon-7b", "alibi", true, unsupported, "'alibi'");
-  refuse("phi3", "rope_parameters", {{"rope_type", "longrope"}}, unsupported, "longrope");
+  refuse("phi3", "rope_parameters", {{"rope_type", "longrope"}}, unsupported, "short_factor");
+  refuse("llama", "rope_parameters", {{"rope_type", "longrope"}}, unsupported, "longrope");
+  const Json factors = {1.0, 1.5, 2.0, 2.5};
+  refuse("phi3", "rope_scaling",
+         {{"type", "longrope"}, {"short_factor", factors}, {"long_factor", factors}, {"mscale", 2}},
+         unsupported, "mscale");
+  refuse("phi3", "rope_scaling",
+         {{"type", "su"}, {"short_factor", factors}, {"long_factor", {1.0, -2.0}}}, unsupported,
+         "long_factor");
+  refuse("phi3", "rope_scaling",
+         {{"type", "su"},
+          {"short_factor", factors},
+          {"long_factor", factors},
+          {"attention_factor", 7.5}},
+         unsupported, "attention_factor");
   refuse("llama", "rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}, unsupported,
          "'rope_parameters'");
   refuse("gemma2", "use_bidirectional_attention", true, unsupported, "use_bidirectional_attention");
@@ -263,8 +306,8 @@ TEST(Presets, HaveTheSizesThatTheirNamesSay) {
       {"llama2-70b", 68.976648192},     {"llama3.1-8b", 8.030261248}, {"llama3.2-1b", 1.2358144},
       {"mistral-7b-v0.1", 7.241732096}, {"qwen2.5-7b", 7.615616512},  {"qwen3-8b", 8.190735360},
       {"gemma2-2b", 2.614341888},       {"gemma3-1b", 0.999885952},   {"phi3-mini-4k", 3.821079552},
-      {"pythia-70m", 0.070426624},      {"falcon-7b", 6.921720704},   {"olmo2-7b", 7.298617344},
-      {"smollm2-135m", 0.134515008}};
+      {"phi3.5-mini", 3.821079552},     {"pythia-70m", 0.070426624},  {"falcon-7b", 6.921720704},
+      {"olmo2-7b", 7.298617344},        {"smollm2-135m", 0.134515008}};
   for (const auto& [name, expected] : known) EXPECT_NEAR(billions(name), expected, 1e-9) << name;
 }
 

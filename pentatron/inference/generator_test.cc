@@ -100,6 +100,62 @@ TEST(Generator, SameTokensWithAndWithoutCacheInEveryFormOfAttention) {
   }
 }
 
+// Biases by distance reach back to the first cached key.
+TEST(Generator, SameTokensWithAndWithoutCacheOfRelativePositions) {
+  config::ModelConfig kind = test_support::llama_kind();
+  kind.position_embedding_type = "relative";
+  kind.relative_attention_num_buckets = 8;
+  kind.relative_attention_max_distance = 14;
+  for (const Layout& layout : {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}}) {
+    with_model("fp64", kind, layout, [](const TinyModel& model) {
+      GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 3}, .max_new_tokens = 20};
+      const Generated cached = model.run(kPrompt, options);
+      options.use_kv_cache = false;
+      EXPECT_EQ(cached.tokens, model.run(kPrompt, options).tokens);
+      EXPECT_GT(std::set<std::int32_t>(cached.tokens.begin(), cached.tokens.end()).size(), 4U);
+    });
+  }
+}
+
+// A text that grows beyond the original length is rotated anew from its first token on, with and
+// without cached keys.
+TEST(Generator, SameTokensWithAndWithoutCacheOverLongRopesBorder) {
+  config::ModelConfig kind = test_support::llama_kind();
+  kind.position_embedding_type = "longrope";
+  kind.longrope_short_factor = {"1", "1.25", "2"};
+  kind.longrope_long_factor = {"1.5", "3", "7.5"};
+  kind.longrope_original_max_position_embeddings = 12;
+  for (const Layout& layout : {Layout{}, Layout{.tp = 2}}) {
+    with_model("fp64", kind, layout, [](const TinyModel& model) {
+      GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 3}, .max_new_tokens = 24};
+      const Generated cached = model.run(kPrompt, options);
+      options.use_kv_cache = false;
+      EXPECT_EQ(cached.tokens, model.run(kPrompt, options).tokens);
+      EXPECT_GT(std::set<std::int32_t>(cached.tokens.begin(), cached.tokens.end()).size(), 4U);
+    });
+  }
+}
+
+// Layers with other numbers of key heads in the cache, or with none.
+TEST(Generator, SameTokensWithAndWithoutCacheOfHeterogeneousLayers) {
+  config::ModelConfig kind = test_support::llama_kind();
+  kind.num_layers = 4;
+  kind.heterogeneous_layers_config_encoded_json = R"({"block_configs": [
+    {"attention": {"num_query_groups": 1}, "ffn": {"ffn_hidden_size": 16}},
+    {"attention": {"replace_with_linear": true}, "ffn": {"no_op": true}},
+    {"attention": {"no_op": true}, "ffn": {"replace_with_linear": true}},
+    {"attention": {"num_query_groups": 4}, "ffn": {"ffn_hidden_size": 56}}]})";
+  for (const Layout& layout : {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}}) {
+    with_model("fp64", kind, layout, [](const TinyModel& model) {
+      GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 3}, .max_new_tokens = 20};
+      const Generated cached = model.run(kPrompt, options);
+      options.use_kv_cache = false;
+      EXPECT_EQ(cached.tokens, model.run(kPrompt, options).tokens);
+      EXPECT_GT(std::set<std::int32_t>(cached.tokens.begin(), cached.tokens.end()).size(), 4U);
+    });
+  }
+}
+
 TEST(Generator, GreedyTokensAreTheLargestLogitsOfTheWholeText) {
   with_models("fp64", [](const TinyModel& model) {
     const Generated got =

@@ -8,6 +8,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/comm/group.h"
+#include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/tensor/ops.h"
 
@@ -37,16 +38,33 @@ void ModelRunner::begin(std::int64_t max_tokens, bool use_cache) {
   if (!use_cache || config_.parallel.sequence_parallel) return;
   const std::vector<config::StagePlan> plans =
       config::plan_pipeline(config_.model, config_.parallel);
-  // Fewer key and value heads than ranks: each holds one.
-  const std::int64_t heads =
-      std::max<std::int64_t>(1, config_.model.num_query_groups / context_.size("tp"));
+  const std::vector<config::LayerShape> shapes = config::layer_shapes(config_.model);
   for (int chunk = 0; chunk < stages_.size(); ++chunk) {
     const auto stage =
         static_cast<std::size_t>(chunk * context_.size("pp") + context_.coordinate("pp"));
-    caches_.push_back(std::make_unique<nn::KvCache>(plans.at(stage).num_layers(), max_tokens, heads,
-                                                    config_.model.kv_channels, policy_.compute,
-                                                    device_));
+    const config::StagePlan& plan = plans.at(stage);
+    std::vector<std::int64_t> heads;  // of each layer
+    for (int layer = plan.first_layer; layer < plan.end_layer; ++layer) {
+      const std::int64_t groups = shapes.at(static_cast<std::size_t>(layer)).num_query_groups;
+      // Fewer key and value heads than ranks: each holds one.
+      heads.push_back(groups == 0 ? 0 : std::max<std::int64_t>(1, groups / context_.size("tp")));
+    }
+    caches_.push_back(std::make_unique<nn::KvCache>(heads, max_tokens, config_.model.kv_channels,
+                                                    policy_.compute, device_));
   }
+}
+
+// With LongRoPE a text beyond the original length has other angles from its first token on.
+void ModelRunner::forget_short_angles(std::size_t num_tokens) {
+  const config::ModelConfig& model = config_.model;
+  const auto short_length =
+      static_cast<std::size_t>(model.longrope_original_max_position_embeddings);
+  if (model.position_embedding_type != "longrope" || num_cached_ > short_length ||
+      num_tokens <= short_length) {
+    return;
+  }
+  for (const auto& cache : caches_) cache->clear();
+  num_cached_ = 0;
 }
 
 Batch ModelRunner::batch_of(const std::vector<std::int32_t>& tokens, std::int64_t begin) const {
@@ -55,11 +73,13 @@ Batch ModelRunner::batch_of(const std::vector<std::int32_t>& tokens, std::int64_
   const std::int64_t multiple = config_.parallel.sequence_parallel ? context_.size("tp") : 1;
   while (static_cast<std::int64_t>(ids.size()) % multiple != 0) ids.push_back(0);
   const auto num_rows = static_cast<std::int64_t>(ids.size());
+  const auto num_tokens = static_cast<std::int64_t>(tokens.size()) - begin;
   SequenceRows rows{.boundaries = {0, num_rows}};
   rows.positions.resize(ids.size());
   std::iota(rows.positions.begin(), rows.positions.end(), begin);
   for (std::int64_t& position : rows.positions) {
-    position = std::min(position, max_positions() - 1);
+    // Padding does not make the text longer.
+    position = std::min({position, max_positions() - 1, begin + num_tokens - 1});
   }
   rows.token_index = rows.positions;
   Batch batch;
@@ -73,6 +93,7 @@ Batch ModelRunner::batch_of(const std::vector<std::int32_t>& tokens, std::int64_
 std::vector<float> ModelRunner::next_logits(const std::vector<std::int32_t>& tokens) {
   PENTATRON_CHECK(tokens.size() > num_cached_, kInternal, "no token is new among {}",
                   tokens.size());
+  forget_short_angles(tokens.size());
   const std::size_t begin = caches_.empty() ? 0 : std::exchange(num_cached_, tokens.size());
   const std::vector<Batch> batches{batch_of(tokens, static_cast<std::int64_t>(begin))};
   const auto last_row = static_cast<std::int64_t>(tokens.size() - begin) - 1;

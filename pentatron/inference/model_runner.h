@@ -33,6 +33,7 @@ class ModelRunner final {
   [[nodiscard]] std::vector<float> next_logits(const std::vector<std::int32_t>& tokens);
 
  private:
+  void forget_short_angles(std::size_t num_tokens);
   [[nodiscard]] Batch batch_of(const std::vector<std::int32_t>& tokens, std::int64_t begin) const;
   // The row's part on this rank -> the whole row on all.
   [[nodiscard]] std::vector<float> gather(const Tensor& row_v);

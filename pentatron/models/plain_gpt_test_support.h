@@ -67,6 +67,9 @@ class PlainGpt {
 
   Tensor transformer_layer(const Tensor& x, const std::string& layer, const Batch& batch,
                            std::int64_t n) const {
+    if (!c_.heterogeneous_layers_config_encoded_json.empty()) {
+      return heterogeneous_layer(x, layer, batch, n);
+    }
     const bool pre = c_.norm_placement != "post", post = c_.norm_placement != "pre";
     const auto norm_if = [&](bool wanted, const Tensor& of, const char* name) {
       return wanted ? norm(of, layer + name) : of;
@@ -85,6 +88,24 @@ class PlainGpt {
     const Tensor read_mlp = norm_if(pre, middle, "pre_mlp_layernorm");
     const Tensor mixed = norm_if(post, mlp(read_mlp, layer + "mlp."), "post_mlp_layernorm");
     return stream((after ? read_mlp : middle).add(mixed));
+  }
+
+  // Its weights tell what a layer is.
+  Tensor heterogeneous_layer(const Tensor& x, const std::string& layer, const Batch& batch,
+                             std::int64_t n) const {
+    const std::string mixer = layer + "self_attention", ffn = layer + "mlp";
+    Tensor y = x;
+    if (w_.contains(mixer + ".weight")) {
+      y = stream(y.add(linear(norm(y, layer + "input_layernorm"), mixer)));
+    } else if (w_.contains(mixer + ".linear_proj.weight")) {
+      y = stream(y.add(attention(norm(y, layer + "input_layernorm"), mixer + ".", batch, n)));
+    }
+    if (w_.contains(ffn + ".weight")) {
+      y = stream(y.add(linear(norm(y, layer + "pre_mlp_layernorm"), ffn)));
+    } else if (w_.contains(ffn + ".linear_fc2.weight")) {
+      y = stream(y.add(mlp(norm(y, layer + "pre_mlp_layernorm"), ffn + ".")));
+    }
+    return y;
   }
 
   Tensor rounded(const Tensor& x) const {
@@ -170,7 +191,9 @@ class PlainGpt {
   }
 
   // One head of one segment, [s, d], with the angle p / base^(2i/d) on channels i and i + d/2.
-  Tensor rotate(const Tensor& x, const Tensor& positions, std::int64_t layer) const {
+  // `axes` [s, 3]: positions in time, height and width; undefined: all are `positions`.
+  Tensor rotate(const Tensor& x, const Tensor& positions, const Tensor& axes,
+                std::int64_t layer) const {
     const bool local = c_.rotary_base_local > 0 && windowed(layer);
     const bool yarn = c_.position_embedding_type == "yarn" && !local;
     const std::int64_t half = x.size(1) / 2;
@@ -182,8 +205,29 @@ class PlainGpt {
       frequencies = frequencies.div(static_cast<double>(c_.rotary_seq_len_interpolation_factor));
     }
     if (yarn) frequencies = yarn_frequencies(frequencies, x.size(1));
-    const double length = yarn ? yarn_length() : 1.0;
-    const Tensor angles = positions.to(DType::Double).unsqueeze(1).mul(frequencies.unsqueeze(0));
+    double length = yarn ? yarn_length() : 1.0;
+    if (c_.position_embedding_type == "longrope") {
+      const auto original = static_cast<double>(c_.longrope_original_max_position_embeddings);
+      const bool beyond = static_cast<double>(c_.seq_length) > original;
+      std::vector<double> factors;
+      for (const std::string& f : beyond ? c_.longrope_long_factor : c_.longrope_short_factor) {
+        factors.push_back(std::stod(f));
+      }
+      frequencies = frequencies.div(tensor::from_vector(factors));
+      const double scale = static_cast<double>(c_.max_position_embeddings) / original;
+      if (scale > 1.0) length = std::sqrt(1.0 + std::log(scale) / std::log(original));
+    }
+    Tensor angles = positions.to(DType::Double).unsqueeze(1).mul(frequencies.unsqueeze(0));
+    if (axes.defined()) {
+      std::int64_t pair = 0;
+      for (std::size_t axis = 0; axis < 3; ++axis) {
+        for (std::int64_t n = std::stoll(c_.mrope_section[axis]); n > 0; --n, ++pair) {
+          angles.select(1, pair).copy_(axes.select(1, static_cast<std::int64_t>(axis))
+                                           .to(DType::Double)
+                                           .mul(frequencies.select(0, pair)));
+        }
+      }
+    }
     const Tensor cos = angles.cos().mul(length).to(x.scalar_type());
     const Tensor sin = angles.sin().mul(length).to(x.scalar_type());
     if (c_.rotary_interleaved) {
@@ -214,6 +258,27 @@ class PlainGpt {
         .to(w_.begin()->second.scalar_type());
   }
 
+  // Learned biases of head j by distance, [size, size]: of distances below half of the buckets one
+  // each, the others on a logarithmic scale up to the largest distance.
+  Tensor biases(std::int64_t size, std::int64_t head) const {
+    const std::int64_t buckets = c_.relative_attention_num_buckets, near = buckets / 2;
+    const auto furthest = static_cast<double>(c_.relative_attention_max_distance);
+    const Tensor column =
+        w("decoder_relative_pos_emb.relative_attention_bias.weight").select(1, head);
+    std::vector<std::int64_t> bucket;
+    for (std::int64_t i = 0; i < size; ++i) {
+      for (std::int64_t j = 0; j < size; ++j) {
+        const std::int64_t back = std::max<std::int64_t>(i - j, 0);
+        const double scale = std::log(static_cast<double>(std::max(back, near)) / near) /
+                             std::log(furthest / static_cast<double>(near));
+        const auto far =
+            near + static_cast<std::int64_t>(scale * static_cast<double>(buckets - near));
+        bucket.push_back(back < near ? back : std::min(far, buckets - 1));
+      }
+    }
+    return column.index_select(0, tensor::from_vector(bucket)).view({size, size});
+  }
+
   // Keys before its own that a query of the layer sees; all of them without a window. Of
   // --window-attn-skip-freq numbers only.
   std::int64_t window(std::int64_t layer) const {
@@ -235,6 +300,7 @@ class PlainGpt {
       scores = scores.div(cap).tanh().mul(cap);
     }
     if (c_.position_embedding_type == "alibi") scores = scores.sub(distances(size, head));
+    if (c_.position_embedding_type == "relative") scores = scores.add(biases(size, head));
     const auto hide = [&](const Tensor& hidden) {
       scores = scores.masked_fill(hidden.gt(0.5), -std::numeric_limits<double>::infinity());
     };
@@ -253,11 +319,13 @@ class PlainGpt {
   Tensor attention(const Tensor& x, const std::string& name, const Batch& batch,
                    std::int64_t layer) const {
     // Of --no-rope-freq the numbers only.
+    const std::string& type = c_.position_embedding_type;
     const bool rotates =
-        (c_.position_embedding_type == "rope" || c_.position_embedding_type == "yarn") &&
+        (type == "rope" || type == "yarn" || type == "longrope" || type == "mrope") &&
         (c_.no_rope_freq.empty() || (layer + 1) % std::stoll(c_.no_rope_freq) != 0);
     const std::int64_t d = c_.kv_channels;
-    const std::int64_t share = c_.num_attention_heads / c_.num_query_groups;
+    const std::int64_t share =
+        c_.num_attention_heads / (w(name + "linear_qkv.k.weight").size(0) / d);
     const bool norm_all = c_.qk_layernorm && c_.qk_norm_scope == "all-heads";
     const auto channels = [&](const char* part, const char* norm_name) {
       const Tensor y = linear(x, name + part);
@@ -271,6 +339,9 @@ class PlainGpt {
       const std::int64_t begin = segment.q_begin;
       const std::int64_t size = segment.q_len;
       const Tensor at = batch.text().positions().narrow(0, begin, size);
+      const auto axes = batch.fields.find("position_axes");
+      const Tensor on_axes =
+          axes == batch.fields.end() ? Tensor() : axes->second.narrow(0, begin, size);
       std::vector<Tensor> heads;
       for (std::int64_t j = 0; j < c_.num_attention_heads; ++j) {
         const auto cut = [&](const Tensor& t, std::int64_t head) {
@@ -284,8 +355,8 @@ class PlainGpt {
         }
         if (rotates) {
           // A shift of queries and keys alike would change nothing.
-          qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at, layer);
-          kj = rotate(kj, at, layer);
+          qj = rotate(qj, mistake_ == Mistake::kShiftedPositions ? at.add(1) : at, on_axes, layer);
+          kj = rotate(kj, at, on_axes, layer);
         }
         heads.push_back(probabilities(qj.mm(kj.t()), name, j, layer).mm(cut(v, j / share)));
       }

@@ -23,17 +23,28 @@ Tensor grown(const Tensor& storage, std::int64_t length, std::int64_t needed,
   return larger;
 }
 
+std::size_t checked_layers(std::int64_t num_layers, std::int64_t num_kv_heads) {
+  PENTATRON_CHECK(num_layers >= 0 && num_kv_heads >= 1, kInternal,
+                  "a cache of {} layers with {} heads cannot be made", num_layers, num_kv_heads);
+  return static_cast<std::size_t>(num_layers);
+}
+
 }  // namespace
 
 KvCache::KvCache(std::int64_t num_layers, std::int64_t max_tokens, std::int64_t num_kv_heads,
                  std::int64_t head_dim, DType dtype, Device device)
+    : KvCache(std::vector<std::int64_t>(checked_layers(num_layers, num_kv_heads), num_kv_heads),
+              max_tokens, head_dim, dtype, device) {}
+
+KvCache::KvCache(const std::vector<std::int64_t>& num_kv_heads_of_layers, std::int64_t max_tokens,
+                 std::int64_t head_dim, DType dtype, Device device)
     : max_tokens_(max_tokens) {
-  PENTATRON_CHECK(num_layers >= 0 && max_tokens >= 1 && num_kv_heads >= 1 && head_dim >= 1,
-                  kInternal, "a cache of {} layers, {} tokens, {} heads of size {} cannot be made",
-                  num_layers, max_tokens, num_kv_heads, head_dim);
-  for (std::int64_t layer = 0; layer < num_layers; ++layer) {
-    keys_.push_back(tensor::empty({0, num_kv_heads, head_dim}, dtype, device));
-    values_.push_back(tensor::empty({0, num_kv_heads, head_dim}, dtype, device));
+  for (const std::int64_t heads : num_kv_heads_of_layers) {
+    PENTATRON_CHECK(max_tokens >= 1 && heads >= 0 && head_dim >= 1, kInternal,
+                    "a cache of {} tokens, {} heads of size {} cannot be made", max_tokens, heads,
+                    head_dim);
+    keys_.push_back(tensor::empty({0, heads, head_dim}, dtype, device));
+    values_.push_back(tensor::empty({0, heads, head_dim}, dtype, device));
     lengths_.push_back(0);
   }
 }

@@ -7,11 +7,14 @@
 
 namespace pentatron::nn {
 
-// Keys and values of one sequence on this rank, a pair per local layer, grown in blocks up to
+// Keys and values of one sequence on this rank, a pair per local layer (heads as that has them; 0
+// where it has none, and then it appends nothing), grown in blocks up to
 // max_tokens. A layer or shape that the cache has not: kInternal.
 class KvCache final {
  public:
   KvCache(std::int64_t num_layers, std::int64_t max_tokens, std::int64_t num_kv_heads,
+          std::int64_t head_dim, DType dtype, Device device = kCpu);
+  KvCache(const std::vector<std::int64_t>& num_kv_heads_of_layers, std::int64_t max_tokens,
           std::int64_t head_dim, DType dtype, Device device = kCpu);
   // Appends [n, g, d] to a layer and returns views [s, g, d] of all keys and values so far, good
   // until the next append. More than max_tokens: kConfig error.

@@ -11,6 +11,7 @@
 #include "pentatron/ops/attention_sink.h"
 #include "pentatron/ops/attention_window.h"
 #include "pentatron/ops/backward.h"
+#include "pentatron/ops/dispatch.h"
 #include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/saved.h"
@@ -35,12 +36,12 @@ class AttentionBackward final : public Backward {
   }
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
-    if (!output_grads[0].defined()) return {Tensor(), Tensor(), Tensor(), Tensor()};
+    if (!output_grads[0].defined()) return std::vector<Tensor>(5);
     AttentionOutput output{.out_tnd = out_.get(), .lse_nt = lse_.get(), .library = {}};
     for (const Saved& saved : library_) output.library.push_back(saved.get());
     const AttentionGradients grads =
         attention_backward(plan_, q_.get(), k_.get(), v_.get(), output, output_grads[0]);
-    return {grads.dq_tnd, grads.dk_tgd, grads.dv_tgd, grads.dsink_n};
+    return {grads.dq_tnd, grads.dk_tgd, grads.dv_tgd, grads.dsink_n, grads.dbias_nd};
   }
   void release() override {
     for (Saved* saved : {&q_, &k_, &v_, &out_, &lse_}) saved->release();
@@ -75,6 +76,17 @@ void check_alibi(const Tensor& q_tnd, const Tensor& alibi_n) {
                                          alibi_n.device() == q_tnd.device()),
                   kInternal, "attention: slopes {} do not fit the queries {}",
                   tensor::describe(alibi_n), tensor::describe(q_tnd));
+}
+
+void check_bias(const Tensor& q_tnd, const AttentionOptions& options) {
+  const Tensor& bias_nd = options.bias_nd;
+  PENTATRON_CHECK(
+      !bias_nd.defined() ||
+          (bias_nd.dim() == 2 && bias_nd.size(0) == q_tnd.size(1) && bias_nd.size(1) % 2 == 1 &&
+           bias_nd.device() == q_tnd.device() &&
+           bias_nd.scalar_type() == compute_dtype(q_tnd.scalar_type(), options.statistics)),
+      kInternal, "attention: biases {} do not fit the queries {}", tensor::describe(bias_nd),
+      tensor::describe(q_tnd));
 }
 
 void check_forms(const Tensor& q_tnd, const AttentionOptions& options) {
@@ -148,6 +160,7 @@ std::vector<double> alibi_slopes(std::int64_t num_heads) {
 
 AttentionOptions without_graph(AttentionOptions options) {
   if (options.sink_n.defined()) options.sink_n = options.sink_n.detach();
+  if (options.bias_nd.defined()) options.bias_nd = options.bias_nd.detach();
   return options;
 }
 
@@ -155,6 +168,7 @@ AttentionOutput attention_forward(const AttentionPlan& plan, const Tensor& q_tnd
                                   const Tensor& k_tgd, const Tensor& v_tgd) {
   check_heads(q_tnd, k_tgd, v_tgd);
   check_alibi(q_tnd, plan.options.alibi_n);
+  check_bias(q_tnd, plan.options);
   check_forms(q_tnd, plan.options);
   check_plan(q_tnd, k_tgd, plan);
   return run_forward(plan, q_tnd, k_tgd, v_tgd);
@@ -195,19 +209,21 @@ Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
   PENTATRON_CHECK(layout.cut() == nullptr, kInternal,
                   "attention of {} rows that are a context-parallel rank's share of {}",
                   layout.num_rows(), layout.cut()->whole.layout.num_rows());
-  const Tensor sink_n = options.sink_n;
+  const Tensor sink_n = options.sink_n, bias_nd = options.bias_nd;
   AttentionPlan plan{.rows = layout.attention(), .options = without_graph(options)};
   AttentionOutput output = attention_forward(plan, q_tnd, k_tgd, v_tgd);
-  if (!needs_backward({q_tnd, k_tgd, v_tgd, sink_n})) return output.out_tnd;
+  if (!needs_backward({q_tnd, k_tgd, v_tgd, sink_n, bias_nd})) return output.out_tnd;
   auto backward =
       std::make_unique<AttentionBackward>(std::move(plan), q_tnd, k_tgd, v_tgd, output, scope);
-  return attach(std::move(output.out_tnd), {q_tnd, k_tgd, v_tgd, sink_n}, std::move(backward));
+  return attach(std::move(output.out_tnd), {q_tnd, k_tgd, v_tgd, sink_n, bias_nd},
+                std::move(backward));
 }
 
 Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd, const Tensor& v_sgd,
                             const AttentionOptions& options) {
   check_heads(q_tnd, k_sgd, v_sgd);
   check_alibi(q_tnd, options.alibi_n);
+  check_bias(q_tnd, options);
   check_forms(q_tnd, options);
   const std::int64_t q_len = q_tnd.size(0), cached = k_sgd.size(0);
   PENTATRON_CHECK(q_len <= cached && options.dropout.p == 0.0, kInternal,

@@ -28,6 +28,11 @@ struct AttentionOptions {
   // Attention with linear biases: a fp64 slope for each query head [n] on the device of q; a score
   // of a query falls by slope * |its place - the key's| inside the segment. Undefined: none.
   Tensor alibi_n = {};
+  // Biases by distance [n, 2 m + 1] on the device of q, in the computing dtype: to the score of a
+  // key that stands d places behind its query inside the segment (d < 0: before it) column m + d is
+  // added, beyond m the outermost one. They may belong to the graph (relative_bias). Undefined:
+  // none.
+  Tensor bias_nd = {};
   DType statistics = DType::Float;
   // Where defined: raised to the largest score (scaled, capped, biased) of any query and a key that
   // it sees. An fp64 scalar on the device of q. GPUs compute the scores once more for it.

@@ -46,11 +46,16 @@ AttentionGradients cpu::attention_backward(const AttentionPlan& plan, const Tens
                       : tensor::empty(like.sizes(), computed);
   };
   const Tensor dq = part(q, 0), dk = part(k, n), dv = part(v, n + g);
+  const Tensor& bias_nd = plan.options.bias_nd;
+  const Tensor dbias =
+      bias_nd.defined() ? tensor::zeros(bias_nd.sizes(), kAccumulationDType) : Tensor();
   blocked_attention_backward(plan, q, k, v, prepared(output.out_tnd, computed), output.lse_nt,
-                             prepared(dout_tnd, computed), dq, dk, dv);
+                             prepared(dout_tnd, computed), dq, dk, dv, dbias);
   return {.dq_tnd = tensor::cast(dq, dtype),
           .dk_tgd = tensor::cast(dk, dtype),
-          .dv_tgd = tensor::cast(dv, dtype)};
+          .dv_tgd = tensor::cast(dv, dtype),
+          .dsink_n = {},
+          .dbias_nd = bias_nd.defined() ? dbias.to(bias_nd.scalar_type()) : Tensor()};
 }
 
 }  // namespace pentatron::ops

@@ -38,12 +38,13 @@ bool knows_window(const AttentionPlan& plan) {
   });
 }
 
-// The library's fused backward takes neither slopes nor a cap, and has random numbers of its own.
-// The fused kernels' statistics are fp32; batches without queries or keys need no kernel.
+// The library's fused backward takes neither slopes nor biases nor a cap, and has random numbers of
+// its own. The fused kernels' statistics are fp32; batches without queries or keys need no kernel.
 bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd) {
   return tensor::flash_attention_takes(q_tnd) && plan.rows->num_q_rows > 0 &&
          plan.rows->num_k_rows > 0 && !plan.options.alibi_n.defined() &&
-         plan.options.softcap == 0.0 && plan.options.dropout.p == 0.0 && knows_window(plan) &&
+         !plan.options.bias_nd.defined() && plan.options.softcap == 0.0 &&
+         plan.options.dropout.p == 0.0 && knows_window(plan) &&
          compute_dtype(q_tnd.scalar_type(), plan.options.statistics) ==
              compute_dtype(q_tnd.scalar_type());
 }
@@ -123,7 +124,9 @@ AttentionGradients cuda::attention_backward(const AttentionPlan& plan, const Ten
                               output.out_tnd.to(computed), output.lse_nt, dout_tnd.to(computed));
   return {.dq_tnd = grads.dq_tnd.to(dtype),
           .dk_tgd = grads.dk_tgd.to(dtype),
-          .dv_tgd = grads.dv_tgd.to(dtype)};
+          .dv_tgd = grads.dv_tgd.to(dtype),
+          .dsink_n = {},
+          .dbias_nd = grads.dbias_nd};
 }
 
 }  // namespace pentatron::ops

@@ -103,6 +103,29 @@ void add_alibi(const AttentionPlan& plan, const AttentionSegment& s, const Block
   }
 }
 
+// Calls body(i, column) for the first n keys of a row of scores, with their columns of
+// AttentionOptions::bias_nd.
+template <typename F>
+void over_biases(const AttentionPlan& plan, const AttentionSegment& s, const Block& b,
+                 std::int64_t row, std::int64_t n, F body) {
+  const std::int64_t furthest = plan.options.bias_nd.size(1) / 2;
+  const std::int64_t query = b.q_begin + row + (s.k_len - s.q_len) + s.apart;
+  for (std::int64_t i = 0; i < n; ++i) {
+    body(i, furthest + std::clamp(b.k_begin + i - query, -furthest, furthest));
+  }
+}
+
+template <typename C>
+void add_bias(const AttentionPlan& plan, const AttentionSegment& s, const Block& b,
+              std::int64_t row, std::int64_t head, C* scores, std::int64_t n) {
+  const Tensor& bias_nd = plan.options.bias_nd;
+  if (!bias_nd.defined()) return;
+  const C* bias = bias_nd.const_data_ptr<C>() + head * bias_nd.stride(0);
+  const std::int64_t stride = bias_nd.stride(1);
+  over_biases(plan, s, b, row, n,
+              [&](std::int64_t i, std::int64_t column) { scores[i] += bias[column * stride]; });
+}
+
 // Factors 0 or 1/(1-p) of one row of probabilities.
 template <typename C>
 class DropoutRow final {
@@ -212,6 +235,7 @@ class ForwardWorker final {
       rows::softcap(row, static_cast<C>(plan_.options.softcap), n);
     }
     add_alibi(plan_, s, b, r, head, row, n);
+    add_bias(plan_, s, b, r, head, row, n);
     hide_front(visible, row);
     const auto [highest, sum] = rows::softmax_visible(row, n, b.k_len, maximum_[r]);
     const C correction = b.first ? C(0) : std::exp(maximum_[r] - highest);
@@ -274,6 +298,7 @@ struct BackwardHeads {
   const C* lse;
   std::int64_t head;
   bool first_of_kv;  // of the query heads that share dk and dv
+  double* dbias;     // of the head; null: there are no biases
 };
 
 // One (segment, kv head) at a time: the query heads of a kv head add into the same dk and dv in a
@@ -360,6 +385,7 @@ class BackwardWorker final {
       rows::softcap_with_slope(p, static_cast<C>(plan_.options.softcap), slopes_.data(), n);
     }
     add_alibi(plan_, s, b, r, h.head, p, n);
+    add_bias(plan_, s, b, r, h.head, p, n);
     if (n > 0) hide_front(visible, p);
     const C* factors = nullptr;
     if (drop_.active()) {
@@ -369,6 +395,11 @@ class BackwardWorker final {
     // Summed over the row itself where it is all here: rounding errors of the output stay out.
     const C* delta = row_is_here(s) ? nullptr : &delta_[r];
     rows::softmax_visible_backward(p, dp, h.lse[t], delta, n, b.k_len);
+    if (h.dbias != nullptr) {
+      over_biases(plan_, s, b, r, n, [&](std::int64_t i, std::int64_t column) {
+        h.dbias[column] += static_cast<double>(dp[i]);
+      });
+    }
     if (capped) rows::multiply(dp, slopes_.data(), n);
     if (!drop_.active()) return;
     C* dropped = dropped_.get() + r * key_stride_;
@@ -386,33 +417,77 @@ class BackwardWorker final {
   std::vector<C> delta_;
 };
 
+// How many segments a task of the backward takes.
+std::int64_t segments_of_task(std::int64_t segments, bool with_biases) {
+  constexpr std::int64_t kMostRuns = 16;  // of segments, each with sums of its own
+  return with_biases ? std::max<std::int64_t>(1, (segments + kMostRuns - 1) / kMostRuns) : 1;
+}
+
+// Gradients of biases [runs, n, distances].
+class BiasSums final {
+ public:
+  // Of biases like these; undefined: none.
+  BiasSums(const Tensor& like_nd, std::int64_t runs) {
+    if (!like_nd.defined()) return;
+    heads_ = like_nd.size(0);
+    distances_ = like_nd.size(1);
+    sums_.resize(static_cast<std::size_t>(runs * heads_ * distances_), 0.0);
+  }
+  [[nodiscard]] double* of(std::int64_t run, std::int64_t head) {
+    return sums_.empty() ? nullptr : sums_.data() + (run * heads_ + head) * distances_;
+  }
+  // Adds the runs, in order, to contiguous fp64 biases.
+  void add_to(const Tensor& bias_nd) const {
+    if (sums_.empty()) return;
+    auto* out = bias_nd.data_ptr<double>();
+    const std::size_t of_run = static_cast<std::size_t>(heads_ * distances_);
+    for (std::size_t i = 0; i < sums_.size(); ++i) out[i % of_run] += sums_[i];
+  }
+
+ private:
+  std::int64_t heads_ = 0, distances_ = 0;
+  std::vector<double> sums_;
+};
+
 template <typename C>
 void backward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
                  const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
                  const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
-                 const Tensor& dv_tgd) {
+                 const Tensor& dv_tgd, const Tensor& dbias_nd) {
   const std::int64_t kv_heads = k_tgd.size(1), heads_per_kv = q_tnd.size(1) / kv_heads;
-  const auto count = static_cast<std::int64_t>(plan.rows->segments.size()) * kv_heads;
-  tensor::parallel_tasks(count, [&](tensor::TaskSource& source) {
+  const auto segments = static_cast<std::int64_t>(plan.rows->segments.size());
+  const std::int64_t of_task = segments_of_task(segments, dbias_nd.defined());
+  const std::int64_t runs = (segments + of_task - 1) / of_task;
+  // Each run of segments sums for itself: the sum does not depend on threads.
+  BiasSums sums(dbias_nd, runs);
+  tensor::parallel_tasks(runs * kv_heads, [&](tensor::TaskSource& source) {
     BackwardWorker<C> worker(plan, q_tnd.size(2));
+    const auto run_head = [&](std::int64_t segment, std::int64_t head) {
+      const std::int64_t kv = head / heads_per_kv;
+      worker.run(plan.rows->segments[segment],
+                 {.q = read_head<C>(q_tnd, head),
+                  .k = read_head<C>(k_tgd, kv),
+                  .v = read_head<C>(v_tgd, kv),
+                  .out = read_head<C>(out_tnd, head),
+                  .dout = read_head<C>(dout_tnd, head),
+                  .dq = write_head<C>(dq_tnd, head),
+                  .dk = write_head<C>(dk_tgd, kv),
+                  .dv = write_head<C>(dv_tgd, kv),
+                  .lse = lse_nt.const_data_ptr<C>() + head * lse_nt.size(1),
+                  .head = head,
+                  .first_of_kv = head % heads_per_kv == 0,
+                  .dbias = sums.of(segment / of_task, head)});
+    };
     for (std::int64_t task = 0; source.next(task);) {
-      const std::int64_t kv = task % kv_heads;
-      for (std::int64_t head = kv * heads_per_kv; head < (kv + 1) * heads_per_kv; ++head) {
-        worker.run(plan.rows->segments[task / kv_heads],
-                   {.q = read_head<C>(q_tnd, head),
-                    .k = read_head<C>(k_tgd, kv),
-                    .v = read_head<C>(v_tgd, kv),
-                    .out = read_head<C>(out_tnd, head),
-                    .dout = read_head<C>(dout_tnd, head),
-                    .dq = write_head<C>(dq_tnd, head),
-                    .dk = write_head<C>(dk_tgd, kv),
-                    .dv = write_head<C>(dv_tgd, kv),
-                    .lse = lse_nt.const_data_ptr<C>() + head * lse_nt.size(1),
-                    .head = head,
-                    .first_of_kv = head == kv * heads_per_kv});
+      const std::int64_t kv = task % kv_heads, first = task / kv_heads * of_task;
+      for (std::int64_t s = first; s < std::min(first + of_task, segments); ++s) {
+        for (std::int64_t head = kv * heads_per_kv; head < (kv + 1) * heads_per_kv; ++head) {
+          run_head(s, head);
+        }
       }
     }
   });
+  sums.add_to(dbias_nd);
 }
 
 }  // namespace
@@ -429,13 +504,13 @@ void blocked_attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, c
 void blocked_attention_backward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
                                 const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
                                 const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
-                                const Tensor& dv_tgd) {
+                                const Tensor& dv_tgd, const Tensor& dbias_nd) {
   if (q_tnd.scalar_type() == DType::Double) {
     backward_of<double>(plan, q_tnd, k_tgd, v_tgd, out_tnd, lse_nt, dout_tnd, dq_tnd, dk_tgd,
-                        dv_tgd);
+                        dv_tgd, dbias_nd);
   } else {
-    backward_of<float>(plan, q_tnd, k_tgd, v_tgd, out_tnd, lse_nt, dout_tnd, dq_tnd, dk_tgd,
-                       dv_tgd);
+    backward_of<float>(plan, q_tnd, k_tgd, v_tgd, out_tnd, lse_nt, dout_tnd, dq_tnd, dk_tgd, dv_tgd,
+                       dbias_nd);
   }
 }
 

@@ -15,10 +15,11 @@ namespace pentatron::ops {
 void blocked_attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
                                const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt);
 
-// Writes dq, dk, dv of all rows of the plan's segments, which share none.
+// Writes dq, dk, dv of all rows of the plan's segments, which share none, and adds to dbias [n, 2 m
+// + 1] in fp64 where that is defined, which it is with biases.
 void blocked_attention_backward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
                                 const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt,
                                 const Tensor& dout_tnd, const Tensor& dq_tnd, const Tensor& dk_tgd,
-                                const Tensor& dv_tgd);
+                                const Tensor& dv_tgd, const Tensor& dbias_nd = {});
 
 }  // namespace pentatron::ops

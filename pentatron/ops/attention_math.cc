@@ -79,7 +79,8 @@ Tensor plain_scores(const Tensor& q_gqd, const Tensor& k_gkd, const AttentionOpt
 // The same - slope |distance| with minus infinity where a query does not see a key.
 Tensor masked_scores(const Tensor& plain_gqk, const QueryBlock& b,
                      const AttentionOptions& options) {
-  if (!options.causal && !options.alibi_n.defined() && options.window < 0) return plain_gqk;
+  const bool biased = options.alibi_n.defined() || options.bias_nd.defined();
+  if (!options.causal && !biased && options.window < 0) return plain_gqk;
   const Device device = plain_gqk.device();
   const std::int64_t kv_heads = plain_gqk.size(0);
   Tensor scores = plain_gqk.view({kv_heads, -1, b.q_len, b.k_len});
@@ -92,6 +93,13 @@ Tensor masked_scores(const Tensor& plain_gqk, const QueryBlock& b,
     const Tensor distance = key.sub(query).sub(b.segment.apart).abs();
     scores = scores.sub(distance.mul(slopes).to(scores.scalar_type()));
   }
+  if (options.bias_nd.defined()) {
+    const std::int64_t furthest = options.bias_nd.size(1) / 2;
+    const Tensor distance = key.sub(query).sub(b.segment.apart).clamp(-furthest, furthest);
+    const Tensor columns = distance.add(furthest).reshape({b.q_len * b.k_len});
+    scores =
+        scores.add(options.bias_nd.index_select(1, columns).view({kv_heads, -1, b.q_len, b.k_len}));
+  }
   constexpr double kHidden = -std::numeric_limits<double>::infinity();
   if (options.causal) scores = scores.masked_fill(key.gt(query), kHidden);
   if (options.window >= 0) {
@@ -99,6 +107,34 @@ Tensor masked_scores(const Tensor& plain_gqk, const QueryBlock& b,
     scores = scores.masked_fill(key.lt(first), kHidden);
   }
   return scores.view({kv_heads, -1, b.k_len});
+}
+
+// Adds the gradient of a block's scores [g, r * q_len, k_len] to that of the biases by distance.
+void add_bias_gradient(const Tensor& ds_gqk, const QueryBlock& b, const Tensor& dbias_nd) {
+  const std::int64_t heads = dbias_nd.size(0), distances = dbias_nd.size(1);
+  const std::int64_t q = b.q_len, k = b.k_len, all = q + k - 1;
+  // The last query on top, each further row one place more to the right: keys of one distance stand
+  // in one column.
+  const Tensor shifted = tensor::zeros({heads, q, q + k}, ds_gqk.scalar_type(), ds_gqk.device());
+  shifted.narrow(2, 0, k).copy_(ds_gqk.view({heads, q, k}).flip(IntList{1}));
+  const Tensor sums = shifted.view({heads, q * (q + k)})
+                          .narrow(1, 0, q * all)
+                          .view({heads, q, all})
+                          .sum(IntList{1});
+  // Where the first of these columns stands among the biases, and which of them lie beyond either
+  // end.
+  const std::int64_t query = b.q_begin + b.segment.k_len - b.segment.q_len + b.segment.apart;
+  const std::int64_t first = distances / 2 + b.k_begin - query - (q - 1);
+  const std::int64_t before = std::clamp<std::int64_t>(-first, 0, all);
+  const std::int64_t behind = std::clamp<std::int64_t>(distances - first, before, all);
+  const auto add = [&](std::int64_t column, const Tensor& part) {
+    dbias_nd.narrow(1, column, part.size(1)).add_(part);
+  };
+  if (before > 0) add(0, sums.narrow(1, 0, before).sum(IntList{1}, /*keepdim=*/true));
+  if (behind > before) add(first + before, sums.narrow(1, before, behind - before));
+  if (behind < all) {
+    add(distances - 1, sums.narrow(1, behind, all - behind).sum(IntList{1}, /*keepdim=*/true));
+  }
 }
 
 // Log-sum-exps as they are taken off scores: queries that see no key have minus infinity, and so
@@ -194,6 +230,10 @@ AttentionGradients attention_math_backward(const AttentionPlan& plan, const Tens
   };
   AttentionGradients grads{
       .dq_tnd = zeros_like(q_tnd), .dk_tgd = zeros_like(k_tgd), .dv_tgd = zeros_like(v_tgd)};
+  const Tensor& bias_nd = plan.options.bias_nd;
+  if (bias_nd.defined()) {
+    grads.dbias_nd = tensor::zeros(bias_nd.sizes(), bias_nd.scalar_type(), bias_nd.device());
+  }
   over_blocks(plan, heads, max_scores, [&](const QueryBlock& b) {
     const Tensor q = query_rows(q_tnd, b, kv_heads), k = key_rows(k_tgd, b);
     const Tensor v = key_rows(v_tgd, b), dout = query_rows(dout_tnd, b, kv_heads);
@@ -206,7 +246,9 @@ AttentionGradients attention_math_backward(const AttentionPlan& plan, const Tens
     // What dropout took from the output has no gradient, and no part in delta.
     const Tensor dp = dout.bmm(v.transpose(1, 2));
     drop(dp, plan, b);
-    Tensor ds = dp.sub(delta).mul(p).mul(plan.options.scale);
+    Tensor ds = dp.sub(delta).mul(p);
+    if (bias_nd.defined()) add_bias_gradient(ds, b, grads.dbias_nd);
+    ds = ds.mul(plan.options.scale);
     const double cap = plan.options.softcap;
     if (cap > 0.0) ds = ds.mul(plain.div(cap).pow(2).neg().add(1.0));
     put_query_rows(ds.bmm(k), b, grads.dq_tnd);

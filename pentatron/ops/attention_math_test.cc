@@ -23,7 +23,13 @@ struct MathCase {
   std::vector<std::int64_t> k_boundaries = {};  // empty: the same rows
   std::int64_t window = -1;
   double softcap = 0.0;
+  std::int64_t furthest = 0;  // of the biases by distance; 0: none
 };
+
+// Biases [n, 2 furthest + 1]; undefined: none.
+Tensor biases_of(const MathCase& c, DType dtype) {
+  return c.furthest == 0 ? Tensor() : normal({c.heads, 2 * c.furthest + 1}, 3, dtype);
+}
 
 AttentionPlan plan_of(const MathCase& c) {
   SequenceLayout layout({.boundaries = c.boundaries});
@@ -58,6 +64,12 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
       {{0, 9, 50}, 4, 2, 3, false, 7 * 41 * 4, {}, 5},
       {{0, 9, 50}, 4, 2, 3, true, 7 * 41 * 4, {}, -1, 1.3},
       {{0, 9, 50}, 4, 2, 3, true, 1 << 20, {}, 6, 0.7},
+      {{0, 9, 50}, 4, 2, 3, true, 7 * 41 * 4, {}, -1, 0.0, 6},
+      {{0, 9, 50}, 4, 2, 3, false, 1 << 20, {}, -1, 1.3, 11},
+      {{0, 9, 50}, 4, 2, 3, false, 7 * 41 * 4, {}, -1, 0.0, 100},
+      {{0, 700}, 2, 1, 4, true, 1 << 20, {}, 300, 0.0, 40},
+      {{0, 5, 12}, 4, 2, 8, true, 7 * 20 * 4, {0, 11, 31}, -1, 0.0, 4},
+      {{0, 9, 20, 24}, 2, 1, 8, true, 2 * 11, {0, 3, 14, 14}, -1, 0.0, 5},
   };
   for (const MathCase& c : cases) {
     for (const DType dtype : {DType::Double, DType::Float}) {
@@ -70,7 +82,8 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
       const Tensor k = qkv.narrow(0, 0, keys).narrow(1, c.heads, c.kv_heads);
       const Tensor v = qkv.narrow(0, 0, keys).narrow(1, c.heads + c.kv_heads, c.kv_heads);
       const Tensor g = normal({t, c.heads, c.d}, 2, dtype);
-      const AttentionPlan plan = plan_of(c);
+      AttentionPlan plan = plan_of(c);
+      plan.options.bias_nd = biases_of(c, dtype);
       const AttentionOutput expected = cpu::attention_forward(plan, q, k, v);
       const AttentionOutput out = attention_math_forward(plan, q, k, v, c.max_scores);
       expect_close(out.out_tnd, expected.out_tnd, tolerance, "output");
@@ -81,6 +94,8 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
       expect_close(b.dq_tnd, a.dq_tnd, tolerance, "gradient of q");
       expect_close(b.dk_tgd, a.dk_tgd, tolerance, "gradient of k");
       expect_close(b.dv_tgd, a.dv_tgd, tolerance, "gradient of v");
+      EXPECT_EQ(a.dbias_nd.defined(), c.furthest > 0);
+      if (c.furthest > 0) expect_close(b.dbias_nd, a.dbias_nd, tolerance, "gradient of the biases");
     }
   }
 }
@@ -95,6 +110,7 @@ TEST(AttentionMath, WindowsReachOverRowsThatAreNotHere) {
           .rows = make_segments({{0, 12, 0, 8, apart}, {12, 18, 8, 12, apart}}, nullptr, nullptr),
           .options = {.scale = 0.3, .causal = false, .partial = true}};
       plan.options.window = window;
+      plan.options.bias_nd = normal({4, 2 * 13 + 1}, 5);
       const AttentionOutput expected = cpu::attention_forward(plan, q, k, v);
       const AttentionOutput out = attention_math_forward(plan, q, k, v);
       if (window == 5 && apart == 9) {
@@ -110,6 +126,7 @@ TEST(AttentionMath, WindowsReachOverRowsThatAreNotHere) {
       expect_close(b.dq_tnd, a.dq_tnd, 1e-13, "gradient of q");
       expect_close(b.dk_tgd, a.dk_tgd, 1e-13, "gradient of k");
       expect_close(b.dv_tgd, a.dv_tgd, 1e-13, "gradient of v");
+      expect_close(b.dbias_nd, a.dbias_nd, 1e-13, "gradient of the biases");
     }
   }
 }

@@ -27,6 +27,7 @@ struct AttentionOutput {
 struct AttentionGradients {
   Tensor dq_tnd, dk_tgd, dv_tgd;  // in the dtype of q
   Tensor dsink_n = {};            // in the dtype of the sink; undefined: there is none
+  Tensor dbias_nd = {};           // in that of the bias; undefined: there is none
 };
 
 // The two halves of attention() for those who put it together from several plans: nothing is

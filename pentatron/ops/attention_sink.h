@@ -10,7 +10,7 @@
 // without a sink gives the exact gradients of q, k and v.
 namespace pentatron::ops {
 
-// A weight [n] as sinks in the graph: in the computing dtype, in which its gradient comes too.
+// A weight, [n] as sinks, in the graph: in the computing dtype, in which its gradient comes too.
 [[nodiscard]] Tensor sink_logits(WeightRef& weight_n, DType statistics);
 
 // `output`, in the dtype of its log-sum-exp, of all keys becomes that with the sink.

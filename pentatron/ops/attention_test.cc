@@ -8,6 +8,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/ops/attention_plan.h"
 #include "pentatron/ops/backward.h"
+#include "pentatron/ops/relative_bias.h"
 #include "pentatron/ops/testing.h"
 #include "pentatron/tensor/memory.h"
 #include "pentatron/tensor/parallel.h"
@@ -105,6 +106,58 @@ TEST(Attention, AlibiSlopes) {
   EXPECT_DOUBLE_EQ(twelve[8], std::pow(2.0, -0.5));
   EXPECT_DOUBLE_EQ(twelve[11], std::pow(2.0, -3.5));
   EXPECT_EQ(alibi_slopes(1), std::vector<double>{1.0 / 256});
+}
+
+// What the published formula gives in fp32, computed apart from this code, for the usual 32
+// buckets up to 128 tokens.
+TEST(RelativeBias, BucketsAreT5s) {
+  const std::vector<std::int64_t> decoder = relative_buckets({});
+  const auto at = [](const std::vector<std::int64_t>& of, std::int64_t distance) {
+    return of.at(static_cast<std::size_t>(distance + static_cast<std::int64_t>(of.size()) / 2));
+  };
+  ASSERT_EQ(decoder.size(), 257U);
+  for (std::int64_t near = 0; near < 16; ++near) EXPECT_EQ(at(decoder, -near), near);
+  EXPECT_EQ(at(decoder, 1), 0);
+  EXPECT_EQ(at(decoder, 128), 0);
+  for (const auto& [distance, bucket] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{16, 16},
+                                                          {18, 16},
+                                                          {19, 17},
+                                                          {20, 17},
+                                                          {21, 18},
+                                                          {23, 18},
+                                                          {24, 19},
+                                                          {31, 21},
+                                                          {32, 21},
+                                                          {64, 26},
+                                                          {100, 30},
+                                                          {112, 30},
+                                                          {113, 31},
+                                                          {127, 31},
+                                                          {128, 31}}) {
+    EXPECT_EQ(at(decoder, -distance), bucket) << distance;
+  }
+  const std::vector<std::int64_t> encoder = relative_buckets({.bidirectional = true});
+  for (const auto& [distance, bucket] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 0},
+                                                          {7, 7},
+                                                          {8, 8},
+                                                          {11, 8},
+                                                          {12, 9},
+                                                          {16, 10},
+                                                          {32, 12},
+                                                          {64, 14},
+                                                          {90, 14},
+                                                          {91, 15},
+                                                          {128, 15}}) {
+    EXPECT_EQ(at(encoder, -distance), bucket) << distance;
+    if (distance == 0) continue;
+    EXPECT_EQ(at(encoder, distance), bucket + 16) << distance;
+  }
+  EXPECT_THROW(static_cast<void>(relative_buckets({.num_buckets = 1})), Error);
+  EXPECT_THROW(static_cast<void>(relative_buckets({.num_buckets = 32, .max_distance = 16})), Error);
+  EXPECT_THROW(static_cast<void>(relative_buckets({.num_buckets = 2, .bidirectional = true})),
+               Error);
 }
 
 TEST(Attention, ThreadsDoNotChangeABit) {

@@ -134,6 +134,36 @@ TEST(Rotary, YarnAnglesAndMagnitude) {
 }
 
 // The gradient of a rotation that also stretches.
+// Each section of the pairs by its own axis, forward and backward, against the plain rotation.
+TEST(Rotary, ByAxes) {
+  const RotaryTable table = make_rotary_table(9, 8, 100.0, DType::Double);
+  const Tensor x = testing::leaf(testing::normal({3, 2, 8}, 1));
+  const Tensor axes =
+      tensor::from_vector(std::vector<std::int64_t>{0, 7, 3, 8, 2, 2, 5, 5, 1}).view({3, 3});
+  const Tensor y = rotary_by_axes(x, table, axes, {1, 2, 1});
+  const std::vector<std::size_t> axis_of_pair = {0, 1, 1, 2};
+  const Tensor g = testing::normal({3, 2, 8}, 2);
+  run_backward(y, g);
+  for (std::int64_t t = 0; t < 3; ++t) {
+    for (std::int64_t n = 0; n < 2; ++n) {
+      for (std::int64_t i = 0; i < 4; ++i) {
+        const auto at = [&](const Tensor& of, std::int64_t channel) {
+          return of[t][n][channel].item<double>();
+        };
+        const auto axis = static_cast<std::int64_t>(axis_of_pair[static_cast<std::size_t>(i)]);
+        const double angle = axes[t][axis].item<double>() * std::pow(100.0, -i / 4.0);
+        const double c = std::cos(angle), s = std::sin(angle);
+        EXPECT_NEAR(at(y, i), c * at(x, i) - s * at(x, i + 4), 1e-14);
+        EXPECT_NEAR(at(y, i + 4), c * at(x, i + 4) + s * at(x, i), 1e-14);
+        EXPECT_NEAR(at(x.grad(), i), c * at(g, i) + s * at(g, i + 4), 1e-14);
+        EXPECT_NEAR(at(x.grad(), i + 4), c * at(g, i + 4) - s * at(g, i), 1e-14);
+      }
+    }
+  }
+  EXPECT_THROW(static_cast<void>(rotary_by_axes(x, table, axes, {1, 2, 2})), Error);
+  EXPECT_THROW(static_cast<void>(rotary_by_axes(x, table, axes.add(1), {1, 2, 1})), Error);
+}
+
 TEST(Rotary, YarnGradientIsTheTranspose) {
   const RotaryTable table =
       make_rotary_table(9, 8, 100.0, DType::Double, kCpu,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,7 @@ std::vector<double> frequencies_of(std::int64_t rotary_dim, double base, const R
       frequency = frequency / form.yarn->factor * share + frequency * (1.0 - share);
     }
     frequency /= form.interpolation;
+    if (!form.divisors.empty()) frequency /= form.divisors[static_cast<std::size_t>(pair)];
     ++pair;
   }
   return frequencies;
@@ -157,9 +159,14 @@ RotaryTable make_rotary_table(std::int64_t max_position, std::int64_t rotary_dim
       "--rotary-percent)",
       max_position, rotary_dim, base);
   check_form(base, form);
+  PENTATRON_CHECK(
+      form.divisors.empty() || static_cast<std::int64_t>(form.divisors.size()) == rotary_dim / 2,
+      kConfig,
+      "rotary table: {} factors (--longrope-short-factor, --longrope-long-factor) for {} pairs",
+      form.divisors.size(), rotary_dim / 2);
   const std::int64_t half = rotary_dim / 2;
   const std::vector<double> frequencies = frequencies_of(rotary_dim, base, form);
-  const double magnitude = form.yarn ? yarn_magnitude(*form.yarn) : 1.0;
+  const double magnitude = form.yarn ? yarn_magnitude(*form.yarn) : form.magnitude;
   Tensor cos = tensor::empty({max_position, half}, DType::Double);
   Tensor sin = tensor::empty({max_position, half}, DType::Double);
   auto* c = cos.data_ptr<double>();
@@ -181,6 +188,43 @@ Tensor rotary(const Tensor& x_tnd, const RotaryTable& table, const SequenceLayou
   Tensor y_tnd = rotated(x_tnd, table.cos, table.sin, positions_t, 1.0, table.interleaved);
   if (!needs_backward({x_tnd})) return y_tnd;
   return attach(std::move(y_tnd), {x_tnd}, std::make_unique<RotaryBackward>(table, positions_t));
+}
+
+Tensor rotary_by_axes(const Tensor& x_tnd, const RotaryTable& table, const Tensor& positions_ta,
+                      const std::vector<std::int64_t>& sections) {
+  PENTATRON_CHECK(
+      x_tnd.dim() == 3 && positions_ta.dim() == 2 && positions_ta.size(0) == x_tnd.size(0) &&
+          positions_ta.size(1) == static_cast<std::int64_t>(sections.size()) &&
+          std::accumulate(sections.begin(), sections.end(), std::int64_t{0}) == table.cos.size(1),
+      kInternal, "rotary: positions {} on {} axes for {} and the table {}",
+      tensor::describe(positions_ta), sections.size(), tensor::describe(x_tnd),
+      tensor::describe(table.cos));
+  if (positions_ta.is_cpu() && positions_ta.numel() > 0) {
+    const auto least = positions_ta.min().item<std::int64_t>();
+    const auto most = positions_ta.max().item<std::int64_t>();
+    PENTATRON_CHECK(least >= 0 && most < table.cos.size(0), kData,
+                    "positions from {} to {} are outside the rotary table of {} "
+                    "(--max-position-embeddings, --seq-length)",
+                    least, most, table.cos.size(0));
+  }
+  // The angles of each row; a row's position among them is its number.
+  const auto of_rows = [&](const Tensor& angles_pr) {
+    std::vector<Tensor> parts;
+    std::int64_t begin = 0;
+    for (std::size_t axis = 0; axis < sections.size(); ++axis) {
+      parts.push_back(
+          angles_pr.narrow(1, begin, sections[axis])
+              .index_select(0, positions_ta.select(1, static_cast<std::int64_t>(axis))));
+      begin += sections[axis];
+    }
+    return tensor::cat(parts, 1);
+  };
+  const RotaryTable rows{
+      .cos = of_rows(table.cos), .sin = of_rows(table.sin), .interleaved = table.interleaved};
+  const Tensor numbers_t = tensor::arange(x_tnd.size(0), DType::Long, x_tnd.device());
+  Tensor y_tnd = rotated(x_tnd, rows.cos, rows.sin, numbers_t, 1.0, rows.interleaved);
+  if (!needs_backward({x_tnd})) return y_tnd;
+  return attach(std::move(y_tnd), {x_tnd}, std::make_unique<RotaryBackward>(rows, numbers_t));
 }
 
 }  // namespace pentatron::ops

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "pentatron/tensor/sequence_layout.h"
 #include "pentatron/tensor/tensor.h"
@@ -33,11 +34,16 @@ struct RotaryForm {
   // / 3.
   double llama3_factor = 0.0;
   std::optional<YarnForm> yarn = {};
+  // LongRoPE: the frequency of each pair is divided by its number, cos and sin are multiplied by
+  // `magnitude`. Empty: none.
+  std::vector<double> divisors = {};
+  double magnitude = 1.0;
 };
 
 // Angles cos/sin, [max_position, rotary_dim / 2], computed in fp64 and stored in `dtype`: angle(p,
 // i) = p * base^(-2i / rotary_dim), changed as `form` says. An odd rotary_dim, a base or factors of
-// 0 and below, with YaRN a base of 1 or a beta_fast that is not above beta_slow: kConfig.
+// 0 and below, divisors for another
+// number of pairs, with YaRN a base of 1 or a beta_fast that is not above beta_slow: kConfig.
 struct RotaryTable {
   Tensor cos;
   Tensor sin;
@@ -53,5 +59,14 @@ struct RotaryTable {
 // kInternal.
 [[nodiscard]] Tensor rotary(const Tensor& x_tnd, const RotaryTable& table,
                             const SequenceLayout& layout);
+
+// The same for rows with a position on each of several axes (time, height, width), positions_ta
+// int64 [rows, axes]: the first sections[0] pairs of a head are rotated by the position on the
+// first axis, the next ones by that on the second, and so on, all with the table's frequency of
+// their own (multimodal rotary embedding, P. Wang et al., "Qwen2-VL", 2024). Sections that do not
+// add up to the table's pairs: kInternal; on CPUs a position outside the table: kData.
+[[nodiscard]] Tensor rotary_by_axes(const Tensor& x_tnd, const RotaryTable& table,
+                                    const Tensor& positions_ta,
+                                    const std::vector<std::int64_t>& sections);
 
 }  // namespace pentatron::ops

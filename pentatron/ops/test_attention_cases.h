@@ -9,6 +9,8 @@
 #include "pentatron/base/philox.h"
 #include "pentatron/ops/attention.h"
 #include "pentatron/ops/attention_sink.h"
+#include "pentatron/ops/dispatch.h"
+#include "pentatron/ops/relative_bias.h"
 #include "pentatron/ops/test_op_case.h"
 
 // Attention in all its forms with a plain fp64 reference, for test_cases.h.
@@ -24,6 +26,9 @@ struct AttentionShape {
   std::int64_t window = -1;
   double softcap = 0.0;
   bool sink = false;  // the case's weight
+  // Learned biases by distance, the case's last weight; 0 buckets: none
+  std::int64_t buckets = 0, max_distance = 0;
+  bool both_ways = false;
 };
 
 // Sample 3 begins at the second segment, half-way through its tokens: indices are those inside the
@@ -89,6 +94,42 @@ inline Tensor plain_alibi(const AttentionShape& s) {
       tensor::from_vector(alibi_slopes(s.heads)).view({s.heads, 1, 1}));
 }
 
+// The bucket of a key `distance` behind its query, after the paper's formula in fp64; the numbers
+// of the cases hit no whole logarithm.
+inline std::int64_t plain_bucket(const AttentionShape& s, std::int64_t distance) {
+  std::int64_t buckets = s.buckets, first = 0;
+  if (s.both_ways) {
+    buckets /= 2;
+    if (distance > 0) first = buckets;
+  } else if (distance > 0) {
+    return 0;
+  }
+  const std::int64_t far = std::abs(distance), exact = buckets / 2;
+  if (far < exact) return first + far;
+  const double share = std::log(static_cast<double>(far) / static_cast<double>(exact)) /
+                       std::log(static_cast<double>(s.max_distance) / static_cast<double>(exact));
+  const auto more = static_cast<std::int64_t>(share * static_cast<double>(buckets - exact));
+  return first + std::min(exact + more, buckets - 1);
+}
+
+// Of a table [buckets, n]: [n, t, s]; the last query stands at the last key.
+inline Tensor plain_biases(const AttentionShape& s, const Tensor& table_bn) {
+  const std::vector<std::int64_t>& qb = s.boundaries;
+  const std::vector<std::int64_t>& kb = s.k_boundaries.empty() ? qb : s.k_boundaries;
+  std::vector<std::int64_t> buckets(static_cast<std::size_t>(qb.back() * kb.back()), 0);
+  for (std::size_t segment = 0; segment + 1 < qb.size(); ++segment) {
+    for (std::int64_t i = qb[segment]; i < qb[segment + 1]; ++i) {
+      for (std::int64_t j = kb[segment]; j < kb[segment + 1]; ++j) {
+        buckets[static_cast<std::size_t>(i * kb.back() + j)] =
+            plain_bucket(s, (qb[segment + 1] - 1 - i) - (kb[segment + 1] - 1 - j));
+      }
+    }
+  }
+  return table_bn.index_select(0, tensor::from_vector(buckets))
+      .view({qb.back(), kb.back(), s.heads})
+      .permute({2, 0, 1});
+}
+
 // Which keys a query does not see, [t, s]. The last query stands at the last key.
 inline Tensor plain_hidden(const AttentionShape& s) {
   const std::vector<std::int64_t>& qb = s.boundaries;
@@ -107,7 +148,7 @@ inline Tensor plain_hidden(const AttentionShape& s) {
   return blocked.to(DType::Bool);
 }
 
-// weights: the sink [n], if there is one.
+// weights: the sink [n] and the table of biases [buckets, n], as far as there are some.
 inline Tensor plain_attention(const Tensors& qkv, const Tensors& weights, const AttentionShape& s,
                               double scale) {
   const Tensor hidden = plain_hidden(s);
@@ -118,6 +159,7 @@ inline Tensor plain_attention(const Tensors& qkv, const Tensors& weights, const 
   Tensor scores = q.matmul(k.transpose(1, 2)).mul(scale);
   if (s.softcap > 0.0) scores = scores.div(s.softcap).tanh().mul(s.softcap);
   if (s.alibi) scores = scores.sub(plain_alibi(s));
+  if (s.buckets > 0) scores = scores.add(plain_biases(s, weights.back()));
   Tensor logits = scores.masked_fill(hidden, -1e300);
   if (s.sink) {
     const Tensor column = weights[0].view({s.heads, 1, 1}).expand({s.heads, logits.size(1), 1});
@@ -129,13 +171,27 @@ inline Tensor plain_attention(const Tensors& qkv, const Tensors& weights, const 
   return p.matmul(v).permute({1, 0, 2});
 }
 
+inline std::vector<Shape> attention_weights(const AttentionShape& s) {
+  std::vector<Shape> weights;
+  if (s.sink) weights.push_back({s.heads});
+  if (s.buckets > 0) weights.push_back({s.buckets, s.heads});
+  return weights;
+}
+
+inline Tensor case_biases(const AttentionShape& s, std::vector<TestWeight>& w, const Tensor& q) {
+  if (s.buckets == 0) return {};
+  const RelativeForm form{s.buckets, s.max_distance, s.both_ways};
+  const DType dtype = compute_dtype(q.scalar_type(), DType::Float);
+  return relative_bias(w.back(), relative_choice(form, dtype, q.device()), DType::Float);
+}
+
 inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
   const double scale = 1.5 / std::sqrt(static_cast<double>(s.d));
   const std::int64_t t = s.boundaries.back();
   const std::int64_t keys = s.k_boundaries.empty() ? t : s.k_boundaries.back();
   return {.name = name,
           .inputs = {{t, s.heads, s.d}, {keys, s.kv_heads, s.d}, {keys, s.kv_heads, s.d}},
-          .weights = s.sink ? std::vector<Shape>{{s.heads}} : std::vector<Shape>{},
+          .weights = attention_weights(s),
           .op =
               [=](const Tensors& x, std::vector<TestWeight>& w) {
                 const Tensor slopes =
@@ -146,6 +202,7 @@ inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
                                   .causal = s.causal,
                                   .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4},
                                   .alibi_n = slopes,
+                                  .bias_nd = case_biases(s, w, x[0]),
                                   .window = s.window,
                                   .softcap = s.softcap,
                                   .sink_n = s.sink ? sink_logits(w[0], DType::Float) : Tensor()});
@@ -207,6 +264,27 @@ inline std::vector<OpCase> attention_form_cases() {
   add("sink_blocks", many, [](auto& s) { s.sink = true; });
   add("sink_cross", cross, [](auto& s) { s.sink = true; });
   add("sink_few_keys", few_keys, [](auto& s) { s.sink = true; });
+  const auto biases = [](std::int64_t buckets, std::int64_t furthest, bool both_ways = false) {
+    return [=](auto& s) {
+      s.buckets = buckets;
+      s.max_distance = furthest;
+      s.both_ways = both_ways;
+      s.causal = !both_ways;
+    };
+  };
+  add("biases", few, biases(8, 20));
+  add("biases_blocks", many, biases(32, 120));
+  add("biases_far", many, biases(12, 1000));
+  add("biases_cross", cross, biases(6, 9));
+  add("biases_few_keys", few_keys, biases(6, 9));
+  add("biases_both_ways", few, biases(8, 11, true));
+  add("biases_both_ways_blocks", many, biases(14, 90, true));
+  add("biases_window_sink_softcap", many, [=](auto& s) {
+    biases(10, 70)(s);
+    s.window = 100;
+    s.softcap = 3.0;
+    s.sink = true;
+  });
   add("window_sink_softcap_alibi", many, [](auto& s) {
     s.window = 100;
     s.softcap = 3.0;
@@ -224,6 +302,8 @@ inline std::vector<OpCase> attention_dropout_cases() {
       attention_case("cross_dropout", {{0, 9, 43}, 4, 2, 6, false, 0.25, {0, 21, 30}}),
       attention_case("attention_window_sink_softcap_dropout",
                      {{0, 9, 343}, 4, 2, 6, true, 0.25, {}, true, 40, 2.0, true}),
+      attention_case("attention_biases_dropout",
+                     {{0, 9, 343}, 4, 2, 6, true, 0.25, {}, false, -1, 0.0, false, 10, 70}),
   };
 }
 

@@ -32,6 +32,7 @@ struct Case {
   std::int64_t window = -1;
   double softcap = 0.0;
   bool sink = false;
+  bool biases = false;  // by distance, up to seven tokens
 };
 constexpr ContextComm kTypes[] = {ContextComm::kP2p, ContextComm::kAllGather, ContextComm::kA2a};
 
@@ -51,6 +52,7 @@ ops::AttentionOptions options_of(const Case& c) {
 struct Result {
   Tensor out, dq, dk, dv;
   Tensor dsink;  // of these rows; undefined: none
+  Tensor dbias;  // likewise
 };
 using Attend = std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const ops::AttentionOptions& options)>;
@@ -61,9 +63,15 @@ Result attend_rows(const Case& c, const Tensor& rows, const Attend& attend) {
   const Tensor q = leaf(c.heads, "q"), k = leaf(c.kv_heads, "k"), v = leaf(c.kv_heads, "v");
   ops::AttentionOptions options = options_of(c);
   if (c.sink) options.sink_n = random_tensor({c.heads}, "sink").set_requires_grad(true);
+  if (c.biases) options.bias_nd = random_tensor({c.heads, 15}, "bias").set_requires_grad(true);
   const Tensor out = attend(q, k, v, options);
   ops::run_backward(out, random_tensor({kRows, c.heads, kDim}, "dout").index_select(0, rows));
-  return {out.detach(), q.grad(), k.grad(), v.grad(), c.sink ? options.sink_n.grad() : Tensor()};
+  return {out.detach(),
+          q.grad(),
+          k.grad(),
+          v.grad(),
+          c.sink ? options.sink_n.grad() : Tensor(),
+          c.biases ? options.bias_nd.grad() : Tensor()};
 }
 
 Result whole(const Case& c) {
@@ -108,7 +116,7 @@ double worst(const Case& c, std::int64_t size, const Lie& lie = {}) {
   const Result all = whole(c);
   std::mutex mutex;
   double off = 0.0;
-  Tensor dsink;
+  Tensor dsink, dbias;
   on_ranks(size, c.inner, lie, [&](const ContextPlace& place) {
     const auto shifted = [&](std::int64_t by) {
       ContextPlace other = place;
@@ -122,6 +130,7 @@ double worst(const Case& c, std::int64_t size, const Lie& lie = {}) {
           return context_attention(c.type, q, k, v, share, options);
         });
     const std::lock_guard lock(mutex);
+    if (c.biases) dbias = dbias.defined() ? dbias.add(mine.dbias) : mine.dbias;
     if (c.sink) dsink = dsink.defined() ? dsink.add(mine.dsink) : mine.dsink;
     const std::pair<Tensor, Tensor> pairs[] = {
         {mine.out, all.out}, {mine.dq, all.dq}, {mine.dk, all.dk}, {mine.dv, all.dv}};
@@ -129,6 +138,7 @@ double worst(const Case& c, std::int64_t size, const Lie& lie = {}) {
       off = std::max(off, difference(a, b.index_select(0, rows)));
     }
   });
+  if (c.biases) off = std::max(off, difference(dbias, all.dbias));
   return c.sink ? std::max(off, difference(dsink, all.dsink)) : off;
 }
 
@@ -141,6 +151,9 @@ TEST(ContextAttention, EqualsOneRankWithAllRows) {
     }
     EXPECT_LE(worst({.type = type, .kv_heads = 2, .dropout = 0.3}, 2), 1e-12);
     EXPECT_LE(worst({.type = type, .alibi = true}, 4), 1e-12) << static_cast<int>(type);
+    for (const std::int64_t size : {1, 2, 4}) {
+      EXPECT_LE(worst({.type = type, .biases = true}, size), 1e-12) << static_cast<int>(type);
+    }
     // Logits of hundreds: no exponential of anything above 0.
     EXPECT_LE(worst({.type = type, .scale = 300.0}, 2), 1e-11) << static_cast<int>(type);
   }
@@ -170,7 +183,8 @@ TEST(ContextAttention, WindowsSinksAndCaps) {
       EXPECT_LE(worst({.type = type, .softcap = 0.9}, size), 1e-12);
     }
   }
-  const Case two{.type = ContextComm::kA2aP2p, .inner = 2, .window = 4, .sink = true};
+  const Case two{
+      .type = ContextComm::kA2aP2p, .inner = 2, .window = 4, .sink = true, .biases = true};
   EXPECT_LE(worst(two, 4), 1e-12);
 }
 

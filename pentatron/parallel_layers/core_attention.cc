@@ -10,6 +10,7 @@
 #include "pentatron/ops/attention_sink.h"
 #include "pentatron/parallel_layers/context_attention.h"
 #include "pentatron/parallel_layers/make_parameter.h"
+#include "pentatron/parallel_layers/relative_position.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/random.h"
 
@@ -58,6 +59,7 @@ Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Te
   attention.window = options_.window;
   attention.softcap = options_.softcap;
   attention.sink_n = sink(step);
+  if (options_.relative != nullptr) attention.bias_nd = options_.relative->biases();
   Tensor out_tnd;
   if (step.kv_cache != nullptr) {
     const nn::KvCache::View all = step.kv_cache->append(options_.cache_layer, k_tgd, v_tgd);

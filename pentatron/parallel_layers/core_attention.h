@@ -9,6 +9,8 @@
 
 namespace pentatron::parallel_layers {
 
+class RelativePosition;
+
 // Largest scaled logit of any query and a key that it sees (--log-max-attention-logit).
 inline constexpr const char* kMaxAttentionLogit = "max attention logit";
 
@@ -30,6 +32,8 @@ class CoreAttention final : public nn::Module {
     bool causal = true;
     // Scores fall with distance (ALiBi); the slopes are those of the model's query heads.
     bool alibi = false;
+    // Scores have learned biases by distance; it outlives the attention. Null: none.
+    const RelativePosition* relative = nullptr;
     double scale = 0.0;        // 0: 1 / sqrt(head_dim)
     std::int64_t window = -1;  // ops::AttentionOptions
     double softcap = 0.0;      // ops::AttentionOptions

@@ -132,6 +132,7 @@ Tensor attend_by_heads(const SequenceCutPtr& cut, const GatheredRows& together, 
   options.dropout.head_begin += first;
   if (options.alibi_n.defined()) options.alibi_n = options.alibi_n.narrow(0, first, own);
   if (options.sink_n.defined()) options.sink_n = options.sink_n.narrow(0, first, own);
+  if (options.bias_nd.defined()) options.bias_nd = options.bias_nd.narrow(0, first, own);
   const Tensor out = attend(qkv[0], qkv[1], qkv[2], together.layout, options, scope);
   return exchange(cut, together, Direction::kToRows, {heads}, {out}).at(0);
 }

@@ -48,7 +48,7 @@ class GatheredAttentionBackward final : public ops::Backward {
                     "{}: no gradient came, the other ranks would wait for this one", kName);
     const auto [k, v] = unpack(gather(cut_->whole, kv_.get()));
     std::vector<Tensor> dq;
-    Tensor dkv, dsink;
+    Tensor dkv, dsink, dbias;
     for (std::size_t half = 0; half < 2; ++half) {
       ops::AttentionOutput output{
           .out_tnd = half_of(out_.get(), half), .lse_nt = lse_[half].get(), .library = {}};
@@ -59,9 +59,10 @@ class GatheredAttentionBackward final : public ops::Backward {
       const Tensor packed = pack(grads.dk_tgd, grads.dv_tgd);
       dkv = half == 0 ? packed : dkv.add_(packed);
       if (grads.dsink_n.defined()) dsink = half == 0 ? grads.dsink_n : dsink.add(grads.dsink_n);
+      if (grads.dbias_nd.defined()) dbias = half == 0 ? grads.dbias_nd : dbias.add(grads.dbias_nd);
     }
     const auto [dk, dv] = unpack(scatter(cut_->whole, dkv));
-    return {tensor::cat(dq, 0), dk, dv, dsink};
+    return {tensor::cat(dq, 0), dk, dv, dsink, dbias};
   }
   void release() override {
     for (Saved* saved : {&q_, &kv_, &out_, &lse_[0], &lse_[1]}) saved->release();
@@ -99,10 +100,11 @@ Tensor gathered_attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor
     }
     out = tensor::cat({outputs[0].out_tnd, outputs[1].out_tnd}, 0);
   }
-  if (!ops::needs_backward({q_tnd, k_tgd, v_tgd, options.sink_n})) return out;
+  if (!ops::needs_backward({q_tnd, k_tgd, v_tgd, options.sink_n, options.bias_nd})) return out;
   auto backward = std::make_unique<GatheredAttentionBackward>(cut, std::move(plans), q_tnd, kv, out,
                                                               outputs, scope);
-  return ops::attach(std::move(out), {q_tnd, k_tgd, v_tgd, options.sink_n}, std::move(backward));
+  return ops::attach(std::move(out), {q_tnd, k_tgd, v_tgd, options.sink_n, options.bias_nd},
+                     std::move(backward));
 }
 
 }  // namespace pentatron::parallel_layers

@@ -121,6 +121,8 @@ class RingAttentionBackward final : public ops::Backward {
     const Tensor own_kv = kv_.get(), q = q_.get();
     const DType sums = lse_[0].get().scalar_type();
     const Tensor dq = tensor::zeros(q.sizes(), sums, q.device());
+    dbias_ = options_.bias_nd.defined() ? tensor::zeros(options_.bias_nd.sizes(), sums, q.device())
+                                        : Tensor();
     // What the ranks before found for the keys that are here, and then on with them: after the last
     // step everybody's come home.
     Travelling gradients(group);
@@ -136,7 +138,7 @@ class RingAttentionBackward final : public ops::Backward {
     const auto [dk, dv] = unpack(gradients.arrive());
     const DType dtype = q.scalar_type();
     return {tensor::cast(dq, dtype), tensor::cast(dk, dtype), tensor::cast(dv, dtype),
-            sink_gradient(output_grads[0])};
+            sink_gradient(output_grads[0]), std::exchange(dbias_, Tensor())};
   }
   void release() override {
     for (Saved* saved : {&q_, &kv_, &out_, &lse_[0], &lse_[1]}) saved->release();
@@ -171,6 +173,7 @@ class RingAttentionBackward final : public ops::Backward {
         ops::attention_backward(plan, half_of(q_tnd, block.q_half), half_of(k, block.k_half),
                                 half_of(v, block.k_half), output, half_of(dout_tnd, block.q_half));
     half_of(dq, block.q_half).add_(grads.dq_tnd);
+    if (dbias_.defined()) dbias_.add_(grads.dbias_nd);
     const auto [dk, dv] = unpack(dkv);
     half_of(dk, block.k_half).add_(grads.dk_tgd);
     half_of(dv, block.k_half).add_(grads.dv_tgd);
@@ -181,6 +184,7 @@ class RingAttentionBackward final : public ops::Backward {
   Saved q_, kv_, out_;
   std::array<Saved, 2> lse_;
   std::vector<std::vector<Saved>> library_;
+  Tensor dbias_;  // while apply() runs
 };
 
 }  // namespace
@@ -199,10 +203,11 @@ Tensor ring_attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_
     out = tensor::cast(tensor::cat({result.halves[0].out_tnd, result.halves[1].out_tnd}, 0),
                        q_tnd.scalar_type());
   }
-  if (!ops::needs_backward({q_tnd, k_tgd, v_tgd, options.sink_n})) return out;
+  if (!ops::needs_backward({q_tnd, k_tgd, v_tgd, options.sink_n, options.bias_nd})) return out;
   auto backward = std::make_unique<RingAttentionBackward>(cut, without_graph(options), q_tnd, kv,
                                                           out, result, scope);
-  return ops::attach(std::move(out), {q_tnd, k_tgd, v_tgd, options.sink_n}, std::move(backward));
+  return ops::attach(std::move(out), {q_tnd, k_tgd, v_tgd, options.sink_n, options.bias_nd},
+                     std::move(backward));
 }
 
 }  // namespace pentatron::parallel_layers

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/training/scalar_forms.h"
 
 namespace pentatron::training {
@@ -86,9 +87,35 @@ double model_flops(const FlopsInput& in) {
          kPerWeight * in.sum_squared_lengths * layers * q;
 }
 
+namespace {
+
+// Of heterogeneous layers, one by one; `whole` is of the model if all were as its options say.
+double heterogeneous_flops(const config::ModelConfig& m, const FlopsInput& whole) {
+  using config::SublayerForm;
+  FlopsInput head = whole;
+  head.num_layers = 0;
+  double flops = model_flops(head);
+  const auto h = static_cast<double>(m.hidden_size);
+  const double linear = 6.0 * whole.tokens * h * h;
+  for (const config::LayerShape& shape : config::layer_shapes(m)) {
+    FlopsInput layer = whole;
+    layer.num_layers = 1;
+    layer.padded_vocab = 0;
+    layer.ffn_hidden = shape.ffn_hidden_size;
+    layer.kv_projection = shape.num_query_groups * m.kv_channels;
+    if (shape.attention != SublayerForm::kUsual) layer.query_projection = 0;
+    flops += model_flops(layer);
+    if (shape.attention == SublayerForm::kLinear) flops += linear;
+    if (shape.mlp == SublayerForm::kLinear) flops += linear;
+  }
+  return flops;
+}
+
+}  // namespace
+
 double model_flops(const config::ModelConfig& m, double num_samples) {
   const auto length = static_cast<double>(m.seq_length);
-  return model_flops({.tokens = num_samples * length,
+  const FlopsInput in{.tokens = num_samples * length,
                       .sum_squared_lengths = num_samples * length * length,
                       .num_layers = m.num_layers,
                       .hidden = m.hidden_size,
@@ -96,8 +123,10 @@ double model_flops(const config::ModelConfig& m, double num_samples) {
                       .query_projection = m.num_attention_heads * m.kv_channels,
                       .kv_projection = m.num_query_groups * m.kv_channels,
                       .padded_vocab = m.padded_vocab_size,
-                      .swiglu = m.swiglu || m.geglu,
-                      .attention_output_gate = m.attention_output_gate});
+                      .swiglu = m.swiglu || m.geglu || m.quick_geglu,
+                      .attention_output_gate = m.attention_output_gate};
+  const bool equal_layers = m.heterogeneous_layers_config_encoded_json.empty();
+  return equal_layers ? model_flops(in) : heterogeneous_flops(m, in);
 }
 
 }  // namespace pentatron::training

@@ -183,6 +183,50 @@ TEST(LogFormat, ModelFlopsCountEveryProduct) {
   }
 }
 
+// A layer of each form, against those of models whose layers are all the same.
+TEST(LogFormat, ModelFlopsOfHeterogeneousLayers) {
+  config::ModelConfig m;
+  m.num_layers = 1;
+  m.hidden_size = 64;
+  m.num_attention_heads = 8;
+  m.kv_channels = 8;
+  m.num_query_groups = 4;
+  m.ffn_hidden_size = 96;
+  m.padded_vocab_size = 128;
+  m.seq_length = 32;
+  constexpr double kSamples = 3;
+  const double usual = model_flops(m, kSamples);
+  m.num_query_groups = 2;
+  m.ffn_hidden_size = 40;
+  const double other = model_flops(m, kSamples);
+  m.num_layers = 2;
+  const double other_layer = model_flops(m, kSamples) - other;
+  m = config::ModelConfig(m);
+  m.num_layers = 3;
+  m.num_query_groups = 4;
+  m.ffn_hidden_size = 96;
+  m.heterogeneous_layers_config_encoded_json = R"({"block_configs": [
+    {"attention": {}, "ffn": {"no_op": false}},
+    {"attention": {"num_query_groups": 2}, "ffn": {"ffn_hidden_size": 40}},
+    {"attention": {"replace_with_linear": true}, "ffn": {"no_op": true}}]})";
+  const double linear = 6 * kSamples * 32 * 64 * 64;
+  EXPECT_DOUBLE_EQ(model_flops(m, kSamples), usual + other_layer + linear);
+}
+
+TEST(LogFormat, QuickGegluIsGatedToo) {
+  config::ModelConfig m;
+  m.num_layers = 2;
+  m.hidden_size = 64;
+  m.num_attention_heads = m.num_query_groups = 8;
+  m.kv_channels = 8;
+  m.ffn_hidden_size = 96;
+  m.padded_vocab_size = 128;
+  m.seq_length = 32;
+  const double plain = model_flops(m, 1);
+  m.quick_geglu = true;
+  EXPECT_DOUBLE_EQ(model_flops(m, 1), plain + 6.0 * 32 * 2 * 64 * 96);
+}
+
 TEST(LogFormat, ModelFlopsOfGpt3Kind) {
   // GPT-3 175B, batch 1536: the published estimate without recompute is
   // 72 B s l h^2 (1 + s/6h + V/12lh); it counts the whole square of attention.

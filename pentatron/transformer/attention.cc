@@ -30,9 +30,11 @@ Sink sink_of(const config::ModelConfig& c) {
 }
 
 CoreAttention::Options core_options(const config::ModelConfig& c, const AttentionSpec& spec,
+                                    const parallel_layers::RelativePosition* relative,
                                     std::string site, std::int64_t cache_layer) {
   return {.head_dim = c.kv_channels,
           .alibi = c.position_embedding_type == "alibi",
+          .relative = relative,
           .scale = c.softmax_scale.value_or(0.0),
           .window = spec.window,
           .softcap = c.attn_logit_softcapping.value_or(0.0),
@@ -66,12 +68,12 @@ LeafRule qk_norm_rule(const config::ModelConfig& c, const char* name, std::int64
 
 }  // namespace
 
-std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
+std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const AttentionSpec& spec) {
   const std::int64_t q = c.num_attention_heads * c.kv_channels;
-  const std::int64_t kv = c.num_query_groups * c.kv_channels;
+  const std::int64_t kv = spec.num_query_groups * c.kv_channels;
   const Cut heads{.axis = "tp", .units = c.num_attention_heads, .option = "--num-attention-heads"};
   const Cut groups{.axis = "tp",
-                   .units = c.num_query_groups,
+                   .units = spec.num_query_groups,
                    .option = "--num-query-groups",
                    .fewer = FewerUnits::kCopy};
   std::vector<LeafPart> qkv = {{.suffix = "q", .rows = q, .cut = heads},
@@ -107,16 +109,17 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
 SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              const nn::ParameterPlan& plan, const std::string& name,
                              const config::ModelConfig& config, const AttentionSpec& spec,
-                             RotaryTablePtr rotary, std::int64_t cache_layer)
+                             LayerPositions positions, std::int64_t cache_layer)
     : head_dim_(config.kv_channels),
       gated_(config.attention_output_gate),
       norm_all_heads_(config.qk_layernorm && config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
-      rotary_(std::move(rotary)),
+      positions_(std::move(positions)),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
-      core_(add_child(std::make_unique<CoreAttention>(
-          context, plan, name + "." + kCoreAttention, qkv_,
-          core_options(config, spec, name + "." + kCoreAttention, cache_layer)))),
+      core_(add_child(
+          std::make_unique<CoreAttention>(context, plan, name + "." + kCoreAttention, qkv_,
+                                          core_options(config, spec, positions_.relative,
+                                                       name + "." + kCoreAttention, cache_layer)))),
       projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {
   if (!config.qk_layernorm && !config.qk_l2_norm) return;
   const auto add_norm = [&](const char* leaf) {
@@ -141,11 +144,8 @@ Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
     q_tnd = normalised(*q_norm_, q_tnd, step);
     k_tgd = normalised(*k_norm_, k_tgd, step);
   }
-  if (rotary_ != nullptr) {
-    q_tnd = ops::rotary(q_tnd, *rotary_, step.batch.text());
-    k_tgd = ops::rotary(k_tgd, *rotary_, step.batch.text());
-  }
-  Tensor mixed_th = mixed(q_tnd, k_tgd, v_tgd, step);
+  Tensor mixed_th =
+      mixed(positions_.rotated(q_tnd, step), positions_.rotated(k_tgd, step), v_tgd, step);
   if (gated_) mixed_th = ops::sigmoid_gate(mixed_th, qkv[3].flatten(1), step.scope);
   return projection_.forward(mixed_th, step);
 }

@@ -16,7 +16,7 @@ namespace pentatron::transformer {
 
 // The weights of a SelfAttention.
 [[nodiscard]] std::vector<parallel_layers::LeafRule> attention_rules(
-    const config::ModelConfig& config);
+    const config::ModelConfig& config, const AttentionSpec& spec);
 
 // Multi-head (or grouped-query) causal self-attention with its projections: [local rows, hidden] ->
 // the same shape, in the compute dtype. With --attention-output-gate the output of each head's
@@ -24,11 +24,10 @@ namespace pentatron::transformer {
 // large language models", 2025).
 class SelfAttention final : public nn::Module {
  public:
-  // `rotary`: the angles; null: no rotation. `cache_layer`: place of this layer in the step's
-  // cache.
+  // `cache_layer`: place of this layer in the step's cache.
   SelfAttention(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
                 const std::string& name, const config::ModelConfig& config,
-                const AttentionSpec& spec, RotaryTablePtr rotary, std::int64_t cache_layer);
+                const AttentionSpec& spec, LayerPositions positions, std::int64_t cache_layer);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
@@ -44,7 +43,7 @@ class SelfAttention final : public nn::Module {
   bool gated_;  // by one more part of qkv_
   bool norm_all_heads_;
   bool recompute_core_;
-  RotaryTablePtr rotary_;
+  LayerPositions positions_;
   parallel_layers::ColumnLinear& qkv_;
   parallel_layers::Norm* q_norm_ = nullptr;  // null: queries and keys go on as they are
   parallel_layers::Norm* k_norm_ = nullptr;

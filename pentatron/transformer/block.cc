@@ -9,6 +9,25 @@
 
 namespace pentatron::transformer {
 
+namespace {
+constexpr const char* kRelativePositions = "_relative_pos_emb";
+constexpr const char* kRelativeTable = ".relative_attention_bias";
+}  // namespace
+
+parallel_layers::LeafRule relative_position_rule(const config::ModelConfig& c,
+                                                 const std::string& name) {
+  return {.name = name + kRelativePositions + kRelativeTable,
+          .parts = {{.rows = c.relative_attention_num_buckets,
+                     .cut = {.axis = "tp",
+                             .units = c.num_attention_heads,
+                             .option = "--num-attention-heads"},
+                     .cut_columns = true}},
+          .columns = c.num_attention_heads,
+          .std = c.init_method_std,
+          .xavier = c.init_method_xavier_uniform,
+          .role = nn::ShardRole::kPositionTable};
+}
+
 TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
                                    const nn::ParameterPlan& plan, const std::string& name,
                                    const config::ModelConfig& config,
@@ -20,13 +39,21 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
       recompute_(config, end_layer - first_layer) {
   PENTATRON_CHECK(static_cast<std::size_t>(end_layer) <= specs.size(), kInternal,
                   "{} layer specs for layers up to {}", specs.size(), end_layer);
+  if (config.position_embedding_type == "relative" && end_layer > first_layer) {
+    relative_ = &add_child(std::make_unique<parallel_layers::RelativePosition>(
+        context, plan, name + kRelativePositions + kRelativeTable,
+        ops::RelativeForm{.num_buckets = config.relative_attention_num_buckets,
+                          .max_distance = config.relative_attention_max_distance}));
+  }
   const RotaryTables rotary = make_rotary(config, context.policy(), context.device());
   for (int layer = first_layer; layer < end_layer; ++layer) {
     const LayerSpec& spec = specs[static_cast<std::size_t>(layer)];
     recipes_.push_back(spec.recipe);
+    LayerPositions positions = rotary.of(spec.mixer);
+    positions.relative = relative_;
     layers_.push_back(&add_child(std::make_unique<TransformerLayer>(
         context.with(spec.delayed_scaling), plan, name + ".layers." + std::to_string(layer), config,
-        spec, rotary.of(spec.mixer), layer - first_layer)));
+        spec, positions, layer - first_layer)));
   }
 }
 
@@ -62,7 +89,11 @@ std::vector<nn::Unit> TransformerBlock::units() {
   std::vector<nn::Unit> units;
   int number = first_layer_;
   for (TransformerLayer* layer : layers_) {
-    units.push_back({name_ + ".layers." + std::to_string(number++), layer->parameters()});
+    nn::Unit& unit = units.emplace_back();
+    unit.name = name_ + ".layers." + std::to_string(number++);
+    if (units.size() == 1 && relative_ != nullptr) unit.parameters = relative_->parameters();
+    const std::vector<nn::Parameter*> own = layer->parameters();
+    unit.parameters.insert(unit.parameters.end(), own.begin(), own.end());
   }
   return units;
 }

@@ -9,6 +9,7 @@
 
 namespace pentatron::transformer {
 
+using parallel_layers::GatheredLinear;
 using parallel_layers::LeafContext;
 using parallel_layers::LeafRule;
 using parallel_layers::Norm;
@@ -16,12 +17,30 @@ using parallel_layers::ResidualDropout;
 
 namespace {
 
+constexpr const char* kMixer = "self_attention";
+constexpr const char* kFeedForward = "mlp";
 constexpr const char* kInputNorm = "input_layernorm";
 constexpr const char* kPostAttentionNorm = "post_self_attn_layernorm";
 constexpr const char* kPreMlpNorm = "pre_mlp_layernorm";
 constexpr const char* kPostMlpNorm = "post_mlp_layernorm";
 
-bool norms_mlp_input(const LayerSpec& spec) { return spec.norms_inputs && !spec.shared_norm; }
+bool norms_mixer_input(const LayerSpec& spec) { return spec.norms_inputs && spec.has_mixer(); }
+bool norms_mixer_output(const LayerSpec& spec) { return spec.norms_outputs && spec.has_mixer(); }
+bool norms_mlp_input(const LayerSpec& spec) {
+  return spec.norms_inputs && !spec.shared_norm && spec.has_ffn();
+}
+bool norms_mlp_output(const LayerSpec& spec) { return spec.norms_outputs && spec.has_ffn(); }
+
+// What stands for a half that is replaced, under the half's own name.
+LeafRule linear_rule(const config::ModelConfig& c, const char* name) {
+  return {.name = name,
+          .parts = {{.rows = c.hidden_size,
+                     .cut = {.axis = "tp", .units = c.hidden_size, .option = "--hidden-size"}}},
+          .columns = c.hidden_size,
+          .bias = c.add_bias_linear,
+          .std = hidden_init_std(c),
+          .xavier = c.init_method_xavier_uniform};
+}
 
 // In the compute dtype, whatever the residual stream has; without a norm the values as they are.
 Tensor normalised(Norm* norm, const Tensor& x_th, nn::StepContext& step) {
@@ -42,12 +61,20 @@ std::vector<LeafRule> layer_rules(const config::ModelConfig& config, const Layer
     if (!wanted) return;
     add("", {parallel_layers::norm_rule(name, config.hidden_size, norm_form(config))});
   };
-  add_norm(spec.norms_inputs, kInputNorm);
-  add("self_attention.", attention_rules(config));
-  add_norm(spec.norms_outputs, kPostAttentionNorm);
+  add_norm(norms_mixer_input(spec), kInputNorm);
+  if (spec.mixer.form == SublayerForm::kUsual) {
+    add(std::string(kMixer) + ".", attention_rules(config, spec.mixer));
+  } else if (spec.mixer.form == SublayerForm::kLinear) {
+    add("", {linear_rule(config, kMixer)});
+  }
+  add_norm(norms_mixer_output(spec), kPostAttentionNorm);
   add_norm(norms_mlp_input(spec), kPreMlpNorm);
-  add("mlp.", mlp_rules(config, spec.ffn));
-  add_norm(spec.norms_outputs, kPostMlpNorm);
+  if (spec.ffn.form == SublayerForm::kUsual) {
+    add(std::string(kFeedForward) + ".", mlp_rules(config, spec.ffn));
+  } else if (spec.ffn.form == SublayerForm::kLinear) {
+    add("", {linear_rule(config, kFeedForward)});
+  }
+  add_norm(norms_mlp_output(spec), kPostMlpNorm);
   return rules;
 }
 
@@ -60,43 +87,71 @@ Norm* TransformerLayer::add_norm(bool wanted, const LeafContext& context,
 
 TransformerLayer::TransformerLayer(const LeafContext& context, const nn::ParameterPlan& plan,
                                    const std::string& name, const config::ModelConfig& config,
-                                   const LayerSpec& spec, RotaryTablePtr rotary,
+                                   const LayerSpec& spec, LayerPositions positions,
                                    std::int64_t cache_layer)
     : recompute_mlp_(RecomputePlan::recomputes(config, RecomputedModule::kMlp)),
       parallel_(spec.parallel),
       shared_norm_(spec.shared_norm),
       residual_after_norm_(spec.residual_after_norm),
-      input_norm_(add_norm(spec.norms_inputs, context, plan, name + "." + kInputNorm, config)),
-      attention_(
-          add_child(std::make_unique<SelfAttention>(context, plan, name + ".self_attention", config,
-                                                    spec.mixer, std::move(rotary), cache_layer))),
-      post_attention_norm_(
-          add_norm(spec.norms_outputs, context, plan, name + "." + kPostAttentionNorm, config)),
-      attention_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
-                                                                     name + ".hidden_dropout.1"))),
-      pre_mlp_norm_(
-          add_norm(norms_mlp_input(spec), context, plan, name + "." + kPreMlpNorm, config)),
-      mlp_(add_child(std::make_unique<Mlp>(context, plan, name + ".mlp", spec.ffn))),
-      post_mlp_norm_(
-          add_norm(spec.norms_outputs, context, plan, name + "." + kPostMlpNorm, config)),
-      mlp_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,
-                                                               name + ".hidden_dropout.2"))) {}
+      input_norm_(
+          add_norm(norms_mixer_input(spec), context, plan, name + "." + kInputNorm, config)) {
+  // Children stand in the order of the rules.
+  const auto add_linear = [&](const std::string& of) {
+    return &add_child(std::make_unique<GatheredLinear>(context, plan, of));
+  };
+  const auto add_dropout = [&](const char* site) {
+    return &add_child(
+        std::make_unique<ResidualDropout>(context, config.hidden_dropout, name + site));
+  };
+  const std::string mixer = name + "." + kMixer, ffn = name + "." + kFeedForward;
+  if (spec.mixer.form == SublayerForm::kUsual) {
+    attention_ = &add_child(std::make_unique<SelfAttention>(
+        context, plan, mixer, config, spec.mixer, std::move(positions), cache_layer));
+  } else if (spec.mixer.form == SublayerForm::kLinear) {
+    linear_attention_ = add_linear(mixer);
+  }
+  post_attention_norm_ =
+      add_norm(norms_mixer_output(spec), context, plan, name + "." + kPostAttentionNorm, config);
+  attention_dropout_ = add_dropout(".hidden_dropout.1");
+  pre_mlp_norm_ = add_norm(norms_mlp_input(spec), context, plan, name + "." + kPreMlpNorm, config);
+  if (spec.ffn.form == SublayerForm::kUsual) {
+    mlp_ = &add_child(std::make_unique<Mlp>(context, plan, ffn, spec.ffn));
+  } else if (spec.ffn.form == SublayerForm::kLinear) {
+    linear_mlp_ = add_linear(ffn);
+  }
+  post_mlp_norm_ =
+      add_norm(norms_mlp_output(spec), context, plan, name + "." + kPostMlpNorm, config);
+  mlp_dropout_ = add_dropout(".hidden_dropout.2");
+}
+
+Tensor TransformerLayer::attended(const Tensor& in_th, nn::StepContext& step) {
+  return normalised(post_attention_norm_,
+                    attention_ != nullptr ? attention_->forward(in_th, step)
+                                          : linear_attention_->forward(in_th, step),
+                    step);
+}
+
+Tensor TransformerLayer::fed_forward(const Tensor& in_th, nn::StepContext& step) {
+  if (mlp_ == nullptr) return normalised(post_mlp_norm_, linear_mlp_->forward(in_th, step), step);
+  const Tensor mixed_th = nn::recomputed(
+      recompute_mlp_, in_th, step,
+      [this](const Tensor& in, nn::StepContext& inner) { return mlp_->forward(in, inner); });
+  return normalised(post_mlp_norm_, mixed_th, step);
+}
 
 Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
   const auto residual = [&](const Tensor& before_th, const Tensor& normalised_th) {
     return residual_after_norm_ ? tensor::cast(normalised_th, x_th.scalar_type()) : before_th;
   };
-  const Tensor in_th = normalised(input_norm_, x_th, step);
-  const Tensor attended_th =
-      normalised(post_attention_norm_, attention_.forward(in_th, step), step);
-  const Tensor middle_th = attention_dropout_.forward(attended_th, residual(x_th, in_th), step);
+  Tensor in_th, middle_th = x_th;
+  if (attention_ != nullptr || linear_attention_ != nullptr) {
+    in_th = normalised(input_norm_, x_th, step);
+    middle_th = attention_dropout_->forward(attended(in_th, step), residual(x_th, in_th), step);
+  }
+  if (mlp_ == nullptr && linear_mlp_ == nullptr) return middle_th;
   const Tensor mlp_in_th =
       shared_norm_ ? in_th : normalised(pre_mlp_norm_, parallel_ ? x_th : middle_th, step);
-  const Tensor mixed_th = nn::recomputed(
-      recompute_mlp_, mlp_in_th, step,
-      [this](const Tensor& in, nn::StepContext& inner) { return mlp_.forward(in, inner); });
-  return mlp_dropout_.forward(normalised(post_mlp_norm_, mixed_th, step),
-                              residual(middle_th, mlp_in_th), step);
+  return mlp_dropout_->forward(fed_forward(mlp_in_th, step), residual(middle_th, mlp_in_th), step);
 }
 
 }  // namespace pentatron::transformer

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "pentatron/parallel_layers/gathered_linear.h"
 #include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/residual_dropout.h"
 #include "pentatron/transformer/attention.h"
@@ -15,13 +16,13 @@ namespace pentatron::transformer {
                                                                  const LayerSpec& spec);
 
 // A transformer layer as its spec says. Usual is the pre-norm one: x + drop(attention(norm x)),
-// then the same with the mlp. [local rows, hidden] -> the same shape and dtype, which is that of
-// the residual stream.
+// then the same with the mlp; of heterogeneous layers either half may be a linear layer, or not
+// there. [local rows, hidden] -> the same shape and dtype, which is that of the residual stream.
 class TransformerLayer final : public nn::Module {
  public:
   TransformerLayer(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
                    const std::string& name, const config::ModelConfig& config,
-                   const LayerSpec& spec, RotaryTablePtr rotary, std::int64_t cache_layer);
+                   const LayerSpec& spec, LayerPositions positions, std::int64_t cache_layer);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
@@ -30,18 +31,24 @@ class TransformerLayer final : public nn::Module {
                                   const nn::ParameterPlan& plan, const std::string& name,
                                   const config::ModelConfig& config);
 
+  // What mixer and feed-forward give before they are added.
+  [[nodiscard]] Tensor attended(const Tensor& in_th, nn::StepContext& step);
+  [[nodiscard]] Tensor fed_forward(const Tensor& in_th, nn::StepContext& step);
+
   bool recompute_mlp_;
   bool parallel_;
   bool shared_norm_;
   bool residual_after_norm_;
-  parallel_layers::Norm* input_norm_;  // null: none, as the other norms
-  SelfAttention& attention_;
-  parallel_layers::Norm* post_attention_norm_;
-  parallel_layers::ResidualDropout& attention_dropout_;
-  parallel_layers::Norm* pre_mlp_norm_;
-  Mlp& mlp_;
-  parallel_layers::Norm* post_mlp_norm_;
-  parallel_layers::ResidualDropout& mlp_dropout_;
+  parallel_layers::Norm* input_norm_;   // null: none, as the other norms
+  SelfAttention* attention_ = nullptr;  // null: a linear layer, or none
+  parallel_layers::GatheredLinear* linear_attention_ = nullptr;
+  parallel_layers::Norm* post_attention_norm_ = nullptr;
+  parallel_layers::ResidualDropout* attention_dropout_ = nullptr;
+  parallel_layers::Norm* pre_mlp_norm_ = nullptr;
+  Mlp* mlp_ = nullptr;  // likewise
+  parallel_layers::GatheredLinear* linear_mlp_ = nullptr;
+  parallel_layers::Norm* post_mlp_norm_ = nullptr;
+  parallel_layers::ResidualDropout* mlp_dropout_ = nullptr;
 };
 
 }  // namespace pentatron::transformer

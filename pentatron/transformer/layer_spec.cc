@@ -25,7 +25,8 @@ parallel_layers::NormForm norm_form(const config::ModelConfig& config) {
 }
 
 bool rotates(const config::ModelConfig& config) {
-  return config.position_embedding_type == "rope" || config.position_embedding_type == "yarn";
+  const std::string& type = config.position_embedding_type;
+  return type == "rope" || type == "yarn" || type == "longrope" || type == "mrope";
 }
 
 namespace {
@@ -85,15 +86,19 @@ std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
   const std::vector<bool> unrotated =
       config::layer_pattern(c.no_rope_freq, c.num_layers, "--no-rope-freq");
   const std::vector<std::int64_t> windows = config::window_of_layers(c);
+  const std::vector<config::LayerShape> shapes = config::layer_shapes(c);
   std::vector<LayerSpec> specs;
   for (std::size_t layer = 0; layer < unrotated.size(); ++layer) {
     const bool rotary = rotates(c) && !unrotated[layer];
     const bool local = c.rotary_base_local > 0 && windows[layer] >= 0;
-    specs.push_back({.mixer = {.rotary = rotary,
+    specs.push_back({.mixer = {.form = shapes[layer].attention,
+                               .num_query_groups = shapes[layer].num_query_groups,
+                               .rotary = rotary,
                                .local_rotary = rotary && local,
                                .window = windows[layer],
                                .context_comm = context_comm[layer]},
-                     .ffn = {.ffn_hidden_size = c.ffn_hidden_size,
+                     .ffn = {.form = shapes[layer].mlp,
+                             .ffn_hidden_size = shapes[layer].ffn_hidden_size,
                              .activation = activation_of(c),
                              .gate = gate_of(c)},
                      .norms_inputs = c.norm_placement != "post",

@@ -7,6 +7,7 @@
 
 #include "pentatron/config/config.h"
 #include "pentatron/config/context_comm.h"
+#include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/ops/activation.h"
 #include "pentatron/ops/recipe.h"
 #include "pentatron/parallel_layers/leaf_context.h"
@@ -16,8 +17,14 @@
 // Layers of one model may differ.
 namespace pentatron::transformer {
 
+// Of heterogeneous layers either half may be a linear layer instead, or nothing; what else its spec
+// says counts for nothing then.
+using config::SublayerForm;
+
 // What mixes tokens: multi-head (or grouped-query) causal self-attention.
 struct AttentionSpec {
+  SublayerForm form = SublayerForm::kUsual;
+  std::int64_t num_query_groups = 0;
   bool rotary = false;        // queries and keys are rotated
   bool local_rotary = false;  // by the angles of --rotary-base-local
   std::int64_t window = -1;   // keys before its own place that a query sees at most; -1: all
@@ -27,6 +34,7 @@ struct AttentionSpec {
 
 // What follows, token by token: an activation, or one gated by as many channels beside it.
 struct MlpSpec {
+  SublayerForm form = SublayerForm::kUsual;
   std::int64_t ffn_hidden_size = 0;
   ops::Activation activation = ops::Activation::kGeluTanh;
   std::optional<ops::Gate> gate = {};  // instead of `activation`
@@ -46,6 +54,9 @@ struct LayerSpec {
   bool residual_after_norm = false;
   ops::Recipe recipe = {};  // of the products of its linear maps
   std::optional<parallel_layers::DelayedScaling> delayed_scaling = {};
+
+  [[nodiscard]] bool has_mixer() const { return mixer.form != SublayerForm::kNone; }
+  [[nodiscard]] bool has_ffn() const { return ffn.form != SublayerForm::kNone; }
 };
 
 // The normalisation of a model.

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/rotary_forms.h"
+#include "pentatron/tensor/sequence_cut.h"
 
 namespace pentatron::transformer {
 namespace {
@@ -38,9 +40,29 @@ ops::RotaryForm usual_form(const config::ModelConfig& c) {
 
 }  // namespace
 
-RotaryTablePtr RotaryTables::of(const AttentionSpec& spec) const {
-  if (!spec.rotary) return nullptr;
-  return spec.local_rotary ? local : usual;
+Tensor LayerPositions::rotated(const Tensor& x_tnd, const nn::StepContext& step) const {
+  if (rotary == nullptr) return x_tnd;
+  if (!sections.empty()) {
+    const auto axes = step.batch.fields.find(kPositionAxes);
+    if (axes != step.batch.fields.end()) {
+      return ops::rotary_by_axes(x_tnd, *rotary, axes->second, sections);
+    }
+  }
+  const SequenceLayout& text = step.batch.text();
+  if (rotary_long == nullptr) return ops::rotary(x_tnd, *rotary, text);
+  const SequenceLayout& whole = text.cut() == nullptr ? text : text.cut()->whole.layout;
+  const std::int64_t length = step.training() ? train_length : whole.max_position() + 1;
+  return ops::rotary(x_tnd, length > short_length ? *rotary_long : *rotary, text);
+}
+
+LayerPositions RotaryTables::of(const AttentionSpec& spec) const {
+  if (!spec.rotary) return {};
+  if (spec.local_rotary) return {.rotary = local};
+  return {.rotary = usual,
+          .rotary_long = usual_long,
+          .short_length = short_length,
+          .train_length = train_length,
+          .sections = sections};
 }
 
 RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolicy& policy,
@@ -58,7 +80,22 @@ RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolic
     return std::make_shared<const ops::RotaryTable>(ops::make_rotary_table(
         positions, rotary_dim, static_cast<double>(base), policy.statistics, device, form));
   };
-  RotaryTables tables{.usual = table(config.rotary_base, usual_form(config))};
+  RotaryTables tables;
+  if (config.position_embedding_type == "longrope") {
+    const config::LongRope form = config::longrope_of(config);
+    const auto with = [&](const std::vector<double>& divisors) {
+      return table(config.rotary_base, {.interleaved = config.rotary_interleaved,
+                                        .divisors = divisors,
+                                        .magnitude = form.magnitude});
+    };
+    tables.usual = with(form.short_divisors);
+    tables.usual_long = with(form.long_divisors);
+    tables.short_length = form.original;
+    tables.train_length = config.seq_length;
+  } else {
+    tables.usual = table(config.rotary_base, usual_form(config));
+  }
+  if (config.position_embedding_type == "mrope") tables.sections = config::mrope_sections(config);
   if (config.rotary_base_local > 0) {
     tables.local = table(config.rotary_base_local, {.interleaved = config.rotary_interleaved});
   }

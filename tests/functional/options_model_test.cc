@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "pentatron/base/file.h"
 #include "tests/functional/tiny_run.h"
 
 // Each test fails when the program ignores the option that it is named after.
@@ -11,6 +12,7 @@ namespace pentatron::functional {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
+using Words = std::vector<std::string>;
 using Shapes = std::map<std::string, Shape>;
 
 constexpr const char* kLayer = "param/decoder.layers.0.";
@@ -191,6 +193,96 @@ TEST(Options, SoftmaxType) {
   expect_refusal(try_train(resuming(base().with("--train-iters", 4), folder)).program, 7,
                  {"another model", "softmax_type"});
   EXPECT_EQ(train(resuming(learnable.with("--train-iters", 4), folder)).losses().size(), 2U);
+}
+
+TEST(Options, RelativePositions) {
+  const Options relative = base().with("--position-embedding-type", "relative");
+  EXPECT_NE(train(relative).losses(),
+            train(base().with("--position-embedding-type", "none")).losses());
+  const std::string table = "param/decoder_relative_pos_emb.relative_attention_bias.weight";
+  EXPECT_EQ(shape(shapes_of(relative), table), (Shape{32, 2}));
+  EXPECT_EQ(shape(shapes_of(relative.with("--relative-attention-num-buckets", 6)), table),
+            (Shape{6, 2}));
+  const Options few = relative.with("--relative-attention-num-buckets", 4);
+  EXPECT_NE(train(few.with("--relative-attention-max-distance", 3)).losses(),
+            train(few.with("--relative-attention-max-distance", 16)).losses());
+  expect_refusal(try_train(relative.with("--relative-attention-max-distance", 16)).program, 2,
+                 {"--relative-attention-max-distance 16", "32"});
+  expect_refusal(try_train(relative.with("--relative-attention-num-buckets", 1)).program, 2,
+                 {"--relative-attention-num-buckets"});
+}
+
+// Heads of 8 channels: four pairs.
+TEST(Options, LongRope) {
+  const auto longrope = [](const char* original) {
+    return base()
+        .with("--position-embedding-type", "longrope")
+        .with("--longrope-short-factor", Words{"1", "1", "1", "1"})
+        .with("--longrope-long-factor", Words{"2", "3", "4", "5.5"})
+        .with("--longrope-original-max-position-embeddings", original);
+  };
+  // Samples of 16 tokens within the original length and with factors of 1 are rotated as ever.
+  const Options rope = base().with("--position-embedding-type", "rope");
+  EXPECT_EQ(train(longrope("16")).losses(), train(rope).losses());
+  EXPECT_NE(train(longrope("8")).losses(), train(rope).losses());
+  EXPECT_NE(
+      train(longrope("8")).losses(),
+      train(longrope("8").with("--longrope-long-factor", Words{"2", "3", "4", "6"})).losses());
+  EXPECT_NE(
+      train(longrope("16")).losses(),
+      train(longrope("16").with("--longrope-short-factor", Words{"1", "1", "1", "2"})).losses());
+  expect_refusal(try_train(longrope("8").with("--longrope-long-factor", Words{"2", "3"})).program,
+                 2, {"--longrope-long-factor: 2 numbers for the 4 pairs"});
+  expect_refusal(
+      try_train(longrope("8").with("--longrope-long-factor", Words{"1", "1", "1", "0"})).program, 2,
+      {"--longrope-long-factor", "'0'"});
+  expect_refusal(try_train(base().with("--position-embedding-type", "longrope")).program, 2,
+                 {"--longrope-short-factor"});
+}
+
+TEST(Options, Mrope) {
+  const Options mrope = base().with("--position-embedding-type", "mrope");
+  EXPECT_EQ(train(mrope.with("--mrope-section", Words{"1", "2", "1"})).losses(),
+            train(base().with("--position-embedding-type", "rope")).losses());
+  expect_refusal(try_train(mrope).program, 2, {"--mrope-section", "add up to the 4 pairs"});
+  expect_refusal(try_train(mrope.with("--mrope-section", Words{"1", "2", "2"})).program, 2,
+                 {"--mrope-section", "add up to 5"});
+  expect_refusal(
+      try_train(mrope.with("--mrope-section", Words{"1", "2", "1"}).with("--rotary-interleaved"))
+          .program,
+      2, {"--rotary-interleaved"});
+}
+
+TEST(Options, HeterogeneousLayers) {
+  const std::string layers =
+      R"({"block_configs": [{"attention": {"replace_with_linear": true},
+                             "ffn": {"ffn_hidden_size": 24}},
+                            {"attention": {"no_op": true}, "mlp": {"no_op": true}}]})";
+  const std::filesystem::path folder = new_folder();
+  const std::string file = (folder / "layers.json").string();
+  write_file_atomically(file, layers);
+  const Options of_file = base().with("--heterogeneous-layers-config-path", file);
+  const Options of_text = base().with("--heterogeneous-layers-config-encoded-json", layers);
+  EXPECT_EQ(train(of_file).losses(), train(of_text).losses());
+  EXPECT_NE(train(of_file).losses(), train(base()).losses());
+  const Shapes shapes = shapes_of(of_file);
+  EXPECT_EQ(in_layer(shapes, "self_attention.weight"), (Shape{16, 16}));
+  EXPECT_EQ(in_layer(shapes, "mlp.linear_fc1.weight"), (Shape{24, 16}));
+  EXPECT_FALSE(shapes.contains("param/decoder.layers.1.mlp.linear_fc1.weight"));
+  // A checkpoint carries the layers: other ones are another model, and --use-checkpoint-args needs
+  // no file.
+  const std::filesystem::path run = new_folder();
+  const Options four = of_file.with("--train-iters", 4);
+  train(saving(four.with("--exit-interval", 2), run));
+  expect_refusal(try_train(resuming(base().with("--train-iters", 4), run)).program, 7,
+                 {"another model", "heterogeneous_layers_config_encoded_json"});
+  std::filesystem::remove(file);
+  const Options text = of_text.with("--train-iters", 4);
+  EXPECT_EQ(train(resuming(text, run)).losses().size(), 2U);
+  expect_refusal(try_train(of_file).program, 2, {"layers.json"});
+  expect_refusal(
+      try_train(base().with("--heterogeneous-layers-config-encoded-json", "{\"a\": 1}")).program, 2,
+      {"block_configs"});
 }
 
 TEST(Options, SoftmaxScale) {

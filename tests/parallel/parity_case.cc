@@ -133,6 +133,13 @@ void set_form(config::ModelConfig& m, const std::string& form) {
     m.mup_base_head_dim = 8;
     m.mup_embedding_mult = 3.0;
   }
+  if (form == "heterogeneous") {
+    m.heterogeneous_layers_config_encoded_json = R"({"block_configs": [
+      {"attention": {"num_query_groups": 1}, "ffn": {"ffn_hidden_size": 40}},
+      {"attention": {"replace_with_linear": true}, "ffn": {"replace_with_linear": true}},
+      {"attention": {"num_query_groups": 4}, "ffn": {"no_op": true}},
+      {"attention": {"no_op": true}, "ffn": {"ffn_hidden_size": 56}}]})";
+  }
   if (form != "gemma") return;
   m.norm_placement = "both";
   m.swiglu = false;
@@ -217,6 +224,11 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
     m.yarn_original_max_position_embeddings = 64;
   }
   if (options.attention == "alibi") m.position_embedding_type = "alibi";
+  if (options.attention == "relative") {
+    m.position_embedding_type = "relative";
+    m.relative_attention_num_buckets = 8;
+    m.relative_attention_max_distance = 12;
+  }
   if (options.attention == "windows") {
     m.window_size = "3,0";
     m.window_attn_skip_freq = "[1,0,1,1]";

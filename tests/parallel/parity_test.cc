@@ -135,7 +135,7 @@ TEST(Parity, LayersOfTwoKinds) {
 // windows of some layers.
 TEST(Parity, FurtherFormsOfAttention) {
   for (const char* attention :
-       {"qk-layernorm", "qk-l2-norm", "alibi", "windows", "sinks", "gate"}) {
+       {"qk-layernorm", "qk-l2-norm", "alibi", "relative", "windows", "sinks", "gate"}) {
     for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
       const CaseOptions options{.model = model, .attention = attention};
       for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
@@ -147,9 +147,25 @@ TEST(Parity, FurtherFormsOfAttention) {
   }
 }
 
+// One table of biases on every stage, used by layers outside the unit that owns it.
+TEST(Parity, RelativePositionsOnManyStages) {
+  const CaseOptions options{.model = ModelKind::kGpt2, .attention = "relative"};
+  expect_equal(options, {.pp = 4});
+  expect_equal(options, {.tp = 2, .pp = 2, .pipeline = "Etttt|L"});
+  expect_equal(options, {.pp = 4, .schedule = "zb-h1"});
+  for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"}) {
+    expect_equal(options, {.dp = 2, .strategy = strategy});
+    expect_equal(options, {.tp = 2, .pp = 2, .dp = 2, .strategy = strategy});
+  }
+  expect_equal(options, {.dp = 2, .recompute = "uniform 2", .strategy = "optim_grads_params"});
+  CaseOptions muon = options;
+  muon.optimizer = "muon";
+  expect_equal(muon, {.tp = 2, .pp = 2});
+}
+
 // Sinks have a weight inside what is recomputed.
 TEST(Parity, RecomputeWithFurtherFormsOfAttention) {
-  for (const char* attention : {"windows", "sinks", "gate"}) {
+  for (const char* attention : {"windows", "sinks", "gate", "relative"}) {
     const CaseOptions options{.model = ModelKind::kGpt2, .attention = attention};
     for (const char* recompute : {"uniform 1", "core_attn"}) {
       expect_equal(options, {.recompute = recompute});
@@ -165,6 +181,8 @@ TEST(Parity, FormsOfTheLayer) {
                                     {"gemma", ModelKind::kLlama},
                                     {"shared-norm", ModelKind::kGpt2},
                                     {"own-norms", ModelKind::kLlama},
+                                    {"heterogeneous", ModelKind::kLlama},
+                                    {"heterogeneous", ModelKind::kGpt2},
                                     {"residual-after-norm", ModelKind::kGpt2}}) {
     const CaseOptions options{.model = model, .form = form};
     for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
@@ -253,7 +271,7 @@ TEST(Parity, ContextParallel) {
   }
   // Distances, windows and norms of heads are those of whole samples; a sink's gradient is summed
   // over all shares.
-  for (const char* attention : {"qk-layernorm", "alibi", "windows", "sinks", "gate"}) {
+  for (const char* attention : {"qk-layernorm", "alibi", "relative", "windows", "sinks", "gate"}) {
     CaseOptions options{.model = ModelKind::kLlama};
     options.attention = attention;
     for (const char* comm : {"p2p", "all_gather", "a2a"}) {

@@ -6,7 +6,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/parallel_layers/leaf_rule.h"
-#include "pentatron/transformer/layer.h"
+#include "pentatron/transformer/block.h"
 
 namespace pentatron::models {
 namespace {
@@ -54,10 +54,9 @@ LeafRule output_rule(const ModelConfig& c) {
   return rule;
 }
 
-// The embedding's weight once more, on the last stage, as the output layer's: one name, and only
-// the first stage's copy counts.
-void add_tied_word_embedding(nn::ParameterPlan& plan, const LeafRule& rule, int number,
-                             const TensorLayout& layout, bool counts) {
+// A weight that several stages hold under one name; only the first stage's copy counts.
+void add_tied(nn::ParameterPlan& plan, const LeafRule& rule, int number, const TensorLayout& layout,
+              bool counts) {
   nn::ParameterPlan single;
   add_leaf(single, rule, "", number, layout);
   nn::PlannedParameter parameter = single.parameters().at(0);
@@ -87,11 +86,11 @@ void check_config(const ModelConfig& c) {
   PENTATRON_CHECK(c.normalization == "LayerNorm" || c.normalization == "RMSNorm", kConfig,
                   "--normalization must be LayerNorm or RMSNorm, not '{}'", c.normalization);
   const std::string& positions = c.position_embedding_type;
-  PENTATRON_CHECK(positions == "learned_absolute" || positions == "rope" || positions == "yarn" ||
-                      positions == "alibi" || positions == "none",
+  PENTATRON_CHECK(transformer::rotates(c) || positions == "learned_absolute" ||
+                      positions == "alibi" || positions == "relative" || positions == "none",
                   kUnsupported,
-                  "--position-embedding-type must be learned_absolute, rope, yarn, alibi or none, "
-                  "not '{}'",
+                  "--position-embedding-type must be learned_absolute, rope, yarn, longrope, "
+                  "mrope, alibi, relative or none, not '{}'",
                   positions);
   PENTATRON_CHECK(!c.qk_layernorm || !c.qk_l2_norm, kConfig,
                   "--qk-layernorm and --qk-l2-norm exclude each other: give one");
@@ -110,18 +109,25 @@ nn::ParameterPlan plan_stage(const ModelConfig& config, const TensorLayout& layo
   check_config(config);
   const int head = static_cast<int>(config.num_layers);
   const bool tied = !config.untie_embeddings_and_output_weights;
-  // The embedding's weight stands on the stage of the loss too, unless that is the same one.
+  // The embedding's weight stands on the stage of the loss too, as the output layer's, unless that
+  // is the same one.
   const bool two_copies = tied && !(stage.embedding && stage.loss);
   nn::ParameterPlan plan;
   if (stage.embedding) {
     if (two_copies) {
-      add_tied_word_embedding(plan, word_rule(config), -1, layout, /*counts=*/true);
+      add_tied(plan, word_rule(config), -1, layout, /*counts=*/true);
     } else {
       add_leaf(plan, word_rule(config), "", -1, layout);
     }
     if (config.position_embedding_type == "learned_absolute") {
       add_leaf(plan, position_rule(config), "", -1, layout);
     }
+  }
+  // Each stage with layers has its copy, in the unit of the first of them.
+  if (config.position_embedding_type == "relative" && stage.num_layers() > 0) {
+    add_tied(plan, transformer::relative_position_rule(config, "decoder"), stage.first_layer,
+             layout,
+             /*counts=*/stage.first_layer == 0);
   }
   for (int layer = stage.first_layer; layer < stage.end_layer; ++layer) {
     const std::string prefix = "decoder.layers." + std::to_string(layer) + ".";
@@ -139,7 +145,7 @@ nn::ParameterPlan plan_stage(const ModelConfig& config, const TensorLayout& layo
       add_leaf(plan, output_rule(config), "", head, layout);
     }
     if (two_copies) {
-      add_tied_word_embedding(plan, word_rule(config), head, layout, /*counts=*/false);
+      add_tied(plan, word_rule(config), head, layout, /*counts=*/false);
     }
   }
   return plan;

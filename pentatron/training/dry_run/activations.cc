@@ -29,12 +29,18 @@ struct Widths {
 
 Widths widths_of(const nn::ParameterPlan& plan, int layer) {
   const std::string prefix = "decoder.layers." + std::to_string(layer) + ".";
-  const auto& qkv = plan.at(prefix + "self_attention.linear_qkv.weight").spec.parts;
-  return {.q = qkv.at(0).local_rows,
-          .kv = qkv.at(1).local_rows,
-          .gate = qkv.size() > 3 ? qkv[3].local_rows : 0,
-          .fc1 = plan.at(prefix + "mlp.linear_fc1.weight").spec.local_shape.at(0),
-          .fc2 = plan.at(prefix + "mlp.linear_fc2.weight").spec.local_shape.at(1)};
+  Widths w;
+  if (const auto* planned = plan.find(prefix + "self_attention.linear_qkv.weight")) {
+    const auto& qkv = planned->spec.parts;
+    w = {.q = qkv.at(0).local_rows,
+         .kv = qkv.at(1).local_rows,
+         .gate = qkv.size() > 3 ? qkv[3].local_rows : 0};
+  }
+  if (const auto* fc1 = plan.find(prefix + "mlp.linear_fc1.weight")) {
+    w.fc1 = fc1->spec.local_shape.at(0);
+    w.fc2 = plan.at(prefix + "mlp.linear_fc2.weight").spec.local_shape.at(1);
+  }
+  return w;
 }
 
 // Of one layer, its input among them.
@@ -58,24 +64,17 @@ class StageFormula final {
   }
 
   [[nodiscard]] LayerBytes layer(const LayerSpec& spec, const Widths& w) const {
-    // The norm saves what comes in, the projection what the norm gives.
-    LayerBytes bytes{.kept = spec.norms_inputs ? residual() : hidden()};
-    if (spec.norms_inputs) bytes.kept += row_statistics(rows_.local) + hidden();
-    if (RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention)) {
-      const std::int64_t kept = attention(spec, w, /*again=*/true);
-      bytes.rebuilt = std::max<std::int64_t>(0, attention(spec, w, false) - kept);
-      bytes.kept += kept;
-    } else {
-      bytes.kept += attention(spec, w, false);
-    }
+    LayerBytes bytes;
+    if (spec.has_mixer()) add_mixer(bytes, spec, w);
+    if (!spec.has_ffn()) return bytes;
     bytes.kept += mlp_input(spec);
-    const std::int64_t inner = of_rows(w.fc1) + of_rows(w.fc2);
+    const std::int64_t inner = of_rows(w.fc1) + of_rows(w.fc2);  // of a linear layer: nothing
     if (RecomputePlan::recomputes(model_, RecomputedModule::kMlp)) {
       bytes.rebuilt = std::max(bytes.rebuilt, inner);
     } else {
       bytes.kept += inner;
     }
-    if (spec.norms_outputs) bytes.kept += 2 * (hidden() + row_statistics(rows_.local));
+    if (spec.norms_outputs) bytes.kept += hidden() + row_statistics(rows_.local);
     return bytes;
   }
 
@@ -93,6 +92,20 @@ class StageFormula final {
   }
 
  private:
+  void add_mixer(LayerBytes& bytes, const LayerSpec& spec, const Widths& w) const {
+    // The norm saves what comes in, the projection what the norm gives.
+    bytes.kept += spec.norms_inputs ? residual() : hidden();
+    if (spec.norms_inputs) bytes.kept += row_statistics(rows_.local) + hidden();
+    if (spec.norms_outputs) bytes.kept += hidden() + row_statistics(rows_.local);
+    if (spec.mixer.form == transformer::SublayerForm::kLinear) return;
+    if (!RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention)) {
+      bytes.kept += attention(spec, w, false);
+      return;
+    }
+    const std::int64_t kept = attention(spec, w, /*again=*/true);
+    bytes.rebuilt = std::max<std::int64_t>(0, attention(spec, w, false) - kept);
+    bytes.kept += kept;
+  }
   // [r, h] and [t, channels] as products read them.
   [[nodiscard]] std::int64_t hidden() const {
     return product({rows_.local, model_.hidden_size, compute_});
@@ -123,6 +136,10 @@ class StageFormula final {
     bool fused = normed || w.gate > 0;
     std::int64_t bytes = normed ? head_norms(w) : 0;
     if (w.gate > 0) bytes += q;  // what the gate lets through
+    if (model_.position_embedding_type == "relative" && !again) {
+      bytes += product(
+          {w.q / model_.kv_channels, 2 * model_.relative_attention_max_distance + 1, statistics_});
+    }
     if (again || context_size_ == 1) {
       fused = true;  // the values are a view
       bytes += q + (fresh ? q + kv : 0) + (again ? 0 : sums);

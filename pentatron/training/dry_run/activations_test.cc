@@ -111,6 +111,14 @@ std::vector<Case> activation_cases() {
       {"norms behind", {}, 1, both(llama, change(&M::norm_placement, std::string("post")))},
       {"norms on both", {}, 1, both(llama, change(&M::norm_placement, std::string("both")))},
       {"parallel", {}, 1, parallel_attention("own-norms")},
+      {"relative", {.tp = 2}, 1, both(relative, bf16)},
+      {"relative ring", {}, 2, both(comm("p2p"), relative)},
+      {"heterogeneous", {}, 1, heterogeneous},
+      {"heterogeneous sequence bf16",
+       {.tp = 2},
+       1,
+       both(heterogeneous, both(sequence_parallel, bf16))},
+      {"heterogeneous, all again", {}, 1, both(heterogeneous, recompute({"core_attn", "mlp"}))},
       {"parallel, one norm", {}, 1, both(llama, parallel_attention("shared-norm"))},
   };
 }

@@ -34,6 +34,20 @@ inline void llama(config::RunConfig& c) {
   c.model.group_query_attention = true;
   c.model.num_query_groups = 2;
 }
+inline void relative(config::RunConfig& c) {
+  c.model.position_embedding_type = "relative";
+  c.model.relative_attention_num_buckets = 8;
+  c.model.relative_attention_max_distance = 12;
+}
+// Each half of a layer in each of its forms.
+inline void heterogeneous(config::RunConfig& c) {
+  llama(c);
+  c.model.heterogeneous_layers_config_encoded_json = R"({"block_configs": [
+    {"attention": {"num_query_groups": 4}, "ffn": {"ffn_hidden_size": 96}},
+    {"attention": {"replace_with_linear": true}, "ffn": {"replace_with_linear": true}},
+    {"attention": {"no_op": true}, "ffn": {"ffn_hidden_size": 64}},
+    {"attention": {"num_query_groups": 2}, "ffn": {"no_op": true}}]})";
+}
 inline ChangeConfig strategy(const std::string& name) {
   return [name](config::RunConfig& c) {
     c.parallel.use_megatron_fsdp = true;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/distributed/store_plan.h"
@@ -20,6 +21,7 @@ using config::ContextComm;
 using distributed::Sharding;
 using transformer::RecomputedModule;
 using transformer::RecomputePlan;
+using transformer::SublayerForm;
 
 // Of `n` ranks, by a ring or pairs.
 std::int64_t sent_of(Operation operation, std::int64_t bytes, std::int64_t n) {
@@ -191,10 +193,14 @@ void StepTraffic::stage(const config::StagePlan& stage, const nn::ParameterPlan&
     const std::int64_t forwards = run > 0 ? 2 : 1;
     for (int layer = begin; layer < end; ++layer) {
       const int number = stage.first_layer + layer;
-      pairs_of_products(forwards);
-      context(run_.specs.at(static_cast<std::size_t>(number)), plan, number,
-              core_again ? 2 : forwards);
-      pairs_of_products(mlp_again ? 2 : forwards);
+      const transformer::LayerSpec& spec = run_.specs.at(static_cast<std::size_t>(number));
+      // A linear layer in place of either leaves its outputs' split as a pair does.
+      if (spec.has_mixer()) pairs_of_products(forwards);
+      if (spec.mixer.form == SublayerForm::kUsual) {
+        context(spec, plan, number, core_again ? 2 : forwards);
+      }
+      const bool again = mlp_again && spec.ffn.form == SublayerForm::kUsual;
+      if (spec.has_ffn()) pairs_of_products(again ? 2 : forwards);
     }
   }
   if (stage.loss) head();
@@ -224,22 +230,32 @@ void StepTraffic::partial_sums() {
                             : Sharding::kNothing;
   const std::int64_t item = tensor::item_bytes(run_.policy.reduction);
   std::map<std::pair<std::size_t, std::string>, std::int64_t> summands;
-  std::int64_t tied = 0;
+  std::int64_t tied_words = 0, tied_biases = 0;
   for (const distributed::PlannedPiece& piece :
        distributed::plan_pieces(place_.layout(), kept, place_.shard_of(rank_))) {
     const nn::ShardPart& part = *piece.segment.part;
     for (const std::string& axis : part.partial_grad_axes) {
       summands[{piece.bucket, axis}] += piece.segment.length;
     }
-    if (part.tied) tied += piece.segment.length;
+    if (!part.tied) continue;
+    const bool words = part.role == nn::ShardRole::kWordEmbedding;
+    (words ? tied_words : tied_biases) += piece.segment.length;
   }
   for (const auto& [key, elements] : summands) {
     add(key.second, size(key.second), "gradients of copies", Operation::kAllReduce, 1,
         elements * item);
   }
-  // The first and the last stage hold it.
-  if (tied > 0 && size("pp") > 1) {
-    add("pp", 2, "tied gradients", Operation::kAllReduce, 1, tied * item);
+  // The first and the last stage hold word embeddings, every stage with layers the biases that
+  // layers share. What the same ranks hold travels together.
+  if (size("pp") == 1) return;
+  std::int64_t with_layers = 0;
+  for (const config::StagePlan& stage : run_.stages) with_layers += stage.num_layers() > 0 ? 1 : 0;
+  if (size("pp") == 2 && with_layers == 2) tied_words += std::exchange(tied_biases, 0);
+  if (tied_words > 0) {
+    add("pp", 2, "tied gradients", Operation::kAllReduce, 1, tied_words * item);
+  }
+  if (tied_biases > 0 && with_layers > 1) {
+    add("pp", with_layers, "tied gradients", Operation::kAllReduce, 1, tied_biases * item);
   }
 }
 
@@ -288,6 +304,11 @@ void StepTraffic::parameters() {
       }
     }
   }
+  const auto has_role = [&](const distributed::FlatBucket& bucket, nn::ShardRole role) {
+    return std::any_of(bucket.slots.begin(), bucket.slots.end(), [&](std::size_t slot) {
+      return place_.layout().slots()[slot].parameter->spec().parts.at(0).role == role;
+    });
+  };
   const bool tied = !model.untie_embeddings_and_output_weights && place_.stages().size() == 1 &&
                     place_.stages()[0].embedding && place_.stages()[0].loss;
   for (const distributed::FlatBucket& bucket : place_.layout().buckets()) {
@@ -298,11 +319,12 @@ void StepTraffic::parameters() {
       const bool embedding = layer < 0;
       calls = (found == forwards.end() ? 1 : found->second) + (embedding ? 0 : 1);
       // The head borrows the word embedding, forward and backward.
-      const bool words = std::any_of(bucket.slots.begin(), bucket.slots.end(), [&](std::size_t s) {
-        return place_.layout().slots()[s].parameter->spec().parts.at(0).role ==
-               nn::ShardRole::kWordEmbedding;
-      });
+      const bool words = has_role(bucket, nn::ShardRole::kWordEmbedding);
       if (tied && words) calls += 2;
+      // The other layers borrow the first one's biases, in forward alone.
+      if (has_role(bucket, nn::ShardRole::kPositionTable) && layer >= 0) {
+        for (const auto& [other, times] : forwards) calls += other == layer ? 0 : times;
+      }
       calls *= micro_batches_;
     }
     add(name(options.shard_over), shards, "parameters", Operation::kAllGather, calls,

@@ -42,6 +42,18 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
        1,
        both(llama, both(sequence_parallel, recompute))},
       {"sequence, modules again", {.tp = 2}, 1, both(sequence_parallel, mlp_again)},
+      {"relative", {.tp = 2, .pp = 2, .dp = 2, .sharded = true}, 1, relative},
+      {"relative ZeRO 3", {.dp = 2}, 1, both(relative, zero3)},
+      {"relative ZeRO 3, layers again",
+       {.pp = 2, .dp = 2},
+       1,
+       both(relative, both(zero3, recompute))},
+      {"heterogeneous tensor", {.tp = 2}, 1, heterogeneous},
+      {"heterogeneous sequence, modules again",
+       {.tp = 2},
+       1,
+       both(heterogeneous, both(sequence_parallel, mlp_again))},
+      {"heterogeneous ring", {.pp = 2}, 2, both(heterogeneous, comm("p2p"))},
       {"pipeline", {.pp = 2}},
       {"virtual stages", {.pp = 2}, 1, virtual_stages},
       {"data", {.dp = 2}},
@@ -63,6 +75,8 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
       CountingBackend backend(threads, sent);
       comm::ParallelContext context(backend, comm::make_grids(config.parallel));
       Engine engine(config, context);
+      // Gathers ahead of a unit go by what it used the time before.
+      static_cast<void>(engine.train_step(micro_batches(engine, 0), 0.01, 0.1));
       sent.clear();
       static_cast<void>(engine.train_step(micro_batches(engine, 0), 0.01, 0.1));
       config::RunConfig mine = config;
