@@ -32,9 +32,11 @@ Tensor normalised(Norm* norm, const Tensor& x_th, nn::StepContext& step) {
 
 std::vector<LeafRule> layer_rules(const config::ModelConfig& config, const LayerSpec& spec) {
   std::vector<LeafRule> rules;
-  const auto add = [&rules](const std::string& prefix, std::vector<LeafRule> more) {
+  const parallel_layers::AdapterForm adapters = adapter_form(config);
+  const auto add = [&](const std::string& prefix, std::vector<LeafRule> more) {
     for (LeafRule& rule : more) {
       rule.name = prefix + rule.name;
+      rule.adapter = adapters;
       rules.push_back(std::move(rule));
     }
   };
@@ -76,7 +78,8 @@ TransformerLayer::TransformerLayer(const LeafContext& context, const nn::Paramet
                                                                      name + ".hidden_dropout.1"))),
       pre_mlp_norm_(
           add_norm(norms_mlp_input(spec), context, plan, name + "." + kPreMlpNorm, config)),
-      mlp_(add_child(std::make_unique<Mlp>(context, plan, name + ".mlp", spec.ffn))),
+      mlp_(add_child(std::make_unique<Mlp>(context, plan, name + ".mlp", spec.ffn,
+                                            adapter_form(config)))),
       post_mlp_norm_(
           add_norm(spec.norms_outputs, context, plan, name + "." + kPostMlpNorm, config)),
       mlp_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,

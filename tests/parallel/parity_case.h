@@ -56,6 +56,10 @@ struct CaseOptions {
   // qk-layernorm, qk-all-heads (Llama), qk-l2-norm, alibi, yarn, windows, sinks, gate, or blanks
   std::string attention = {};
   std::vector<std::string> freeze = {};  // --freeze-parameters
+  std::int64_t lora_rank = 0;
+  double lora_dropout = 0;
+  bool lora_dora = false;
+  std::vector<std::string> lora_modules = {};  // none: all
   Device device = Device("cpu");
   int steps = 3;
 };
