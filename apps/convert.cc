@@ -19,8 +19,8 @@ void check_options(const Flags& flags, const std::string& action) {
   PENTATRON_CHECK(flags.has(imports ? "--save" : "--load"), kConfig,
                   "pentatron convert {}: {} is missing", action, imports ? "--save" : "--load");
   const std::vector<std::string> others =
-      imports ? std::vector<std::string>{"--load", "--ckpt-step", "--family", "--like",
-                                         "--max-shard-size", "--adapter"}
+      imports ? std::vector<std::string>{"--load", "--ckpt-step",      "--family",
+                                         "--like", "--max-shard-size", "--adapter"}
               : std::vector<std::string>{"--save"};
   for (const std::string& name : others) {
     PENTATRON_CHECK(!flags.has(name), kConfig, "pentatron convert {}: {} belongs to convert {}",
@@ -75,15 +75,15 @@ int convert(const Words& words) {
                {.hf = flags.text("--hf"), .save = flags.text("--save"), .dtype = dtype}));
     return 0;
   }
-  report("exported to", conversion::export_hugging_face(
-                            {.load = flags.text("--load"),
-                             .step = flags.integer("--ckpt-step", 0),
-                             .hf = flags.text("--hf"),
-                             .dtype = dtype,
-                             .family = flags.text("--family"),
-                             .like = flags.text("--like"),
-                             .max_shard_bytes = flags.integer("--max-shard-size", 1),
-                             .adapter = flags.has("--adapter")}));
+  report("exported to",
+         conversion::export_hugging_face({.load = flags.text("--load"),
+                                          .step = flags.integer("--ckpt-step", 0),
+                                          .hf = flags.text("--hf"),
+                                          .dtype = dtype,
+                                          .family = flags.text("--family"),
+                                          .like = flags.text("--like"),
+                                          .max_shard_bytes = flags.integer("--max-shard-size", 1),
+                                          .adapter = flags.has("--adapter")}));
   return 0;
 }
 

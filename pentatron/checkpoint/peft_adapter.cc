@@ -64,8 +64,7 @@ PeftAdapter::PeftAdapter(std::filesystem::path folder, const families::Family& f
   const auto path = folder_ / families::kAdapterConfigFile;
   config_ = families::read_adapter_config(read_text_file(path, kMaxConfigBytes), path.string());
   file_ = std::make_unique<SafetensorsFile>(folder_ / families::kAdapterTensorsFile);
-  for (TensorLink& link :
-       families::link_parts(family.name, family.names(model), model, parts)) {
+  for (TensorLink& link : families::link_parts(family.name, family.names(model), model, parts)) {
     const bool linear =
         link.part.shape.size() == 2 && link.part.name.starts_with("decoder.layers.");
     if (!linear || !link.tensor.ends_with(kWeight)) continue;
@@ -104,15 +103,14 @@ void PeftAdapter::account_for_all() const {
       known.push_back(peft_name(module, part));
       const auto name = stored_name(module, part);
       const bool wanted = part != AdapterPart::kMagnitude || config_.dora;
-      PENTATRON_CHECK(!down || name.has_value() == wanted, kData,
-                      "{}: the adapter of {} {} {}", folder_.string(), module,
-                      wanted ? "lacks" : "holds, against its use_dora,", peft_name(module, part));
+      PENTATRON_CHECK(!down || name.has_value() == wanted, kData, "{}: the adapter of {} {} {}",
+                      folder_.string(), module, wanted ? "lacks" : "holds, against its use_dora,",
+                      peft_name(module, part));
       if (down && name) left.erase(*name);
     }
   }
-  PENTATRON_CHECK(left.empty(), kData,
-                  "{}: the model has no linear layer for {}{}{}", folder_.string(), *left.begin(),
-                  families::did_you_mean(*left.begin(), known),
+  PENTATRON_CHECK(left.empty(), kData, "{}: the model has no linear layer for {}{}{}",
+                  folder_.string(), *left.begin(), families::did_you_mean(*left.begin(), known),
                   left.size() > 1 ? fmt::format(" and {} more tensors", left.size() - 1) : "");
 }
 
@@ -126,8 +124,8 @@ Tensor PeftAdapter::tensor(const std::string& name, const Shape& shape) const {
   const SafetensorsEntry& entry = file_->header().entries.at(name);
   PENTATRON_CHECK(entry.shape == shape, kData, "{}: {} has the shape [{}], expected [{}]",
                   folder_.string(), name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
-  const bool is_float = entry.dtype == "F64" || entry.dtype == "F32" || entry.dtype == "F16" ||
-                        entry.dtype == "BF16";
+  const bool is_float =
+      entry.dtype == "F64" || entry.dtype == "F32" || entry.dtype == "F16" || entry.dtype == "BF16";
   PENTATRON_CHECK(is_float, kData, "{}: {} is stored as {}, expected F64, F32, F16 or BF16",
                   folder_.string(), name, entry.dtype);
   const Tensor stored = tensor::empty(shape, tensor::from_safetensors_dtype(entry.dtype));

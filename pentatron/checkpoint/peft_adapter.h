@@ -24,9 +24,9 @@ inline constexpr std::string_view kPeftPrefix = "base_model.model.";
 // The module of a weight's tensor: its name without ".weight".
 [[nodiscard]] std::string module_of(const std::string& tensor);
 
-// An adapter in a folder of PEFT's files, read as adapters of the model's parts. A tensor that holds
-// several parts has one A, which all of them get, and rows of its B; or blocks of columns of B, one
-// a part, with the rows of A that belong to them, as export writes them.
+// An adapter in a folder of PEFT's files, read as adapters of the model's parts. A tensor that
+// holds several parts has one A, which all of them get, and rows of its B; or blocks of columns of
+// B, one a part, with the rows of A that belong to them, as export writes them.
 class PeftAdapter final {
  public:
   // `parts`: all weights of the model underneath, of the family. Every tensor is accounted for.
@@ -39,8 +39,9 @@ class PeftAdapter final {
   // Whether the weight has an adapter here.
   [[nodiscard]] bool adapts(const std::string& weight) const;
 
-  // Whole values in fp64, as parts of a model with adapters of `rank` and `scale` have them: B takes
-  // up the ratio of scales, and a smaller rank here leaves zeros. kUnsupported for a larger rank.
+  // Whole values in fp64, as parts of a model with adapters of `rank` and `scale` have them: B
+  // takes up the ratio of scales, and a smaller rank here leaves zeros. kUnsupported for a larger
+  // rank.
   struct Values {
     Tensor down;
     Tensor up;

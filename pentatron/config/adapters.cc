@@ -26,9 +26,10 @@ void resolve_adapters(ModelConfig& model, Problems& problems) {
   if (model.lora_target_modules.empty()) model.lora_target_modules = all;
   for (const std::string& module : model.lora_target_modules) {
     if (std::find(all.begin(), all.end(), module) != all.end()) continue;
-    problems.add(fmt::format("--lora-target-modules {}: the linear layers of this model's blocks "
-                             "are {}",
-                             quoted_for_message(module), fmt::join(all, ", ")));
+    problems.add(
+        fmt::format("--lora-target-modules {}: the linear layers of this model's blocks "
+                    "are {}",
+                    quoted_for_message(module), fmt::join(all, ", ")));
   }
   // One list of names, whatever order they were given in.
   std::vector<std::string> ordered;

@@ -18,8 +18,8 @@ namespace pentatron::config {
 // options without a rank, are problems.
 void resolve_adapters(ModelConfig& model, Problems& problems);
 
-// What B A is multiplied by: alpha / rank, or alpha / sqrt(rank) with --lora-rslora (D. Kalajdzievski,
-// arXiv 2312.03732). 0 without adapters.
+// What B A is multiplied by: alpha / rank, or alpha / sqrt(rank) with --lora-rslora (D.
+// Kalajdzievski, arXiv 2312.03732). 0 without adapters.
 [[nodiscard]] double adapter_scale(const ModelConfig& model);
 
 // The model beneath its adapters.

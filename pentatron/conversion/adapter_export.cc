@@ -49,8 +49,7 @@ struct Module {
   }
 };
 
-std::vector<Module> adapted_modules(const families::Family& family,
-                                    const config::ModelConfig& base,
+std::vector<Module> adapted_modules(const families::Family& family, const config::ModelConfig& base,
                                     const CheckpointAdapters& adapters) {
   std::vector<Module> modules;
   std::map<std::string, std::size_t> index;
@@ -62,9 +61,8 @@ std::vector<Module> adapted_modules(const families::Family& family,
     modules[place->second].links.push_back(std::move(link));
   }
   std::erase_if(modules, [&](const Module& module) {
-    return std::none_of(module.links.begin(), module.links.end(), [&](const TensorLink& link) {
-      return adapters.adapts(link.part.name);
-    });
+    return std::none_of(module.links.begin(), module.links.end(),
+                        [&](const TensorLink& link) { return adapters.adapts(link.part.name); });
   });
   return modules;
 }
@@ -132,8 +130,7 @@ AdapterFiles write_adapter(const std::filesystem::path& folder,
   std::vector<std::string> names;
   std::vector<std::pair<std::string, Tensor>> tensors;
   bool transposed = false;
-  for (const Module& module :
-       adapted_modules(family, config::without_adapters(model), adapters)) {
+  for (const Module& module : adapted_modules(family, config::without_adapters(model), adapters)) {
     Tensors own = tensors_of(module, adapters, reader, model);
     names.push_back(module.name);
     transposed = transposed || module.links.front().transposed;

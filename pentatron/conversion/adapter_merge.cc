@@ -26,8 +26,8 @@ Tensor CheckpointAdapters::read(const std::string& name, const Shape& shape, std
 }
 
 Tensor CheckpointAdapters::down(const Part& weight) const {
-  return read(adapter_name(weight.name, AdapterPart::kDown),
-              {model_.lora_rank, weight.shape.at(1)}, 0, model_.lora_rank);
+  return read(adapter_name(weight.name, AdapterPart::kDown), {model_.lora_rank, weight.shape.at(1)},
+              0, model_.lora_rank);
 }
 
 Tensor CheckpointAdapters::up(const Part& weight, std::int64_t begin, std::int64_t count) const {

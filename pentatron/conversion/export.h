@@ -23,7 +23,8 @@ struct ExportOptions {
 // config.json is made from the options. Adapters are merged into the weights, in fp64 and rounded
 // once, unless they alone are asked for. Written under another name, synced, read back, renamed. At
 // most the largest tensor is in memory. Errors: those of checkpoint::open_checkpoint(); kConfig for
-// an `hf` that is there and for adapters that are not there; kUnsupported for a model that the family does not describe.
+// an `hf` that is there and for adapters that are not there; kUnsupported for a model that the
+// family does not describe.
 [[nodiscard]] Converted export_hugging_face(const ExportOptions& options);
 
 }  // namespace pentatron::conversion

@@ -91,8 +91,7 @@ Sample SftDataset::sample(std::int64_t i) const {
     tokens += encoded.back().tokens.size();
   }
   PENTATRON_CHECK(tokens > 0, kData, "{}: the conversation has no tokens", place);
-  return make_sft_sample(encoded, options_.sequence_length, format_->pad(),
-                         format_->learns_pad());
+  return make_sft_sample(encoded, options_.sequence_length, format_->pad(), format_->learns_pad());
 }
 
 std::string SftDataset::identity() const {

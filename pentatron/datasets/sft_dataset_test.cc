@@ -167,8 +167,8 @@ constexpr const char* kTurns =
     "{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<SPECIAL_11>assistant\n{% endif %}";
 
 TEST(SftFormat, TheTokenizersOwnTemplate) {
-  const Conversation talk = {{"system", "s"},     {"user", " a "},  {"assistant", " b\n"},
-                             {"user", "c"},       {"assistant", "d"}, {"user", "e"}};
+  const Conversation talk = {{"system", "s"}, {"user", " a "},    {"assistant", " b\n"},
+                             {"user", "c"},   {"assistant", "d"}, {"user", "e"}};
   const SftFormat format("default", bytes(), chat(kTurns));
   const EncodedConversation encoded = format.encode(talk, "f:1");
   // Announced turns and their ends, of the assistant alone; a last turn that nobody answers stays.

@@ -76,10 +76,9 @@ constexpr std::array<Known, 3> kFormats = {{{"nemotron-h-aligned", nemotron_h, 0
 
 void check_turn(const Turn& turn, std::string_view before, std::string_view place) {
   const bool assistant = turn.role == "assistant";
-  PENTATRON_CHECK(
-      assistant || turn.role == "system" || turn.role == "user" || turn.role == "tool", kData,
-      "{}: role {} is none of system, user, assistant and tool", place,
-      quoted_for_message(turn.role));
+  PENTATRON_CHECK(assistant || turn.role == "system" || turn.role == "user" || turn.role == "tool",
+                  kData, "{}: role {} is none of system, user, assistant and tool", place,
+                  quoted_for_message(turn.role));
   PENTATRON_CHECK(!assistant || !turn.content.empty(), kData,
                   "{}: an assistant's turn has no content", place);
   PENTATRON_CHECK(!assistant || before == "user" || before == "tool", kData,

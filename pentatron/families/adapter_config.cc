@@ -40,19 +40,45 @@ bool is_empty(const Json* value) {
   return value == nullptr || value->empty() || (value->is_boolean() && !value->get<bool>());
 }
 
-// Keys that change what a model computes when they hold anything.
-constexpr std::array kRefused = {"modules_to_save",          "megatron_config",
-                                 "layer_replication",        "lora_bias",
-                                 "use_qalora",               "trainable_token_indices",
-                                 "target_parameters",        "alora_invocation_tokens",
-                                 "arrow_config",             "use_bdlora",
-                                 "monteclora_config"};
+// Keys that are read, and those that change nothing of what trained adapters compute.
+constexpr std::array<std::string_view, 29> kKnown = {"peft_type",
+                                                     "task_type",
+                                                     "r",
+                                                     "lora_alpha",
+                                                     "lora_dropout",
+                                                     "use_rslora",
+                                                     "use_dora",
+                                                     "rank_pattern",
+                                                     "alpha_pattern",
+                                                     "target_modules",
+                                                     "fan_in_fan_out",
+                                                     "bias",
+                                                     "init_lora_weights",
+                                                     "inference_mode",
+                                                     "base_model_name_or_path",
+                                                     "auto_mapping",
+                                                     "revision",
+                                                     "exclude_modules",
+                                                     "layers_pattern",
+                                                     "layers_to_transform",
+                                                     "megatron_core",
+                                                     "peft_version",
+                                                     "qalora_group_size",
+                                                     "loftq_config",
+                                                     "eva_config",
+                                                     "corda_config",
+                                                     "lora_ga_config",
+                                                     "ensure_weight_tying",
+                                                     "runtime_config"};
 
 void check_method(const ConfigFile& file) {
   if (file.text("peft_type") != "LORA") file.refuse("peft_type", "LORA");
   if (file.find("bias") != nullptr && file.text("bias") != "none") file.refuse("bias", "none");
-  for (const char* key : kRefused) {
-    if (!is_empty(file.find(key))) file.refuse(key, "null: this form of LoRA is not here");
+  for (const auto& [key, value] : file.json().items()) {
+    if (value.is_null() || is_empty(&value)) continue;
+    if (std::ranges::find(kKnown, key) == kKnown.end()) {
+      file.refuse(key, "null: this form of LoRA is not here");
+    }
   }
   const Json* start = file.find("init_lora_weights");
   if (start == nullptr || !start->is_string()) return;

@@ -63,7 +63,8 @@ Tensors plain_outcome(const config::ModelConfig& c, const Batch& batch) {
   ops::run_backward(loss, tensor::scalar(0.125, DType::Double));
   Tensors outcome = {{"loss", loss.detach().reshape({1})}};
   for (const auto& [name, leaf] : leaves) {
-    outcome[name] = leaf.grad().defined() ? leaf.grad() : tensor::zeros(leaf.sizes(), DType::Double);
+    outcome[name] =
+        leaf.grad().defined() ? leaf.grad() : tensor::zeros(leaf.sizes(), DType::Double);
   }
   return outcome;
 }

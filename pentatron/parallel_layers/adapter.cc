@@ -66,9 +66,9 @@ Adapter::Adapter(const LeafContext& context, const nn::ParameterPlan& plan, cons
   }
   const nn::ShardPart& down = down_->spec().parts.at(0);
   splits_inputs_ = down.box.size.at(1) < down.logical_shape.at(1);
-  PENTATRON_CHECK(form_.rank == down.logical_shape.at(0) &&
-                      pieces_.size() == down_->spec().parts.size(),
-                  kInternal, "the adapters of {} are planned with another form", name);
+  PENTATRON_CHECK(
+      form_.rank == down.logical_shape.at(0) && pieces_.size() == down_->spec().parts.size(),
+      kInternal, "the adapters of {} are planned with another form", name);
 }
 
 bool Adapter::drops(const nn::StepContext& step) const {
@@ -115,8 +115,7 @@ Tensor Adapter::lengths(std::size_t index, DType dtype) {
                           .narrow(0, static_cast<std::int64_t>(index) * form_.rank, form_.rank)
                           .to(dtype);
   const Tensor up = piece.up->forward_weight().to(dtype);
-  const Tensor weight =
-      weight_.forward_weight().narrow(0, part.local_row_begin, part.local_rows);
+  const Tensor weight = weight_.forward_weight().narrow(0, part.local_row_begin, part.local_rows);
   Tensor squares = tensor::empty({part.local_rows}, dtype, weight.device());
   for (std::int64_t row = 0; row < part.local_rows; row += kRowsOfLengths) {
     const std::int64_t count = std::min(kRowsOfLengths, part.local_rows - row);

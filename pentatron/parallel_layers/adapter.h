@@ -22,8 +22,8 @@ class Adapter final : public nn::Module {
   [[nodiscard]] static std::unique_ptr<Adapter> make(const LeafContext& context,
                                                      const nn::ParameterPlan& plan,
                                                      const std::string& name,
-                                                     const AdapterForm& form,
-                                                     nn::Parameter& weight, nn::Parameter* bias);
+                                                     const AdapterForm& form, nn::Parameter& weight,
+                                                     nn::Parameter* bias);
 
   // As split_linear.h's maps of these names. The weight split by outputs, the ranks share A and
   // have rows of B: what is gathered, and summed in backward, is `rank` wide. Split by inputs, they

@@ -51,9 +51,9 @@ struct LeafRule {
 
 // Adds "<prefix><name>.weight" (of a vector "<prefix><name>") and, where the rule has one, ".bias".
 // A bias follows the output: split with the rows, whole where only the input is split. Behind them
-// the parts' adapters (config/adapter_names.h): one parameter "<prefix><name>.lora_a" of all adapted
-// parts, for each a ".lora_b" and, for DoRA, a ".lora_magnitude", cut as the weight is. `unit` is
-// PlannedParameter::layer. Errors: those of lay_out().
+// the parts' adapters (config/adapter_names.h): one parameter "<prefix><name>.lora_a" of all
+// adapted parts, for each a ".lora_b" and, for DoRA, a ".lora_magnitude", cut as the weight is.
+// `unit` is PlannedParameter::layer. Errors: those of lay_out().
 void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& prefix, int unit,
               const TensorLayout& layout);
 

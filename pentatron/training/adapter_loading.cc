@@ -48,8 +48,7 @@ Base base_of(const std::string& load, std::int64_t step) {
   PENTATRON_CHECK(found.result == checkpoint::FindResult::kFound, kCheckpoint,
                   "--lora-load: --load {} holds no checkpoint for the adapter to stand on", load);
   const checkpoint::CheckpointReader reader(found.folder);
-  return base_of_model(
-      config::from_json(reader.manifest().config, found.folder.string()).model);
+  return base_of_model(config::from_json(reader.manifest().config, found.folder.string()).model);
 }
 
 PeftAdapter open(const std::string& folder, const Base& base) {
@@ -85,11 +84,10 @@ void copy_range(const Tensor& whole, const nn::Box& box, std::int64_t begin, con
   const Shape shape = tensor::shape_of(whole);
   const nn::Box all{Shape(shape.size(), 0), shape};
   const Tensor flat = whole.contiguous().view({-1});
-  checkpoint::for_each_run({all, 0, flat.numel()}, {box, begin, begin + out.numel()},
-                           [&](const checkpoint::Run& run) {
-                             Tensor(out).narrow(0, run.target, run.count)
-                                 .copy_(flat.narrow(0, run.source, run.count));
-                           });
+  checkpoint::for_each_run(
+      {all, 0, flat.numel()}, {box, begin, begin + out.numel()}, [&](const checkpoint::Run& run) {
+        Tensor(out).narrow(0, run.target, run.count).copy_(flat.narrow(0, run.source, run.count));
+      });
 }
 
 void check_places(const Engine& engine, const PeftAdapter& adapter, const Base& base) {
@@ -138,9 +136,8 @@ void load_adapter(Engine& engine) {
   const tensor::NoGrad no_grad;
   const config::CheckpointConfig& options = engine.config().checkpoint;
   const config::ModelConfig& model = engine.config().model;
-  const Base base = families::is_hugging_face_folder(options.load)
-                        ? base_of(options.load, 0)
-                        : base_of_model(model);
+  const Base base = families::is_hugging_face_folder(options.load) ? base_of(options.load, 0)
+                                                                   : base_of_model(model);
   const PeftAdapter adapter = open(options.lora_load, base);
   check_places(engine, adapter, base);
   std::map<std::string, PeftAdapter::Values> read;  // of this rank's weights
@@ -151,9 +148,9 @@ void load_adapter(Engine& engine) {
     if (!adapter.adapts(weight)) continue;
     auto found = read.find(weight);
     if (found == read.end()) {
-      found = read.emplace(weight, adapter.read(weight, model.lora_rank,
-                                                config::adapter_scale(model)))
-                  .first;
+      found =
+          read.emplace(weight, adapter.read(weight, model.lora_rank, config::adapter_scale(model)))
+              .first;
     }
     const Tensor host = slice.values.cpu();
     copy_range(values_of(found->second, name), slice.part->box, slice.box_begin, host);

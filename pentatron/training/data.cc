@@ -151,11 +151,9 @@ std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
     if (config.data.sft) {
       const datasets::SftDataset::Options dataset{.split = split,
                                                   .sequence_length = config.model.seq_length};
-      sets.push_back(
-          datasets::build_sft_sources({.dataset = dataset,
-                                       .format = sft_format(config.data, tokenizer),
-                                       .mix = std::move(mix)},
-                                      asked));
+      sets.push_back(datasets::build_sft_sources(
+          {.dataset = dataset, .format = sft_format(config.data, tokenizer), .mix = std::move(mix)},
+          asked));
       return;
     }
     datasets::GptDatasetOptions dataset = dataset_options(config, tokenizer, split);

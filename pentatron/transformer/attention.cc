@@ -74,10 +74,9 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
                    .units = c.num_query_groups,
                    .option = "--num-query-groups",
                    .fewer = FewerUnits::kCopy};
-  std::vector<LeafPart> qkv = {
-      {.suffix = "q", .rows = q, .cut = heads, .module = "q"},
-      {.suffix = "k", .rows = kv, .cut = groups, .module = "k"},
-      {.suffix = "v", .rows = kv, .cut = groups, .module = "v"}};
+  std::vector<LeafPart> qkv = {{.suffix = "q", .rows = q, .cut = heads, .module = "q"},
+                               {.suffix = "k", .rows = kv, .cut = groups, .module = "k"},
+                               {.suffix = "v", .rows = kv, .cut = groups, .module = "v"}};
   if (c.attention_output_gate) {
     qkv.push_back({.suffix = "gate", .rows = q, .cut = heads, .module = "attention_gate"});
   }
@@ -98,12 +97,13 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c) {
                      .parts = {{.rows = c.num_attention_heads, .cut = heads}},
                      .std = hidden_init_std(c)});
   }
-  rules.push_back({.name = "linear_proj",
-                   .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true, .module = "o"}},
-                   .columns = q,
-                   .bias = c.add_bias_linear,
-                   .std = output_init_std(c),
-                   .xavier = c.init_method_xavier_uniform});
+  rules.push_back(
+      {.name = "linear_proj",
+       .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true, .module = "o"}},
+       .columns = q,
+       .bias = c.add_bias_linear,
+       .std = output_init_std(c),
+       .xavier = c.init_method_xavier_uniform});
   return rules;
 }
 
@@ -117,12 +117,12 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       rotary_(std::move(rotary)),
       qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv",
-                                                     adapter_form(config)))),
+                                                    adapter_form(config)))),
       core_(add_child(std::make_unique<CoreAttention>(
           context, plan, name + "." + kCoreAttention, qkv_,
           core_options(config, spec, name + "." + kCoreAttention, cache_layer)))),
       projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj",
-                                                         adapter_form(config)))) {
+                                                        adapter_form(config)))) {
   if (!config.qk_layernorm && !config.qk_l2_norm) return;
   const auto add_norm = [&](const char* leaf) {
     return &add_child(std::make_unique<Norm>(context, plan, name + leaf, qk_norm_form(config)));

@@ -78,8 +78,8 @@ TransformerLayer::TransformerLayer(const LeafContext& context, const nn::Paramet
                                                                      name + ".hidden_dropout.1"))),
       pre_mlp_norm_(
           add_norm(norms_mlp_input(spec), context, plan, name + "." + kPreMlpNorm, config)),
-      mlp_(add_child(std::make_unique<Mlp>(context, plan, name + ".mlp", spec.ffn,
-                                            adapter_form(config)))),
+      mlp_(add_child(
+          std::make_unique<Mlp>(context, plan, name + ".mlp", spec.ffn, adapter_form(config)))),
       post_mlp_norm_(
           add_norm(spec.norms_outputs, context, plan, name + "." + kPostMlpNorm, config)),
       mlp_dropout_(add_child(std::make_unique<ResidualDropout>(context, config.hidden_dropout,

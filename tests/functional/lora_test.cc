@@ -94,14 +94,13 @@ HandMade hand_made(bool dora) {
   const HandMade made{folder / "adapter", folder / "merged"};
   fs::create_directory(made.adapter);
   fs::copy(base_folder(), made.merged);
-  write_file(made.adapter / "adapter_config.json",
-             Json{{"peft_type", "LORA"},
-                  {"r", kRank},
-                  {"lora_alpha", 3},
-                  {"use_dora", dora},
-                  {"bias", "none"},
-                  {"target_modules", {"q_proj", "down_proj"}}}
-                 .dump());
+  write_file(made.adapter / "adapter_config.json", Json{{"peft_type", "LORA"},
+                                                        {"r", kRank},
+                                                        {"lora_alpha", 3},
+                                                        {"use_dora", dora},
+                                                        {"bias", "none"},
+                                                        {"target_modules", {"q_proj", "down_proj"}}}
+                                                       .dump());
   std::string weights = read_file(made.merged / "model.safetensors");
   const SafetensorsFile base(base_folder() / "model.safetensors");
   std::map<std::string, Values> tensors;
@@ -161,9 +160,11 @@ TEST(Lora, Options) {
   // B is zero at first: the model underneath speaks alone.
   EXPECT_EQ(plain.first_loss(), train(tuning()).first_loss());
   EXPECT_NE(plain.losses(), train(tuning()).losses());
-  const std::vector<std::pair<std::string, std::string>> changes = {
-      {"--lora-rank", "3"}, {"--lora-alpha", "9"}, {"--lora-dropout", "0.3"},
-      {"--lora-rslora", ""}, {"--lora-dora", ""}};
+  const std::vector<std::pair<std::string, std::string>> changes = {{"--lora-rank", "3"},
+                                                                    {"--lora-alpha", "9"},
+                                                                    {"--lora-dropout", "0.3"},
+                                                                    {"--lora-rslora", ""},
+                                                                    {"--lora-dora", ""}};
   for (const auto& [name, value] : changes) {
     const Options other =
         value.empty() ? with_adapters().with(name) : with_adapters().with(name, value);
@@ -200,8 +201,8 @@ TEST(Lora, EveryLayoutTrainsTheSame) {
 }
 
 TEST(Lora, ResumesBitForBitAndRefusesAnotherModel) {
-  const Options run = with_adapters().with("--lora-dora").with("--lora-dropout", "0.1").with(
-      "--train-iters", 4);
+  const Options run =
+      with_adapters().with("--lora-dora").with("--lora-dropout", "0.1").with("--train-iters", 4);
   const fs::path whole = new_folder();
   const TinyRun straight = train(saving(run, whole, 2));
   const fs::path broken = new_folder();
@@ -242,8 +243,7 @@ TEST(Lora, ExportsMergedAndAlone) {
     EXPECT_NE(of_merged.first_loss(),
               train(judged.with("--load", base_folder().string())).first_loss());
 
-    const ProgramResult alone =
-        convert_export(folder / "tuned", folder / "adapter", {"--adapter"});
+    const ProgramResult alone = convert_export(folder / "tuned", folder / "adapter", {"--adapter"});
     ASSERT_TRUE(alone.ok()) << alone.describe();
     const Json config = Json::parse(read_file(folder / "adapter/adapter_config.json"));
     EXPECT_EQ(config.at("r"), 4);

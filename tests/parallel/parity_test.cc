@@ -382,8 +382,8 @@ TEST(Parity, FrozenWeights) {
   }
 }
 
-// Frozen weights with adapters on the parts of every linear layer, or of some; whole stages of which
-// only those are trained.
+// Frozen weights with adapters on the parts of every linear layer, or of some; whole stages of
+// which only those are trained.
 TEST(Parity, LowRankAdapters) {
   for (const bool dora : {false, true}) {
     for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
