@@ -13,6 +13,7 @@
 #include "pentatron/families/near_names.h"
 #include "pentatron/families/part_rows.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/precision.h"
 
 namespace pentatron::checkpoint {
 
@@ -32,7 +33,7 @@ Tensor rows_of(const TensorLink& link, const Tensor& whole) {
   rows.part.shape = {link.part.shape.at(0), columns};
   rows.tensor_shape = {whole.size(0), columns};
   rows.transposed = false;
-  Tensor out = tensor::empty(rows.part.shape, DType::Double);
+  Tensor out = tensor::empty(rows.part.shape, kAccumulationDType);
   const auto bytes = [](const Tensor& t) {
     return std::span<std::byte>(static_cast<std::byte*>(t.mutable_data_ptr()),
                                 static_cast<std::size_t>(t.numel()) * sizeof(double));
@@ -131,7 +132,7 @@ Tensor PeftAdapter::tensor(const std::string& name, const Shape& shape) const {
   const Tensor stored = tensor::empty(shape, tensor::from_safetensors_dtype(entry.dtype));
   const std::span<const std::byte> bytes = file_->bytes(name);
   std::memcpy(stored.mutable_data_ptr(), bytes.data(), bytes.size());
-  return tensor::cast(stored, DType::Double);
+  return tensor::cast(stored, kAccumulationDType);
 }
 
 std::int64_t PeftAdapter::block_of(const TensorLink& link, const Tensor& up,
@@ -178,8 +179,8 @@ PeftAdapter::Values PeftAdapter::read(const std::string& weight, std::int64_t ra
     up = up.narrow(1, block * rank, rank);
     own = rank;
   }
-  Values values{.down = tensor::zeros({rank, inputs}, DType::Double),
-                .up = tensor::zeros({link.part.shape.at(0), rank}, DType::Double),
+  Values values{.down = tensor::zeros({rank, inputs}, kAccumulationDType),
+                .up = tensor::zeros({link.part.shape.at(0), rank}, kAccumulationDType),
                 .magnitude = {}};
   values.down.narrow(0, 0, own).copy_(down);
   values.up.narrow(1, 0, own).copy_(up);

@@ -16,6 +16,7 @@
 #include "pentatron/families/part_rows.h"
 #include "pentatron/inference/hugging_face_model.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/precision.h"
 
 namespace pentatron::conversion {
 
@@ -70,7 +71,7 @@ std::vector<Module> adapted_modules(const families::Family& family, const config
 // The lengths of the rows of a weight without adapter, which DoRA leaves as they are.
 Tensor lengths_of(const families::Part& weight, checkpoint::CheckpointReader& reader) {
   const nn::Box all{{0, 0}, weight.shape};
-  const Tensor values = tensor::empty({all.num_elements()}, DType::Double);
+  const Tensor values = tensor::empty({all.num_elements()}, kAccumulationDType);
   reader.read("param/" + weight.name, weight.shape, all, 0, values);
   const Tensor rows = values.view(weight.shape);
   return rows.mul(rows).sum(1).sqrt();
@@ -88,14 +89,14 @@ Tensors tensors_of(const Module& module, const CheckpointAdapters& adapters,
     if (adapters.adapts(link.part.name)) downs.push_back(adapters.down(link.part));
   }
   Tensors result{.rank = model.lora_rank * static_cast<std::int64_t>(downs.size())};
-  const Tensor up = tensor::zeros({module.outputs(), result.rank}, DType::Double);
-  const Tensor magnitude = tensor::zeros({module.outputs(), 1}, DType::Double);
+  const Tensor up = tensor::zeros({module.outputs(), result.rank}, kAccumulationDType);
+  const Tensor magnitude = tensor::zeros({module.outputs(), 1}, kAccumulationDType);
   std::int64_t column = 0;
   for (const TensorLink& link : module.links) {
     const std::int64_t rows = link.part.shape.at(0);
     const bool adapted = adapters.adapts(link.part.name);
     if (adapted) {
-      Tensor wide = tensor::zeros({rows, result.rank}, DType::Double);
+      Tensor wide = tensor::zeros({rows, result.rank}, kAccumulationDType);
       wide.narrow(1, column, model.lora_rank).copy_(adapters.up(link.part, 0, rows));
       put_rows(link, wide, up);
       column += model.lora_rank;
@@ -107,7 +108,7 @@ Tensors tensors_of(const Module& module, const CheckpointAdapters& adapters,
   }
   const auto add = [&](AdapterPart part, const Tensor& values) {
     result.named.emplace_back(checkpoint::peft_name(module.name, part),
-                              values.to(DType::Float).contiguous());
+                              values.to(tensor::parse_dtype("fp32")).contiguous());
   };
   add(AdapterPart::kDown, tensor::cat(downs, 0));
   add(AdapterPart::kUp, up);

@@ -4,6 +4,7 @@
 #include "pentatron/config/adapter_names.h"
 #include "pentatron/config/adapters.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/precision.h"
 
 namespace pentatron::conversion {
 
@@ -20,7 +21,7 @@ Tensor CheckpointAdapters::read(const std::string& name, const Shape& shape, std
   nn::Box box{Shape(shape.size(), 0), shape};
   box.offset[0] = begin;
   box.size[0] = count;
-  const Tensor values = tensor::empty({box.num_elements()}, DType::Double);
+  const Tensor values = tensor::empty({box.num_elements()}, kAccumulationDType);
   reader_.read("param/" + name, shape, box, 0, values);
   return values.view(box.size);
 }

@@ -12,6 +12,7 @@
 #include "pentatron/base/safetensors.h"
 #include "pentatron/families/part_rows.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/precision.h"
 
 namespace pentatron::conversion {
 namespace fs = std::filesystem;
@@ -93,7 +94,7 @@ void TensorWriter::fill(const Whole& whole, const families::TensorLink& link, co
   const std::int64_t columns = families::row_values(link);
   const bool adapted = adapters_.adapts(link.part.name);
   const std::int64_t width =
-      adapted ? tensor::item_bytes(DType::Double)
+      adapted ? tensor::item_bytes(kAccumulationDType)
               : std::max(tensor::item_bytes(stored), tensor::item_bytes(whole.dtype));
   const std::int64_t step = std::max<std::int64_t>(1, kStagedBytes / (columns * width));
   for (std::int64_t row = 0; row < shape[0]; row += step) {
@@ -104,7 +105,7 @@ void TensorWriter::fill(const Whole& whole, const families::TensorLink& link, co
     Tensor rows = tensor::empty({box.num_elements()}, stored);
     reader_.read("param/" + link.part.name, shape, box, 0, rows);
     if (adapted) {
-      const Tensor wide = rows.to(DType::Double).view(box.size);
+      const Tensor wide = rows.to(kAccumulationDType).view(box.size);
       rows = adapters_.merged(link.part, range.begin, wide).view({-1}).to(whole.dtype);
     } else if (stored != whole.dtype) {
       Tensor rounded = tensor::empty({box.num_elements()}, whole.dtype);
