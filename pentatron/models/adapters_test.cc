@@ -138,6 +138,7 @@ TEST(Adapters, NamesFollowThePartsAndAreCutAsTheyAre) {
   EXPECT_EQ(part("mlp.linear_fc2.lora_a").split_axes, std::vector<std::string>{"tp"});
   EXPECT_EQ(part("mlp.linear_fc2.lora_b").partial_grad_axes, std::vector<std::string>{"tp"});
   EXPECT_EQ(part("mlp.linear_fc1.up.lora_magnitude").role, nn::ShardRole::kVector);
+  EXPECT_EQ(part("self_attention.linear_qkv.v.lora_a").role, nn::ShardRole::kQkv);
   EXPECT_EQ(part("mlp.linear_fc1.up.lora_a").role, nn::ShardRole::kMatrix);
   for (const nn::PlannedParameter& parameter : plan.parameters()) {
     const bool adapter = parameter.local_name.find(".lora_") != std::string::npos;

@@ -55,8 +55,15 @@ void add_adapters(nn::ParameterPlan& plan, const LeafRule& rule, const std::stri
                     .of_cut_rows = part.cut_columns});
   }
   if (down.empty()) return;
-  plan.add({config::adapter_name(leaf, AdapterPart::kDown), lay_out(down, layout), unit});
-  for (const PartRule& part : rest) plan.add({part.name, lay_out({part}, layout), unit});
+  const auto add = [&](const std::string& name, const std::vector<PartRule>& parts) {
+    nn::ShardSpec spec = lay_out(parts, layout);
+    for (nn::ShardPart& part : spec.parts) {
+      if (part.role == nn::ShardRole::kMatrix) part.role = rule.role;
+    }
+    plan.add({name, std::move(spec), unit});
+  };
+  add(config::adapter_name(leaf, AdapterPart::kDown), down);
+  for (const PartRule& part : rest) add(part.name, {part});
 }
 
 }  // namespace
