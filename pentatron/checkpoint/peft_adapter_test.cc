@@ -15,7 +15,6 @@ namespace pentatron::checkpoint {
 namespace {
 
 using nlohmann::json;
-using test_support::expect_error;
 
 constexpr std::int64_t kHidden = 4;
 constexpr const char* kQkv = "base_model.model.transformer.h.0.attn.c_attn";
@@ -56,9 +55,9 @@ Tensor counted(std::int64_t rows, std::int64_t columns,
 
 class Files {
  public:
-  explicit Files(json changes = json::object()) {
+  explicit Files(const char* changes = "{}") {
     json config = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}, {"bias", "none"}};
-    config.update(changes);
+    config.update(json::parse(changes));
     write_text(folder_.path() / "adapter_config.json", config.dump());
   }
   Files& add(const std::string& name, const Tensor& values) {
@@ -153,16 +152,16 @@ TEST(PeftAdapter, EveryTensorIsAccountedFor) {
   refused(Files().add(a, down).add(b, up).add("base_model.model.lm_head.lora_A.weight", up),
           ErrorKind::kData, "no linear layer for base_model.model.lm_head");
   refused(Files().add(a, up).add(b, up), ErrorKind::kData, "has the shape [4, 2], expected [2, 8]");
-  refused(Files({{"use_dora", true}}).add(a, down).add(b, up), ErrorKind::kData,
+  refused(Files(R"({"use_dora": true})").add(a, down).add(b, up), ErrorKind::kData,
           "lora_magnitude_vector");
-  refused(Files({{"peft_type", "IA3"}}).add(a, down).add(b, up), ErrorKind::kUnsupported,
+  refused(Files(R"({"peft_type": "IA3"})").add(a, down).add(b, up), ErrorKind::kUnsupported,
           "peft_type");
-  refused(Files({{"modules_to_save", {"lm_head"}}}).add(a, down).add(b, up),
+  refused(Files(R"({"modules_to_save": ["lm_head"]})").add(a, down).add(b, up),
           ErrorKind::kUnsupported, "modules_to_save");
-  refused(Files({{"init_lora_weights", "pissa"}}).add(a, down).add(b, up), ErrorKind::kUnsupported,
-          "init_lora_weights");
-  refused(Files({{"r", 0}}).add(a, down).add(b, up), ErrorKind::kData, "r");
-  refused(Files({{"rank_pattern", {{".*c_proj", 2}}}}).add(a, down).add(b, up),
+  refused(Files(R"({"init_lora_weights": "pissa"})").add(a, down).add(b, up),
+          ErrorKind::kUnsupported, "init_lora_weights");
+  refused(Files(R"({"r": 0})").add(a, down).add(b, up), ErrorKind::kData, "r");
+  refused(Files(R"({"rank_pattern": {".*c_proj": 2}})").add(a, down).add(b, up),
           ErrorKind::kUnsupported, "rank_pattern");
 }
 
