@@ -121,9 +121,8 @@ TEST(PeftAdapter, BlocksGoToTheirParts) {
   };
   const Tensor down = counted(6, kHidden), up = counted(3 * kHidden, 6, off_block);
   const Tensor magnitude = counted(3 * kHidden, 1).view({-1});
-  const PeftAdapter adapter = Files({{"rank_pattern", {{"attn.c_attn", 6}}},
-                                     {"alpha_pattern", {{"attn.c_attn", 12}}},
-                                     {"use_dora", true}})
+  const PeftAdapter adapter = Files(R"({"rank_pattern": {"attn.c_attn": 6},
+         "alpha_pattern": {"attn.c_attn": 12}, "use_dora": true})")
                                   .add(std::string(kQkv) + ".lora_A.weight", down)
                                   .add(std::string(kQkv) + ".lora_B.weight", up)
                                   .add(std::string(kQkv) + ".lora_magnitude_vector", magnitude)
