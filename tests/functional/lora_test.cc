@@ -236,7 +236,7 @@ TEST(Lora, ExportsMergedAndAlone) {
     ASSERT_TRUE(merged.ok()) << merged.describe();
     const std::string tokens = generated(folder / "tuned");
     EXPECT_EQ(generated(folder / "merged"), tokens);
-    const Options judged = llama().with("--finetune").with("--lr", "0").with("--train-iters", 1);
+    const Options judged = llama().with("--finetune").with("--train-iters", 1);
     const TinyRun of_merged = train(judged.with("--load", (folder / "merged").string()));
     EXPECT_NEAR(of_merged.first_loss(),
                 train(judged.with("--load", base_folder().string())).first_loss(), 1.0);

@@ -172,6 +172,39 @@ TEST(Sft, EveryLayoutTrainsTheSame) {
   }
 }
 
+// From a Hugging Face folder and a file of conversations to a merged model and an adapter that is
+// started from again. GPT-2's queries, keys and values are one tensor there.
+TEST(Sft, AdaptersOnAHuggingFaceFolder) {
+  const fs::path folder = new_folder();
+  const auto convert = [&](const char* load, const char* hf, std::vector<std::string> more) {
+    std::vector<std::string> words{
+        "convert", "export", "--load", (folder / load).string(), "--hf", (folder / hf).string()};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = call(words);
+    EXPECT_TRUE(result.ok()) << result.describe();
+  };
+  const Options talk = talking()
+                           .with("--tokenizer-model", chat_folder().string())
+                           .with("--sft-tokenizer-prompt-format", "default");
+  (void)train(saving(talk, folder / "base"));
+  convert("base", "hf", {});
+  const Options on_folder =
+      talk.with("--tokenizer-model", (folder / "hf").string()).with("--finetune");
+  const Options tune = on_folder.with("--load", (folder / "hf").string())
+                           .with("--lora-rank", 4)
+                           .with("--lora-dora")
+                           .with("--lr", "0.02");
+  (void)train(saving(tune, folder / "tuned"));
+  convert("tuned", "merged", {"--like", (folder / "hf").string()});
+  convert("tuned", "adapter", {"--adapter", "--like", (folder / "hf").string()});
+  const double merged = train(on_folder.with("--load", (folder / "merged").string())).first_loss();
+  EXPECT_NE(merged, train(tune).first_loss());
+  EXPECT_NEAR(train(on_folder.with("--load", (folder / "hf").string())
+                        .with("--lora-load", (folder / "adapter").string()))
+                  .first_loss(),
+              merged, 1e-5);
+}
+
 // Two data-parallel ranks, ended in the middle and gone on with.
 TEST(Resume, ConversationsGoOnBitForBit) {
   const Options two = talking()
