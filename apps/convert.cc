@@ -19,8 +19,8 @@ void check_options(const Flags& flags, const std::string& action) {
   PENTATRON_CHECK(flags.has(imports ? "--save" : "--load"), kConfig,
                   "pentatron convert {}: {} is missing", action, imports ? "--save" : "--load");
   const std::vector<std::string> others =
-      imports ? std::vector<std::string>{"--load", "--ckpt-step", "--family", "--like",
-                                         "--max-shard-size"}
+      imports ? std::vector<std::string>{"--load", "--ckpt-step",      "--family",
+                                         "--like", "--max-shard-size", "--adapter"}
               : std::vector<std::string>{"--save"};
   for (const std::string& name : others) {
     PENTATRON_CHECK(!flags.has(name), kConfig, "pentatron convert {}: {} belongs to convert {}",
@@ -53,6 +53,10 @@ int convert(const Words& words) {
         ""},
        {"--like", "FOLDER",
         "export: take config.json and tokenizer files of this Hugging Face folder", ""},
+       {"--adapter", "",
+        "export: the adapters of a run with --lora-rank alone, as PEFT's files; else they are "
+        "merged into the weights",
+        ""},
        {"--max-shard-size", "BYTES", "export: larger weights go into several files", "5368709120"}},
       words);
   if (flags.help()) return 0;
@@ -71,14 +75,15 @@ int convert(const Words& words) {
                {.hf = flags.text("--hf"), .save = flags.text("--save"), .dtype = dtype}));
     return 0;
   }
-  report("exported to", conversion::export_hugging_face(
-                            {.load = flags.text("--load"),
-                             .step = flags.integer("--ckpt-step", 0),
-                             .hf = flags.text("--hf"),
-                             .dtype = dtype,
-                             .family = flags.text("--family"),
-                             .like = flags.text("--like"),
-                             .max_shard_bytes = flags.integer("--max-shard-size", 1)}));
+  report("exported to",
+         conversion::export_hugging_face({.load = flags.text("--load"),
+                                          .step = flags.integer("--ckpt-step", 0),
+                                          .hf = flags.text("--hf"),
+                                          .dtype = dtype,
+                                          .family = flags.text("--family"),
+                                          .like = flags.text("--like"),
+                                          .max_shard_bytes = flags.integer("--max-shard-size", 1),
+                                          .adapter = flags.has("--adapter")}));
   return 0;
 }
 

@@ -238,7 +238,8 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "'nemotron-h-aligned'",
      .check = not_empty,
      .topic = Topic::kData,
-     .help = "how a conversation becomes text: nemotron-h-aligned, nemotron-nano-v2 or identity",
+     .help = "how a conversation becomes text: nemotron-h-aligned, nemotron-nano-v2, identity "
+             "or default, the tokenizer's chat template",
      .test = "functional_test Options.Sft; datasets_test SftFormat.TemplatesAndWhatIsLearnt",
      .needs = kSft,
      .field = data<&DataConfig::sft_tokenizer_prompt_format>()},

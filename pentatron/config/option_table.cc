@@ -18,6 +18,7 @@ std::vector<const OptionSpec*> all_options() {
   append(model_options());
   append(rotary_options());
   append(fp8_options());
+  append(adapter_options());
   append(parallel_options());
   append(pipeline_options());
   append(data_options());

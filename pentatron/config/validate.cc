@@ -3,6 +3,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/adapters.h"
 #include "pentatron/config/attention_window.h"
 #include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/config/layer_pattern.h"
@@ -236,6 +237,7 @@ void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& probl
   if (model.num_attention_heads > 0) resolve_query_groups(model, tp, problems);
   if (model.hidden_size > 0 && model.num_attention_heads > 0) resolve_widths(model, tp, problems);
   check_context_parallel(model, parallel, problems);
+  resolve_adapters(model, problems);
 }
 
 void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,8 +17,10 @@
 #include "pentatron/base/stop_cleanup.h"
 #include "pentatron/checkpoint/model_names.h"
 #include "pentatron/checkpoint/open.h"
+#include "pentatron/config/adapters.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
+#include "pentatron/conversion/adapter_export.h"
 #include "pentatron/conversion/kept_files.h"
 #include "pentatron/conversion/model_card.h"
 #include "pentatron/conversion/tensor_writer.h"
@@ -96,14 +99,14 @@ std::string with_dtype(const std::string& text, const std::string& dtype) {
 }
 
 Beside files_beside(const ExportOptions& options, checkpoint::CheckpointReader& reader,
-                    const config::RunConfig& config, DType dtype) {
+                    const config::ModelConfig& model, const config::DataConfig& data, DType dtype) {
   Beside beside;
   const bool like = !options.like.empty();
   const Files kept = like ? files_in_folder(options.like) : files_in_checkpoint(reader);
   const std::string where =
       like ? (options.like / "config.json").string() : "config.json in the checkpoint";
-  const auto before = same_model(kept, where, config.model, like);
-  beside.files = kept.empty() ? tokenizer_files(config.data) : kept;
+  const auto before = same_model(kept, where, model, like);
+  beside.files = kept.empty() ? tokenizer_files(data) : kept;
   if (before && options.family.empty()) {
     beside.family = before->family;
     if (!options.dtype.empty()) {
@@ -112,9 +115,8 @@ Beside files_beside(const ExportOptions& options, checkpoint::CheckpointReader& 
     }
     return beside;
   }
-  beside.family = &wanted_family(options, config.model);
-  beside.files["config.json"] =
-      families::write_config(*beside.family, config.model, torch_name(dtype));
+  beside.family = &wanted_family(options, model);
+  beside.files["config.json"] = families::write_config(*beside.family, model, torch_name(dtype));
   return beside;
 }
 
@@ -135,6 +137,61 @@ void write_files(const fs::path& folder, const Files& files) {
   }
 }
 
+// A folder that is there whole or not at all.
+void write_new_folder(const fs::path& target, const std::function<void(const fs::path&)>& write) {
+  const fs::path folder = fs::absolute(target);
+  create_folders(folder.parent_path());
+  const fs::path saving =
+      folder.parent_path() / fmt::format(".{}.saving_{}", folder.filename().string(), ::getpid());
+  TemporaryName temporary;
+  try {
+    {
+      const HoldStop hold;
+      create_folders(saving);
+      temporary.remember(saving);
+    }
+    write(saving);
+    sync_folder(saving);
+    const HoldStop hold;
+    check_target(target);
+    rename_durably(saving, folder);
+    temporary.forget();
+  } catch (...) {
+    remove_tree(saving);
+    temporary.forget();
+    throw;
+  }
+}
+
+// The adapters alone.
+Converted write_adapter_alone(const ExportOptions& options, checkpoint::CheckpointReader& reader,
+                              const config::RunConfig& config, const fs::path& target) {
+  PENTATRON_CHECK(config.model.lora_rank > 0, kConfig,
+                  "--adapter: {} was trained without adapters (--lora-rank): leave it out for the "
+                  "whole model",
+                  options.load.string());
+  PENTATRON_CHECK(options.dtype.empty(), kConfig, "--dtype: adapters are written in fp32");
+  const config::ModelConfig base = config::without_adapters(config.model);
+  const Files kept =
+      options.like.empty() ? files_in_checkpoint(reader) : files_in_folder(options.like);
+  const auto before =
+      same_model(kept, "config.json of the model underneath", base, !options.like.empty());
+  const families::Family& family =
+      before && options.family.empty() ? *before->family : wanted_family(options, base);
+  const bool from_folder = families::is_hugging_face_folder(config.checkpoint.load);
+  const fs::path underneath = !options.like.empty() ? options.like
+                              : from_folder         ? fs::path(config.checkpoint.load)
+                                                    : fs::path();
+  AdapterFiles files;
+  write_new_folder(target, [&](const fs::path& folder) {
+    files = write_adapter(folder, reader, family, config.model, underneath.string());
+  });
+  return {.folder = target,
+          .family = std::string(family.name),
+          .tensors = files.tensors,
+          .bytes = files.bytes};
+}
+
 }  // namespace
 
 Converted export_hugging_face(const ExportOptions& options) {
@@ -148,45 +205,31 @@ Converted export_hugging_face(const ExportOptions& options) {
   config.parallel = config::ParallelConfig{};
   config.model.padded_vocab_size = config.model.vocab_size;
   config::resolve(config, config::Purpose::kModel);
-  const std::vector<families::Part> parts = inference::whole_model_parts(config.model);
+  const config::ModelConfig base = config::without_adapters(config.model);
   std::set<std::string> names;
-  for (const families::Part& part : parts) names.insert("param/" + part.name);
+  for (const families::Part& part : inference::whole_model_parts(config.model)) {
+    names.insert("param/" + part.name);
+  }
   checkpoint::check_model_names(names, reader.manifest(), label);
+  if (options.adapter) return write_adapter_alone(options, reader, config, target);
 
-  TensorWriter writer(reader, parts, options.dtype);
-  Beside beside = files_beside(options, reader, config, writer.dtype());
-  writer.link(*beside.family, config.model);
+  const std::vector<families::Part> parts = inference::whole_model_parts(base);
+  const CheckpointAdapters adapters(reader, config.model);
+  TensorWriter writer(reader, parts, options.dtype, adapters);
+  Beside beside = files_beside(options, reader, base, config.data, writer.dtype());
+  writer.link(*beside.family, base);
   beside.files["README.md"] = model_card({.family = *beside.family,
-                                          .model = config.model,
+                                          .model = base,
                                           .dtype = torch_name(writer.dtype()),
                                           .iteration = reader.manifest().iteration,
                                           .parameters = writer.num_parameters()});
-
-  const fs::path folder = fs::absolute(target);
-  create_folders(folder.parent_path());
-  const fs::path saving =
-      folder.parent_path() / fmt::format(".{}.saving_{}", folder.filename().string(), ::getpid());
-  TemporaryName temporary;
-  try {
-    {
-      const HoldStop hold;
-      create_folders(saving);
-      temporary.remember(saving);
-    }
-    writer.write(saving, options.max_shard_bytes);
-    write_files(saving, beside.files);
-    sync_folder(saving);
+  write_new_folder(target, [&](const fs::path& folder) {
+    writer.write(folder, options.max_shard_bytes);
+    write_files(folder, beside.files);
+    sync_folder(folder);
     // Read back as any reader would.
-    (void)families::Folder(saving).links(parts);
-    const HoldStop hold;
-    check_target(target);
-    rename_durably(saving, folder);
-    temporary.forget();
-  } catch (...) {
-    remove_tree(saving);
-    temporary.forget();
-    throw;
-  }
+    (void)families::Folder(folder).links(parts);
+  });
   return {.folder = target,
           .family = std::string(beside.family->name),
           .tensors = writer.num_tensors(),

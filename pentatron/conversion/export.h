@@ -14,13 +14,17 @@ struct ExportOptions {
   std::string family = {};
   std::filesystem::path like = {};  // a Hugging Face folder whose config.json and files to take
   std::int64_t max_shard_bytes = std::int64_t{5} << 30;
+  // The adapters alone, as PEFT's adapter_config.json and adapter_model.safetensors.
+  bool adapter = false;
 };
 
 // A checkpoint as a Hugging Face folder: config.json, model.safetensors or shards with an index,
 // tokenizer files and a model card. What import kept is written back byte for byte; without it
-// config.json is made from the options. Written under another name, synced, read back, renamed. At
+// config.json is made from the options. Adapters are merged into the weights, in fp64 and rounded
+// once, unless they alone are asked for. Written under another name, synced, read back, renamed. At
 // most the largest tensor is in memory. Errors: those of checkpoint::open_checkpoint(); kConfig for
-// an `hf` that is there; kUnsupported for a model that the family does not describe.
+// an `hf` that is there and for adapters that are not there; kUnsupported for a model that the
+// family does not describe.
 [[nodiscard]] Converted export_hugging_face(const ExportOptions& options);
 
 }  // namespace pentatron::conversion

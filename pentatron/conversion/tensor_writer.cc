@@ -12,6 +12,7 @@
 #include "pentatron/base/safetensors.h"
 #include "pentatron/families/part_rows.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/precision.h"
 
 namespace pentatron::conversion {
 namespace fs = std::filesystem;
@@ -31,8 +32,8 @@ std::int64_t TensorWriter::Whole::bytes() const {
 }
 
 TensorWriter::TensorWriter(checkpoint::CheckpointReader& reader, std::vector<families::Part> parts,
-                           const std::string& dtype)
-    : reader_(reader), parts_(std::move(parts)) {
+                           const std::string& dtype, const CheckpointAdapters& adapters)
+    : reader_(reader), adapters_(adapters), parts_(std::move(parts)) {
   if (!dtype.empty()) asked_ = tensor::parse_dtype(dtype);
   std::map<DType, std::int64_t> values;
   for (const families::Part& part : parts_) {
@@ -91,7 +92,10 @@ void TensorWriter::fill(const Whole& whole, const families::TensorLink& link, co
   const Shape& shape = link.part.shape;
   const DType stored = stored_dtype(link.part.name);
   const std::int64_t columns = families::row_values(link);
-  const std::int64_t width = std::max(tensor::item_bytes(stored), tensor::item_bytes(whole.dtype));
+  const bool adapted = adapters_.adapts(link.part.name);
+  const std::int64_t width =
+      adapted ? tensor::item_bytes(kAccumulationDType)
+              : std::max(tensor::item_bytes(stored), tensor::item_bytes(whole.dtype));
   const std::int64_t step = std::max<std::int64_t>(1, kStagedBytes / (columns * width));
   for (std::int64_t row = 0; row < shape[0]; row += step) {
     const families::RowRange range{row, std::min(shape[0], row + step)};
@@ -100,7 +104,10 @@ void TensorWriter::fill(const Whole& whole, const families::TensorLink& link, co
     box.size[0] = range.end - range.begin;
     Tensor rows = tensor::empty({box.num_elements()}, stored);
     reader_.read("param/" + link.part.name, shape, box, 0, rows);
-    if (stored != whole.dtype) {
+    if (adapted) {
+      const Tensor wide = rows.to(kAccumulationDType).view(box.size);
+      rows = adapters_.merged(link.part, range.begin, wide).view({-1}).to(whole.dtype);
+    } else if (stored != whole.dtype) {
       Tensor rounded = tensor::empty({box.num_elements()}, whole.dtype);
       rounded.copy_(rows);
       rows = std::move(rounded);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pentatron/checkpoint/reader.h"
+#include "pentatron/conversion/adapter_merge.h"
 #include "pentatron/conversion/progress.h"
 #include "pentatron/families/family.h"
 
@@ -15,9 +16,9 @@ namespace pentatron::conversion {
 class TensorWriter final {
  public:
   // `parts`: all weights of the model, which the checkpoint has. `dtype`: "bf16", ...; empty: as
-  // stored.
+  // stored. `adapters`: merged into the weights that they adapt.
   TensorWriter(checkpoint::CheckpointReader& reader, std::vector<families::Part> parts,
-               const std::string& dtype);
+               const std::string& dtype, const CheckpointAdapters& adapters);
 
   // That of most values.
   [[nodiscard]] DType dtype() const { return most_; }
@@ -48,6 +49,7 @@ class TensorWriter final {
   void write_index(const std::filesystem::path& path, const std::vector<std::string>& file_of);
 
   checkpoint::CheckpointReader& reader_;
+  const CheckpointAdapters& adapters_;
   std::vector<families::Part> parts_;
   DType asked_ = DType::Undefined;  // none: as stored
   DType most_ = DType::Undefined;

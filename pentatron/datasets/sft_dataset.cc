@@ -11,7 +11,7 @@
 namespace pentatron::datasets {
 
 Sample make_sft_sample(const std::vector<EncodedConversation>& conversations,
-                       std::int64_t sequence_length, std::int32_t pad) {
+                       std::int64_t sequence_length, std::int32_t pad, bool learns_pad) {
   // One token more than rows: the label of the last row.
   const auto size = static_cast<std::size_t>(sequence_length) + 1;
   std::vector<std::int64_t> tokens;
@@ -54,7 +54,7 @@ Sample make_sft_sample(const std::vector<EncodedConversation>& conversations,
   std::vector<std::int64_t> labels(size - 1, 0);
   std::vector<float> loss_mask(size - 1, 0.0F);
   for (std::size_t i = 0; i + 1 < size; ++i) {
-    if (!learnt[i + 1] || tokens[i + 1] == pad) continue;
+    if (!learnt[i + 1] || (tokens[i + 1] == pad && !learns_pad)) continue;
     labels[i] = tokens[i + 1];
     loss_mask[i] = 1.0F;
   }
@@ -91,7 +91,7 @@ Sample SftDataset::sample(std::int64_t i) const {
     tokens += encoded.back().tokens.size();
   }
   PENTATRON_CHECK(tokens > 0, kData, "{}: the conversation has no tokens", place);
-  return make_sft_sample(encoded, options_.sequence_length, format_->pad());
+  return make_sft_sample(encoded, options_.sequence_length, format_->pad(), format_->learns_pad());
 }
 
 std::string SftDataset::identity() const {

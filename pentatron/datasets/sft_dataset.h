@@ -19,9 +19,11 @@ namespace pentatron::datasets {
 // The sample of the conversations of one line, laid side by side as Megatron's SFTDataset does: cut
 // after `sequence_length` rows, or filled with the format's padding. Each conversation is an
 // attention segment and counts its positions from 0 (the padding belongs to the last one); a row
-// counts in the loss where its label is a token to be learnt, and not padding.
+// counts in the loss where its label is a token to be learnt, and not padding; `learns_pad`: the
+// padding token counts where a conversation has it.
 [[nodiscard]] Sample make_sft_sample(const std::vector<EncodedConversation>& conversations,
-                                     std::int64_t sequence_length, std::int32_t pad);
+                                     std::int64_t sequence_length, std::int32_t pad,
+                                     bool learns_pad = false);
 
 // Samples of one part of a file of conversations, a line each, in the order of the lines, again
 // from the first where they do not suffice.

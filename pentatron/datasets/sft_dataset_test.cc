@@ -157,8 +157,62 @@ TEST(SftFormat, TemplatesAndWhatIsLearnt) {
   EXPECT_EQ(text_of(plain, true), " yes /think ");
 }
 
+tokenizers::ModelChatTemplate chat(const std::string& source, const std::string& pad = "") {
+  return {.chat_template = tokenizers::ChatTemplate(source, "t"),
+          .options = {.bos_token = "<SPECIAL_10>", .eos_token = "<SPECIAL_12>", .pad_token = pad}};
+}
+
+constexpr const char* kTurns =
+    "{{ bos_token }}{% for m in messages %}<SPECIAL_11>{{ m.role }}\n{{ m.content | trim }}"
+    "{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<SPECIAL_11>assistant\n{% endif %}";
+
+TEST(SftFormat, TheTokenizersOwnTemplate) {
+  const Conversation talk = {{"system", "s"}, {"user", " a "},    {"assistant", " b\n"},
+                             {"user", "c"},   {"assistant", "d"}, {"user", "e"}};
+  const SftFormat format("default", bytes(), chat(kTurns));
+  const EncodedConversation encoded = format.encode(talk, "f:1");
+  // Announced turns and their ends, of the assistant alone; a last turn that nobody answers stays.
+  EXPECT_EQ(text_of(encoded, true), "b<SPECIAL_12>d<SPECIAL_12>");
+  EXPECT_EQ(text_of(encoded, false),
+            "<SPECIAL_10><SPECIAL_11>system\ns<SPECIAL_12><SPECIAL_11>user\na<SPECIAL_12>"
+            "<SPECIAL_11>assistant\n<SPECIAL_11>user\nc<SPECIAL_12><SPECIAL_11>assistant\n"
+            "<SPECIAL_11>user\ne<SPECIAL_12>");
+  // A token over the border counts as the assistant's.
+  const SftFormat joined("default", bytes(),
+                         chat("{% for m in messages %}{{ m.content }}{% endfor %}"));
+  EXPECT_EQ(text_of(joined.encode({{"user", "ax"}, {"assistant", "yb"}}, "f:1"), true), "xyb");
+  // The end of texts pads where there is nothing else, and is learnt all the same.
+  EXPECT_EQ(format.pad(), ByteTokenizer::kEnd);
+  EXPECT_TRUE(format.learns_pad());
+  const Sample sample =
+      make_sft_sample({format.encode(talk, "f:1")}, 90, format.pad(), format.learns_pad());
+  const Weights& mask = sample.weights("loss_mask");
+  EXPECT_EQ(std::count(mask.begin(), mask.end(), 1.0F), 4);
+  const SftFormat padded("default", bytes(), chat(kTurns, "<SPECIAL_233>"));
+  EXPECT_EQ(padded.pad(), ByteTokenizer::kPadding);
+  EXPECT_FALSE(padded.learns_pad());
+  // Another template or other tokens are other data.
+  EXPECT_NE(format.identity(), padded.identity());
+  EXPECT_NE(format.identity(), joined.identity());
+}
+
+TEST(SftFormat, TemplatesThatCannotBeLearntFromAreRefused) {
+  const auto refused = [](const std::string& source, const std::string& words) {
+    const SftFormat format("default", bytes(), chat(source));
+    const std::string message = error_of(ErrorKind::kData, [&] {
+      (void)format.encode({{"user", "a"}, {"assistant", "b"}, {"user", "c"}}, "f:9");
+    });
+    EXPECT_NE(message.find("f:9: "), std::string::npos) << message;
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  // What was said before depends on what follows.
+  refused("{% for m in messages %}{% if loop.last %}last {% endif %}{{ m.content }}{% endfor %}",
+          "in another way");
+  refused("{{ raise_exception('no users here') }}", "no users here");
+  (void)error_of(ErrorKind::kConfig, [] { const SftFormat f("default", bytes()); });
+}
+
 TEST(SftFormat, Refusals) {
-  (void)error_of(ErrorKind::kUnsupported, [] { const SftFormat f("default", bytes()); });
   (void)error_of(ErrorKind::kConfig, [] { const SftFormat f("chatml", bytes()); });
   const SftFormat format("identity", bytes());
   const auto refused = [&](const Conversation& talk, const std::string& words) {

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
@@ -67,22 +69,60 @@ struct Known {
   std::size_t assistant_prefix;
   const char* pad;
 };
+constexpr std::string_view kDefault = "default";
 constexpr std::array<Known, 3> kFormats = {{{"nemotron-h-aligned", nemotron_h, 0, "<SPECIAL_233>"},
                                             {"nemotron-nano-v2", nemotron_nano, 3, "<unk>"},
                                             {"identity", identity_text, 0, "<unk>"}}};
 
+void check_turn(const Turn& turn, std::string_view before, std::string_view place) {
+  const bool assistant = turn.role == "assistant";
+  PENTATRON_CHECK(assistant || turn.role == "system" || turn.role == "user" || turn.role == "tool",
+                  kData, "{}: role {} is none of system, user, assistant and tool", place,
+                  quoted_for_message(turn.role));
+  PENTATRON_CHECK(!assistant || !turn.content.empty(), kData,
+                  "{}: an assistant's turn has no content", place);
+  PENTATRON_CHECK(!assistant || before == "user" || before == "tool", kData,
+                  "{}: an assistant's turn stands behind no user's or tool's", place);
+}
+
+template <typename Sequence>
+std::size_t common_begin(const Sequence& a, const Sequence& b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
 }  // namespace
 
-SftFormat::SftFormat(std::string_view name, const tokenizers::Tokenizer& tokenizer)
-    : name_(name), tokenizer_(tokenizer) {
-  PENTATRON_CHECK(name != "default", kUnsupported,
-                  "--sft-tokenizer-prompt-format default needs the tokenizer's own chat template, "
-                  "a program that is not run: use nemotron-h-aligned, nemotron-nano-v2 or "
-                  "identity, with conversations that hold the template's text");
+SftFormat::SftFormat(std::string_view name, const tokenizers::Tokenizer& tokenizer,
+                     std::optional<tokenizers::ModelChatTemplate> own_template)
+    : name_(name), tokenizer_(tokenizer), own_template_(std::move(own_template)) {
+  if (name == kDefault) {
+    PENTATRON_CHECK(own_template_, kConfig,
+                    "--sft-tokenizer-prompt-format default is the chat template of the tokenizer, "
+                    "and --tokenizer-model has none (chat_template.jinja, or chat_template in "
+                    "tokenizer_config.json): choose another format");
+    tokenizers::ChatOptions& options = own_template_->options;
+    const auto id_of = [&tokenizer](const std::string& token) {
+      return token.empty() ? std::nullopt : tokenizer.token_id(token);
+    };
+    const std::optional<std::int32_t> own_pad = id_of(options.pad_token);
+    const std::int32_t end = id_of(options.eos_token).value_or(tokenizer.eod());
+    pad_ = own_pad.value_or(end);
+    learns_pad_ = pad_ == end;
+    PENTATRON_CHECK(pad_ >= 0, kConfig,
+                    "--sft-tokenizer-prompt-format default pads with the tokenizer's pad_token or "
+                    "eos_token, and it has neither");
+    options.now = 0;  // one text, whenever it is read
+    template_identity_ = " " + own_template_->chat_template.identity();
+    for (const std::string* token :
+         {&options.bos_token, &options.eos_token, &options.pad_token, &options.unk_token}) {
+      template_identity_ += " " + *token;
+    }
+    return;
+  }
   const auto found = std::ranges::find(kFormats, name, &Known::name);
   PENTATRON_CHECK(found != kFormats.end(), kConfig,
                   "--sft-tokenizer-prompt-format {}: expected nemotron-h-aligned, "
-                  "nemotron-nano-v2 or identity",
+                  "nemotron-nano-v2, identity or default",
                   name);
   write_ = found->write;
   assistant_prefix_ = found->assistant_prefix;
@@ -96,6 +136,7 @@ SftFormat::SftFormat(std::string_view name, const tokenizers::Tokenizer& tokeniz
 
 EncodedConversation SftFormat::encode(const Conversation& conversation,
                                       std::string_view place) const {
+  if (name_ == kDefault) return encode_by_template(conversation, place);
   constexpr auto kParse = tokenizers::SpecialTokens::kParse;
   std::string text;
   for (const Turn& turn : conversation) text += write_(turn);
@@ -103,14 +144,7 @@ EncodedConversation SftFormat::encode(const Conversation& conversation,
   std::string_view before;
   for (const Turn& turn : conversation) {
     const bool assistant = turn.role == "assistant";
-    PENTATRON_CHECK(
-        assistant || turn.role == "system" || turn.role == "user" || turn.role == "tool", kData,
-        "{}: role {} is none of system, user, assistant and tool", place,
-        quoted_for_message(turn.role));
-    PENTATRON_CHECK(!assistant || !turn.content.empty(), kData,
-                    "{}: an assistant's turn has no content", place);
-    PENTATRON_CHECK(!assistant || before == "user" || before == "tool", kData,
-                    "{}: an assistant's turn stands behind no user's or tool's", place);
+    check_turn(turn, before, place);
     before = turn.role;
     const std::vector<std::int32_t> mine = tokenizer_.encode(write_(turn), kParse);
     const std::size_t at = encoded.learnt.size();
@@ -132,6 +166,54 @@ EncodedConversation SftFormat::encode(const Conversation& conversation,
   return encoded;
 }
 
-std::string SftFormat::identity() const { return name_ + " " + tokenizer_.identity_hash(); }
+// A turn of the assistant is what stands between the conversation before it, which ends by
+// announcing it, and the conversation up to it. Where a token reaches over the first border, it is
+// learnt; over the second, it is not.
+EncodedConversation SftFormat::encode_by_template(const Conversation& conversation,
+                                                  std::string_view place) const {
+  constexpr auto kParse = tokenizers::SpecialTokens::kParse;
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  const auto rendered = [&](bool announce) {
+    tokenizers::ChatOptions options = own_template_->options;
+    options.add_generation_prompt = announce;
+    try {
+      return own_template_->chat_template.render(messages, nlohmann::ordered_json::object(),
+                                                 options);
+    } catch (const Error& error) {
+      PENTATRON_THROW(kData, "{}: {}", place, error.what());
+    }
+  };
+  struct Turns {
+    std::string before, through;
+  };
+  std::vector<Turns> assistant;
+  std::string_view role;
+  for (const Turn& turn : conversation) {
+    check_turn(turn, role, place);
+    role = turn.role;
+    std::string before;
+    if (turn.role == "assistant") before = rendered(true);
+    messages.push_back({{"role", turn.role}, {"content", turn.content}});
+    if (turn.role == "assistant") assistant.push_back({std::move(before), rendered(false)});
+  }
+  const std::string text = rendered(false);
+  EncodedConversation encoded{.tokens = tokenizer_.encode(text, kParse), .learnt = {}};
+  encoded.learnt.resize(encoded.tokens.size(), false);
+  for (const auto& [before, through] : assistant) {
+    PENTATRON_CHECK(text.starts_with(through) && through.starts_with(before), kData,
+                    "{}: the chat template writes what came before a turn of the assistant in "
+                    "another way once the turn is there, so what is to be learnt cannot be told: "
+                    "choose another --sft-tokenizer-prompt-format",
+                    place);
+    const std::size_t begin = common_begin(tokenizer_.encode(before, kParse), encoded.tokens);
+    const std::size_t end = common_begin(tokenizer_.encode(through, kParse), encoded.tokens);
+    for (std::size_t i = begin; i < end; ++i) encoded.learnt[i] = true;
+  }
+  return encoded;
+}
+
+std::string SftFormat::identity() const {
+  return name_ + " " + tokenizer_.identity_hash() + template_identity_;
+}
 
 }  // namespace pentatron::datasets

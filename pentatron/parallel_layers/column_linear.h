@@ -7,6 +7,7 @@
 
 #include "pentatron/nn/module.h"
 #include "pentatron/nn/parameter_plan.h"
+#include "pentatron/parallel_layers/adapter.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 
 namespace pentatron::parallel_layers {
@@ -15,11 +16,12 @@ class DelayedScales;
 
 // y = x W^T + b with W's output rows split over the tensor-parallel ranks, in named parts (q, k, v;
 // gate, up; or one), each split by itself. Input [local rows, in]; output [tokens, local out], the
-// parts side by side. The bias is there when planned.
+// parts side by side. Bias and adapters are there when planned.
 class ColumnLinear final : public nn::Module {
  public:
-  // `name`: local name without ".weight".
-  ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name);
+  // `name`: local name without ".weight". `adapters`: what planned adapters are like.
+  ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
+               const AdapterForm& adapters = {});
 
   [[nodiscard]] Tensor forward(const Tensor& x_ti, nn::StepContext& step);
   // forward, then one view [tokens, local heads, head_dim] per part, in order.
@@ -35,6 +37,7 @@ class ColumnLinear final : public nn::Module {
   LeafContext context_;
   nn::Parameter* weight_;
   nn::Parameter* bias_;              // null: none
+  Adapter* adapter_;                 // null: none
   DelayedScales* scales_ = nullptr;  // null: none
 };
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "pentatron/config/adapter_names.h"
+
 namespace pentatron::parallel_layers {
 
 namespace {
@@ -17,6 +19,51 @@ nn::InitSpec init_of(const LeafRule& rule) {
   for (const LeafPart& part : rule.parts) rows += part.rows;
   const double bound = std::sqrt(6.0 / static_cast<double>(rows + rule.columns));
   return {nn::InitKind::kUniform, bound / std::sqrt(3.0)};
+}
+
+// A's initial values are PyTorch's for a linear layer, uniform in +-1 / sqrt(inputs), and B's are
+// zero. What is whole beside a weight that is cut through its inputs acts on every rank's share of
+// the sum: its gradients are partial.
+void add_adapters(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& leaf, int unit,
+                  const TensorLayout& layout) {
+  using config::AdapterPart;
+  const AdapterForm& form = rule.adapter;
+  std::vector<PartRule> down;
+  std::vector<PartRule> rest;
+  for (const LeafPart& part : rule.parts) {
+    if (!form.adapts(part.module)) continue;
+    const std::string name = leaf + (part.suffix.empty() ? "" : "." + part.suffix);
+    const Cut rows = part.cut_columns ? Cut{} : part.cut;
+    const double std = 1.0 / std::sqrt(3.0 * static_cast<double>(rule.columns));
+    down.push_back({.name = config::adapter_name(name, AdapterPart::kDown),
+                    .rows = form.rank,
+                    .columns = rule.columns,
+                    .cut = part.cut_columns ? part.cut : Cut{},
+                    .cut_columns = part.cut_columns,
+                    .init = {nn::InitKind::kUniform, std}});
+    rest.push_back({.name = config::adapter_name(name, AdapterPart::kUp),
+                    .rows = part.rows,
+                    .columns = form.rank,
+                    .cut = rows,
+                    .init = {nn::InitKind::kZeros, 0.0},
+                    .of_cut_rows = part.cut_columns});
+    if (!form.dora) continue;
+    rest.push_back({.name = config::adapter_name(name, AdapterPart::kMagnitude),
+                    .rows = part.rows,
+                    .cut = rows,
+                    .init = {nn::InitKind::kOnes, 0.0},
+                    .of_cut_rows = part.cut_columns});
+  }
+  if (down.empty()) return;
+  const auto add = [&](const std::string& name, const std::vector<PartRule>& parts) {
+    nn::ShardSpec spec = lay_out(parts, layout);
+    for (nn::ShardPart& part : spec.parts) {
+      if (part.role == nn::ShardRole::kMatrix) part.role = rule.role;
+    }
+    plan.add({name, std::move(spec), unit});
+  };
+  add(config::adapter_name(leaf, AdapterPart::kDown), down);
+  for (const PartRule& part : rest) add(part.name, {part});
 }
 
 }  // namespace
@@ -60,6 +107,7 @@ void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& 
   }
   plan.add({leaf + weight, std::move(spec), unit});
   if (rule.bias) plan.add({leaf + ".bias", lay_out(biases, layout), unit});
+  if (is_matrix) add_adapters(plan, rule, leaf, unit, layout);
 }
 
 }  // namespace pentatron::parallel_layers

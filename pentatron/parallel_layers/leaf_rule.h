@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "pentatron/nn/parameter_plan.h"
+#include "pentatron/parallel_layers/adapter_form.h"
 #include "pentatron/parallel_layers/norm_form.h"
 #include "pentatron/parallel_layers/tensor_layout.h"
 
@@ -23,6 +24,8 @@ struct LeafPart {
   std::int64_t rows = 0;     // outputs
   Cut cut = {};              // none: whole on every rank
   bool cut_columns = false;  // through the inputs instead of the outputs
+  // Its name in --lora-target-modules; empty: no adapter is ever added to it.
+  std::string module = {};
 };
 
 struct LeafRule {
@@ -41,13 +44,16 @@ struct LeafRule {
   // A norm of what is cut over the tensor-parallel ranks (a rank's own heads): its gradient is
   // partial on each.
   bool of_cut_rows = false;
+  AdapterForm adapter = {};  // of the parts that it adapts
 };
 
 [[nodiscard]] LeafRule norm_rule(std::string name, std::int64_t width, const NormForm& form);
 
 // Adds "<prefix><name>.weight" (of a vector "<prefix><name>") and, where the rule has one, ".bias".
-// A bias follows the output: split with the rows, whole where only the input is split. `unit` is
-// PlannedParameter::layer. Errors: those of lay_out().
+// A bias follows the output: split with the rows, whole where only the input is split. Behind them
+// the parts' adapters (config/adapter_names.h): one parameter "<prefix><name>.lora_a" of all
+// adapted parts, for each a ".lora_b" and, for DoRA, a ".lora_magnitude", cut as the weight is.
+// `unit` is PlannedParameter::layer. Errors: those of lay_out().
 void add_leaf(nn::ParameterPlan& plan, const LeafRule& rule, const std::string& prefix, int unit,
               const TensorLayout& layout);
 

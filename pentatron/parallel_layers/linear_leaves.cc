@@ -10,18 +10,22 @@
 namespace pentatron::parallel_layers {
 
 ColumnLinear::ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan,
-                           const std::string& name)
+                           const std::string& name, const AdapterForm& adapters)
     : context_(context),
       weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
-      bias_(nullptr) {
+      bias_(nullptr),
+      adapter_(nullptr) {
   auto bias = make_parameter_if_planned(context, plan, name + ".bias");
   if (bias != nullptr) bias_ = &add_parameter(std::move(bias));
+  auto adapter = Adapter::make(context, plan, name, adapters, *weight_, bias_);
+  if (adapter != nullptr) adapter_ = &add_child(std::move(adapter));
   if (context.delayed_scaling()) {
     scales_ = &add_child(std::make_unique<DelayedScales>(context, name));
   }
 }
 
 Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
+  if (adapter_ != nullptr) return adapter_->split_outputs(x_ti, step);
   ops::Scope scope = step.scope;
   if (scales_ != nullptr) scope.recipe = scales_->applied(scope.recipe, step);
   return ops::linear(x_ti, split_outputs(context_, *weight_, bias_, scope));
@@ -47,18 +51,22 @@ std::int64_t ColumnLinear::part_begin(std::size_t index) const {
 }
 
 RowLinear::RowLinear(const LeafContext& context, const nn::ParameterPlan& plan,
-                     const std::string& name)
+                     const std::string& name, const AdapterForm& adapters)
     : context_(context),
       weight_(&add_parameter(make_parameter(context, plan, name + ".weight"))),
-      bias_(nullptr) {
+      bias_(nullptr),
+      adapter_(nullptr) {
   auto bias = make_parameter_if_planned(context, plan, name + ".bias");
   if (bias != nullptr) bias_ = &add_parameter(std::move(bias));
+  auto adapter = Adapter::make(context, plan, name, adapters, *weight_, bias_);
+  if (adapter != nullptr) adapter_ = &add_child(std::move(adapter));
   if (context.delayed_scaling()) {
     scales_ = &add_child(std::make_unique<DelayedScales>(context, name));
   }
 }
 
 Tensor RowLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
+  if (adapter_ != nullptr) return adapter_->split_inputs(x_ti, step);
   ops::Scope scope = step.scope;
   if (scales_ != nullptr) scope.recipe = scales_->applied(scope.recipe, step);
   return ops::linear(x_ti, split_inputs(context_, *weight_, bias_, scope));

@@ -126,6 +126,15 @@ Tensor reduce_scatter_sequence(const LeafContext& context, const Tensor& x) {
   return through(x, "reduce_scatter_sequence", scattered_sum(group), gathered(group));
 }
 
+Tensor enter_split(const LeafContext& context, const Tensor& x) {
+  if (alone(context)) return x;
+  comm::Group& group = context.group("tp");
+  const bool share_rows = context.layout().sequence_parallel;
+  const Map own = [](const Tensor& t) { return t.clone(at::MemoryFormat::Contiguous); };
+  return through(x, "enter_split", share_rows ? gathered(group) : own,
+                 share_rows ? scattered_sum(group) : summed(group));
+}
+
 Tensor leave_split(const LeafContext& context, const Tensor& x) {
   return context.layout().sequence_parallel ? reduce_scatter_sequence(context, x)
                                             : reduce_from_tensor(context, x);

@@ -16,6 +16,10 @@ namespace pentatron::parallel_layers {
 [[nodiscard]] Tensor reduce_from_tensor(const LeafContext& context, const Tensor& x);
 // Forward: this rank's rows of the sum. Backward: the ranks' gradient rows one below the other.
 [[nodiscard]] Tensor reduce_scatter_sequence(const LeafContext& context, const Tensor& x);
+// This rank's rows (all of them without sequence parallelism) on the way to what is split by
+// outputs. Forward: the ranks' rows one below the other. Backward: the sum of the ranks' gradients,
+// or this rank's rows of it.
+[[nodiscard]] Tensor enter_split(const LeafContext& context, const Tensor& x);
 // The first, or the second under sequence parallelism.
 [[nodiscard]] Tensor leave_split(const LeafContext& context, const Tensor& x);
 

@@ -5,6 +5,7 @@
 
 #include "pentatron/nn/module.h"
 #include "pentatron/nn/parameter_plan.h"
+#include "pentatron/parallel_layers/adapter.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 
 namespace pentatron::parallel_layers {
@@ -16,13 +17,15 @@ class DelayedScales;
 // after the reduction.
 class RowLinear final : public nn::Module {
  public:
-  RowLinear(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name);
+  RowLinear(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
+            const AdapterForm& adapters = {});
   [[nodiscard]] Tensor forward(const Tensor& x_ti, nn::StepContext& step);
 
  private:
   LeafContext context_;
   nn::Parameter* weight_;
   nn::Parameter* bias_;              // null: none
+  Adapter* adapter_;                 // null: none
   DelayedScales* scales_ = nullptr;  // null: none
 };
 

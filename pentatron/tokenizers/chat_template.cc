@@ -6,6 +6,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/json.h"
+#include "pentatron/base/sha256.h"
 #include "pentatron/tokenizers/template_evaluator.h"
 #include "pentatron/tokenizers/template_parser.h"
 #include "pentatron/tokenizers/tokenizer.h"
@@ -51,6 +52,7 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name) : name_(st
                   kMaxTemplateBytes);
   PENTATRON_CHECK(replace_invalid_utf8(source) == source, kData, "{}: is not valid UTF-8", name_);
   syntax_ = std::make_unique<Syntax>(Syntax{chat::parse_template(source, name_)});
+  identity_ = sha256_hex(source);
 }
 
 ChatTemplate::~ChatTemplate() = default;

@@ -41,9 +41,12 @@ class ChatTemplate final {
   [[nodiscard]] std::string render(const nlohmann::ordered_json& messages,
                                    const nlohmann::ordered_json& more,
                                    const ChatOptions& options) const;
+  // Another one for another source.
+  [[nodiscard]] const std::string& identity() const { return identity_; }
 
  private:
   struct Syntax;
+  std::string identity_;
   std::string name_;
   std::unique_ptr<const Syntax> syntax_;
 };

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/asked_layers.h"
 
+#include <charconv>
 #include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/families/folder.h"
 #include "pentatron/families/presets.h"
+#include "pentatron/training/adapter_loading.h"
 
 namespace pentatron::training {
 namespace {
@@ -29,6 +31,17 @@ config::ValueLayer folder_layer(const std::string& path) {
   return layer;
 }
 
+// What the adapter of --lora-load asks for.
+void add_adapter(const config::EarlyValue& value, const std::string& load,
+                 std::vector<config::ValueLayer>& layers) {
+  const auto folder = value("lora_load");
+  if (!folder || folder->empty()) return;
+  std::int64_t step = 0;
+  const std::string text = value("ckpt_step").value_or("0");
+  std::from_chars(text.data(), text.data() + text.size(), step);  // its row says what it may be
+  layers.push_back(adapter_layer(*folder, load, step));
+}
+
 }  // namespace
 
 std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value) {
@@ -37,7 +50,11 @@ std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value) {
     layers.push_back(families::preset_layer(*preset));
   }
   const auto load = value("load");
-  if (!load || load->empty() || !families::is_hugging_face_folder(*load)) return layers;
+  if (!load || load->empty()) return layers;
+  if (!families::is_hugging_face_folder(*load)) {
+    add_adapter(value, *load, layers);
+    return layers;
+  }
   PENTATRON_CHECK(value("finetune").value_or("false") != "false", kConfig,
                   "--load {} is a Hugging Face folder, which holds weights only: add --finetune",
                   *load);
@@ -46,6 +63,7 @@ std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value) {
                   "it out",
                   *load);
   layers.push_back(folder_layer(*load));
+  add_adapter(value, *load, layers);
   return layers;
 }
 

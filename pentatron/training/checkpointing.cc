@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/checkpointing.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -11,9 +12,12 @@
 #include "pentatron/checkpoint/save_folder.h"
 #include "pentatron/checkpoint/together.h"
 #include "pentatron/checkpoint/writer.h"
+#include "pentatron/config/adapter_names.h"
+#include "pentatron/config/adapters.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/inference/hugging_face_model.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/training/adapter_loading.h"
 #include "pentatron/training/model_parts.h"
 
 namespace pentatron::training {
@@ -45,14 +49,22 @@ bool same_folder(const std::string& a, const std::string& b) {
   return std::filesystem::weakly_canonical(a) == std::filesystem::weakly_canonical(b);
 }
 
-// `finetune`: only the weights are wanted.
+// What is wanted of a checkpoint.
+struct Wanted {
+  bool weights_alone = false;  // --finetune
+  bool adapters = true;        // false: they are new, and the checkpoint is of the model beneath
+};
+
 void check_matches(const Engine& engine, const TrainState& saved, const TrainState& asked,
-                   bool finetune, const std::string& folder) {
-  const std::string model = json_differences(saved.model, asked.model);
+                   const Wanted& wanted, const std::string& folder) {
+  const std::string model = wanted.adapters
+                                ? json_differences(saved.model, asked.model)
+                                : json_differences(without_adapter_options(saved.model),
+                                                   without_adapter_options(asked.model));
   PENTATRON_CHECK(model.empty(), kCheckpoint,
                   "{} holds another model: {}. Give the options it was trained with.", folder,
                   model);
-  if (finetune) return;
+  if (wanted.weights_alone) return;
   const std::string run = json_differences(saved.run, asked.run);
   PENTATRON_CHECK(run.empty(), kCheckpoint,
                   "{} was trained otherwise: {}. Give the same options, or start a new run from "
@@ -111,12 +123,14 @@ std::string stored_kind(const optimizer::StateSlice& slice) {
 
 // Fills the live state (weights, buffers, optimizer state if asked) from the checkpoint. True when
 // optimizer state was there.
-bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_optimizer) {
+bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_optimizer,
+                bool with_adapters) {
   const auto slices = engine.state_slices(/*owner_only=*/false);
   bool complete = true;
   for (const optimizer::StateSlice& slice : slices) {
     const bool of_optimizer = is_optimizer_state(slice);
     if (of_optimizer && !with_optimizer) continue;
+    if (!with_adapters && config::is_adapter_name(slice.part->name)) continue;
     const std::string name = stored_kind(slice) + "/" + slice.part->name;
     if (of_optimizer && !reader.has(name)) {
       complete = false;
@@ -131,24 +145,44 @@ bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_
   return complete;
 }
 
+bool has_adapters(const checkpoint::Manifest& manifest) {
+  return std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const auto& tensor) {
+    return tensor.name.starts_with("param/") && config::is_adapter_name(tensor.name);
+  });
+}
+
+ModelParts wanted_parts(Engine& engine, const Wanted& wanted) {
+  ModelParts parts = model_parts(engine);
+  if (wanted.adapters) return parts;
+  std::erase_if(parts, [](const auto& part) { return config::is_adapter_name(part.first); });
+  return parts;
+}
+
+// New adapters on weights that have just come: as they start, or as --lora-load has them.
+void start_adapters(Engine& engine) {
+  if (engine.config().model.lora_dora) engine.reset_magnitudes();
+  if (!engine.config().checkpoint.lora_load.empty()) load_adapter(engine);
+}
+
 // Weights out of a Hugging Face folder, which --finetune starts from.
 LoadResult load_hugging_face(Engine& engine, const TrainState& asked) {
   const std::string& folder = engine.config().checkpoint.load;
   const inference::HuggingFaceModel there = inference::open_hugging_face(folder);
-  config::ModelConfig mine = engine.config().model;
+  const config::ModelConfig mine = config::without_adapters(engine.config().model);
   const std::string differences = families::model_differences(there.config.model, mine);
   PENTATRON_CHECK(differences.empty(), kCheckpoint,
                   "{} holds another model than the options ask for (there, and here): {}. Leave "
                   "these options out, or give the values that are there.",
                   folder, differences);
   for (const optimizer::StateSlice& slice : engine.state_slices(/*owner_only=*/false)) {
-    if (slice.kind != "main_param") continue;
+    if (slice.kind != "main_param" || config::is_adapter_name(slice.part->name)) continue;
     const Tensor host = slice.values.cpu();
     there.reader->read(slice.part->name, slice.part->logical_shape, slice.part->box,
                        slice.box_begin, host);
     if (!host.is_same(slice.values)) Tensor(slice.values).copy_(host);
   }
   engine.optimizer().refresh_parameters();
+  start_adapters(engine);
   LoadResult result{.loaded = true, .state = asked};
   result.state.finetune = true;
   if (engine.context().rank() == engine.context().grid().world_size() - 1) {
@@ -298,6 +332,9 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
     PENTATRON_CHECK(!options.exit_on_missing_checkpoint, kCheckpoint,
                     "--load {}: no checkpoint there, and --exit-on-missing-checkpoint is set.",
                     options.load);
+    PENTATRON_CHECK(options.lora_load.empty(), kCheckpoint,
+                    "--lora-load {}: --load {} holds no weights for the adapter to stand on",
+                    options.lora_load, options.load);
     if (is_logging_rank) {
       log::info("--load and --save name {}, where no checkpoint is yet: starting from scratch",
                 options.load);
@@ -325,10 +362,20 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
         "weights anew, give another --save.",
         found.folder.string());
   }
-  check_matches(engine, saved, asked, finetune, found.folder.string());
-  check_part_names(model_parts(engine), reader.manifest(), found.folder.string());
+  const bool adapts = engine.config().model.lora_rank > 0;
+  const Wanted wanted{.weights_alone = finetune,
+                      .adapters = !(finetune && adapts && !has_adapters(reader.manifest()))};
+  check_matches(engine, saved, asked, wanted, found.folder.string());
+  check_part_names(wanted_parts(engine, wanted), reader.manifest(), found.folder.string());
   const bool with_optimizer = !options.no_load_optim && !finetune;
-  const bool complete = read_state(engine, reader, with_optimizer);
+  const bool complete = read_state(engine, reader, with_optimizer, wanted.adapters);
+  if (!wanted.adapters) {
+    start_adapters(engine);
+  } else if (!options.lora_load.empty() && finetune) {
+    load_adapter(engine);
+  } else if (!options.lora_load.empty() && is_logging_rank) {
+    log::info("--lora-load: the run goes on with the adapters in {}", found.folder.string());
+  }
   PENTATRON_CHECK(
       complete, kCheckpoint,
       "{} holds no optimizer state (saved with --no-save-optim?). Load the weights alone with "

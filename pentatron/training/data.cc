@@ -127,6 +127,16 @@ datasets::Blend part_blend(const std::vector<std::string>& words, std::string_vi
   return blend;
 }
 
+std::shared_ptr<const datasets::SftFormat> sft_format(const config::DataConfig& data,
+                                                      const tokenizers::Tokenizer& tokenizer) {
+  std::optional<tokenizers::ModelChatTemplate> own_template;
+  if (data.sft_tokenizer_prompt_format == "default") {
+    own_template = tokenizers::load_chat_template(data.tokenizer_model);
+  }
+  return std::make_shared<const datasets::SftFormat>(data.sft_tokenizer_prompt_format, tokenizer,
+                                                     std::move(own_template));
+}
+
 std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
                                              const tokenizers::Tokenizer& tokenizer,
                                              const DataWords& words,
@@ -141,12 +151,9 @@ std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
     if (config.data.sft) {
       const datasets::SftDataset::Options dataset{.split = split,
                                                   .sequence_length = config.model.seq_length};
-      sets.push_back(
-          datasets::build_sft_sources({.dataset = dataset,
-                                       .format = std::make_shared<const datasets::SftFormat>(
-                                           config.data.sft_tokenizer_prompt_format, tokenizer),
-                                       .mix = std::move(mix)},
-                                      asked));
+      sets.push_back(datasets::build_sft_sources(
+          {.dataset = dataset, .format = sft_format(config.data, tokenizer), .mix = std::move(mix)},
+          asked));
       return;
     }
     datasets::GptDatasetOptions dataset = dataset_options(config, tokenizer, split);

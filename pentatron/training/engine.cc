@@ -16,6 +16,7 @@
 #include "pentatron/pipeline_parallel/make_schedule.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/sequence_cut.h"
+#include "pentatron/training/adapters.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/freeze.h"
 #include "pentatron/training/grid_place.h"
@@ -146,6 +147,7 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
                                                 leaf_context, plans[stage]));
   }
   freeze_parameters(config, stages_.parameters());
+  if (config.model.lora_rank > 0) freeze_all_but_adapters(stages_.parameters());
   // Groups are made here, not inside the first step.
   static_cast<void>(context.second_group("pp"));
   state_->place = context_place(context);
@@ -159,10 +161,19 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   optimizer_->listen_to(state_->weight_grads);
   state_->events.add(*optimizer_);
   const std::uint64_t seed = config.model.seed;
-  optimizer_->fill([seed](nn::Parameter& parameter) { parameter.initialise(seed); });
   for (nn::Parameter* parameter : stages_.parameters()) {
     if (!parameter->trainable()) parameter->initialise(seed);
   }
+  optimizer_->fill([seed](nn::Parameter& parameter) { parameter.initialise(seed); });
+  if (config.model.lora_dora) reset_magnitudes();
+}
+
+void Engine::reset_magnitudes() {
+  const auto lengths = row_lengths(stages_.parameters(), context_);
+  optimizer_->fill([&lengths](nn::Parameter& parameter) {
+    const auto found = lengths.find(&parameter);
+    if (found != lengths.end()) parameter.data().copy_(found->second);
+  });
 }
 
 Engine::~Engine() = default;

@@ -113,6 +113,9 @@ class Engine final {
   // After forward_backward, without the loss scale. With a sharded optimizer only the final ranges
   // are read.
   [[nodiscard]] std::map<std::string, Tensor> gather_gradients();
+  // DoRA's magnitudes become the lengths of the weights' rows: what adapters start from when other
+  // weights have come. Collective; the adapters' main parameters are rounded to parameters.
+  void reset_magnitudes();
   // Logical elements of this rank's parameters, replicas left out / included.
   [[nodiscard]] std::int64_t num_local_parameters();
   // Times its steps, not its evaluations; null: none. The timers outlive the engine.

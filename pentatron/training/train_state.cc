@@ -215,6 +215,14 @@ std::string without_schedule_keys(const std::string& identity) {
   return json.dump();
 }
 
+std::string without_adapter_options(const std::string& identity) {
+  Json json = parse_identity(identity);
+  for (auto field = json.begin(); field != json.end();) {
+    field = field.key().starts_with("lora_") ? json.erase(field) : std::next(field);
+  }
+  return json.dump();
+}
+
 std::string json_differences(const std::string& saved, const std::string& asked) {
   const Json a = parse_identity(saved);
   const Json b = parse_identity(asked);

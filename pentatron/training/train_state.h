@@ -42,6 +42,8 @@ struct TrainState {
 // ErrorKind::kCheckpoint for anything that is not such a text.
 [[nodiscard]] TrainState parse_train_state(const std::string& text);
 
+// A model identity without the options of adapters.
+[[nodiscard]] std::string without_adapter_options(const std::string& identity);
 // Canonical texts, compared word for word on resume; differences are named field by field. The
 // first two hold the options whose rows say so (config::Resume); the third has Megatron's saved
 // keys, with steps counted in samples.

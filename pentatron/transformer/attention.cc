@@ -76,10 +76,12 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const Attent
                    .units = spec.num_query_groups,
                    .option = "--num-query-groups",
                    .fewer = FewerUnits::kCopy};
-  std::vector<LeafPart> qkv = {{.suffix = "q", .rows = q, .cut = heads},
-                               {.suffix = "k", .rows = kv, .cut = groups},
-                               {.suffix = "v", .rows = kv, .cut = groups}};
-  if (c.attention_output_gate) qkv.push_back({.suffix = "gate", .rows = q, .cut = heads});
+  std::vector<LeafPart> qkv = {{.suffix = "q", .rows = q, .cut = heads, .module = "q"},
+                               {.suffix = "k", .rows = kv, .cut = groups, .module = "k"},
+                               {.suffix = "v", .rows = kv, .cut = groups, .module = "v"}};
+  if (c.attention_output_gate) {
+    qkv.push_back({.suffix = "gate", .rows = q, .cut = heads, .module = "attention_gate"});
+  }
   std::vector<LeafRule> rules = {{.name = "linear_qkv",
                                   .parts = std::move(qkv),
                                   .columns = c.hidden_size,
@@ -97,12 +99,13 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const Attent
                      .parts = {{.rows = c.num_attention_heads, .cut = heads}},
                      .std = hidden_init_std(c)});
   }
-  rules.push_back({.name = "linear_proj",
-                   .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true}},
-                   .columns = q,
-                   .bias = c.add_bias_linear,
-                   .std = output_init_std(c),
-                   .xavier = c.init_method_xavier_uniform});
+  rules.push_back(
+      {.name = "linear_proj",
+       .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true, .module = "o"}},
+       .columns = q,
+       .bias = c.add_bias_linear,
+       .std = output_init_std(c),
+       .xavier = c.init_method_xavier_uniform});
   return rules;
 }
 
@@ -115,12 +118,14 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       norm_all_heads_(config.qk_layernorm && config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       positions_(std::move(positions)),
-      qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv"))),
+      qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv",
+                                                    adapter_form(config)))),
       core_(add_child(
           std::make_unique<CoreAttention>(context, plan, name + "." + kCoreAttention, qkv_,
                                           core_options(config, spec, positions_.relative,
                                                        name + "." + kCoreAttention, cache_layer)))),
-      projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj"))) {
+      projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj",
+                                                        adapter_form(config)))) {
   if (!config.qk_layernorm && !config.qk_l2_norm) return;
   const auto add_norm = [&](const char* leaf) {
     return &add_child(std::make_unique<Norm>(context, plan, name + leaf, qk_norm_form(config)));

@@ -51,9 +51,11 @@ Tensor normalised(Norm* norm, const Tensor& x_th, nn::StepContext& step) {
 
 std::vector<LeafRule> layer_rules(const config::ModelConfig& config, const LayerSpec& spec) {
   std::vector<LeafRule> rules;
-  const auto add = [&rules](const std::string& prefix, std::vector<LeafRule> more) {
+  const parallel_layers::AdapterForm adapters = adapter_form(config);
+  const auto add = [&](const std::string& prefix, std::vector<LeafRule> more) {
     for (LeafRule& rule : more) {
       rule.name = prefix + rule.name;
+      rule.adapter = adapters;
       rules.push_back(std::move(rule));
     }
   };
@@ -115,7 +117,7 @@ TransformerLayer::TransformerLayer(const LeafContext& context, const nn::Paramet
   attention_dropout_ = add_dropout(".hidden_dropout.1");
   pre_mlp_norm_ = add_norm(norms_mlp_input(spec), context, plan, name + "." + kPreMlpNorm, config);
   if (spec.ffn.form == SublayerForm::kUsual) {
-    mlp_ = &add_child(std::make_unique<Mlp>(context, plan, ffn, spec.ffn));
+    mlp_ = &add_child(std::make_unique<Mlp>(context, plan, ffn, spec.ffn, adapter_form(config)));
   } else if (spec.ffn.form == SublayerForm::kLinear) {
     linear_mlp_ = add_linear(ffn);
   }

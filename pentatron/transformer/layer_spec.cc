@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "pentatron/config/adapters.h"
 #include "pentatron/config/attention_window.h"
 #include "pentatron/config/layer_pattern.h"
 
@@ -22,6 +23,14 @@ parallel_layers::NormForm norm_form(const config::ModelConfig& config) {
   return {.kind = config.normalization,
           .epsilon = config.layernorm_epsilon,
           .zero_centred = config.apply_layernorm_1p};
+}
+
+parallel_layers::AdapterForm adapter_form(const config::ModelConfig& config) {
+  return {.rank = config.lora_rank,
+          .scale = config::adapter_scale(config),
+          .dropout = config.lora_dropout,
+          .dora = config.lora_dora,
+          .modules = config.lora_target_modules};
 }
 
 bool rotates(const config::ModelConfig& config) {

@@ -11,6 +11,7 @@
 #include "pentatron/ops/activation.h"
 #include "pentatron/ops/recipe.h"
 #include "pentatron/parallel_layers/leaf_context.h"
+#include "pentatron/parallel_layers/adapter_form.h"
 #include "pentatron/parallel_layers/norm_form.h"
 
 // What each layer of a model is: pure data from which its weights are planned and its modules made.
@@ -61,6 +62,9 @@ struct LayerSpec {
 
 // The normalisation of a model.
 [[nodiscard]] parallel_layers::NormForm norm_form(const config::ModelConfig& config);
+
+// The low-rank adapters of a model.
+[[nodiscard]] parallel_layers::AdapterForm adapter_form(const config::ModelConfig& config);
 
 // Whether queries and keys are rotated, in layers that --no-rope-freq leaves.
 [[nodiscard]] bool rotates(const config::ModelConfig& config);

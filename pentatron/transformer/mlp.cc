@@ -15,29 +15,32 @@ std::vector<LeafRule> mlp_rules(const config::ModelConfig& c, const MlpSpec& spe
   const std::int64_t f = spec.ffn_hidden_size;
   const Cut channels{.axis = "tp", .units = f, .option = "--ffn-hidden-size"};
   const std::vector<LeafPart> fc1 =
-      spec.gate ? std::vector<LeafPart>{{.suffix = "gate", .rows = f, .cut = channels},
-                                        {.suffix = "up", .rows = f, .cut = channels}}
-                : std::vector<LeafPart>{{.rows = f, .cut = channels}};
-  return {{.name = "linear_fc1",
-           .parts = fc1,
-           .columns = c.hidden_size,
-           .bias = c.add_bias_linear,
-           .std = hidden_init_std(c),
-           .xavier = c.init_method_xavier_uniform},
-          {.name = "linear_fc2",
-           .parts = {{.rows = c.hidden_size, .cut = channels, .cut_columns = true}},
-           .columns = f,
-           .bias = c.add_bias_linear,
-           .std = output_init_std(c),
-           .xavier = c.init_method_xavier_uniform}};
+      spec.gate
+          ? std::vector<LeafPart>{{.suffix = "gate", .rows = f, .cut = channels, .module = "gate"},
+                                  {.suffix = "up", .rows = f, .cut = channels, .module = "up"}}
+          : std::vector<LeafPart>{{.rows = f, .cut = channels, .module = "up"}};
+  return {
+      {.name = "linear_fc1",
+       .parts = fc1,
+       .columns = c.hidden_size,
+       .bias = c.add_bias_linear,
+       .std = hidden_init_std(c),
+       .xavier = c.init_method_xavier_uniform},
+      {.name = "linear_fc2",
+       .parts = {{.rows = c.hidden_size, .cut = channels, .cut_columns = true, .module = "down"}},
+       .columns = f,
+       .bias = c.add_bias_linear,
+       .std = output_init_std(c),
+       .xavier = c.init_method_xavier_uniform}};
 }
 
 Mlp::Mlp(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
-         const std::string& name, const MlpSpec& spec)
+         const std::string& name, const MlpSpec& spec, const parallel_layers::AdapterForm& adapters)
     : activation_(spec.activation),
       gate_(spec.gate),
-      fc1_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_fc1"))),
-      fc2_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_fc2"))) {}
+      fc1_(
+          add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_fc1", adapters))),
+      fc2_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_fc2", adapters))) {}
 
 Tensor Mlp::forward(const Tensor& x_th, nn::StepContext& step) {
   const Tensor hidden = fc1_.forward(x_th, step);

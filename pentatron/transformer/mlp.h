@@ -20,7 +20,8 @@ namespace pentatron::transformer {
 class Mlp final : public nn::Module {
  public:
   Mlp(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
-      const std::string& name, const MlpSpec& spec);
+      const std::string& name, const MlpSpec& spec,
+      const parallel_layers::AdapterForm& adapters = {});
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:

@@ -90,6 +90,23 @@ Options talking() {
       .with("--sft");
 }
 
+// The same tokenizer with a chat template.
+fs::path chat_folder() {
+  static const fs::path kFolder = [] {
+    const fs::path made = new_folder() / "chat";
+    fs::copy(tokenizer_folder(), made);
+    const json config = {
+        {"eos_token", "</s>"},
+        {"pad_token", "<unk>"},
+        {"chat_template",
+         "{% for m in messages %}{% if m.content %}{{ m.role[0] }}:{{ m.content }}{{ eos_token }}"
+         "{% endif %}{% endfor %}{% if add_generation_prompt %}a:{% endif %}"}};
+    write_file(made / "tokenizer_config.json", config.dump());
+    return made;
+  }();
+  return kFolder;
+}
+
 std::vector<double> valid_tokens(const TinyRun& run) { return run.series("train", "valid_tokens"); }
 
 }  // namespace
@@ -104,8 +121,17 @@ TEST(Options, Sft) {
   EXPECT_NE(train(talking()).losses(), train(identity).losses());
   expect_refusal(try_train(talking().with("--tokenizer-type", "HuggingFaceTokenizer")).program, 2,
                  {"--sft needs --tokenizer-type SFTTokenizer"});
-  expect_refusal(try_train(talking().with("--sft-tokenizer-prompt-format", "default")).program, 8,
+  expect_refusal(try_train(talking().with("--sft-tokenizer-prompt-format", "default")).program, 2,
                  {"chat template"});
+  // The tokenizer's own template: one more token ends each answer than the contents have.
+  const Options own = talking()
+                          .with("--tokenizer-model", chat_folder().string())
+                          .with("--sft-tokenizer-prompt-format", "default");
+  const std::vector<double> contents = valid_tokens(train(identity));
+  const std::vector<double> templated = valid_tokens(train(own));
+  ASSERT_EQ(templated.size(), contents.size());
+  for (std::size_t i = 0; i < contents.size(); ++i) EXPECT_GT(templated[i], contents[i]) << i;
+  EXPECT_EQ(templated[0], 12);
   expect_refusal(try_train(talking().with("--reset-position-ids")).program, 2,
                  {"drop --reset-position-ids"});
   const fs::path bad = new_folder() / "bad.jsonl";
@@ -113,6 +139,70 @@ TEST(Options, Sft) {
   expect_refusal(
       try_train(talking().with("--data-path", bad.string()).with("--split", "1")).program, 3,
       {"bad.jsonl:"});
+}
+
+// Packs of different lengths, conversations of one sample on several ranks, dropout.
+TEST(Sft, EveryLayoutTrainsTheSame) {
+  const Options one = talking()
+                          .with("--hidden-dropout", "0.1")
+                          .with("--sft-tokenizer-prompt-format", "default")
+                          .with("--tokenizer-model", chat_folder().string());
+  const TinyRun alone = train(one);
+  const auto ranks = [&](std::int64_t size) {
+    return one.with("--distributed-backend", "threads").with("--world-size", size);
+  };
+  const Options tensor = ranks(2).with("--tensor-model-parallel-size", 2);
+  const Options pipeline = ranks(2).with("--pipeline-model-parallel-size", 2);
+  const Options data = ranks(2).with("--micro-batch-size", 1);
+  for (const Options& layout :
+       {tensor, tensor.with("--sequence-parallel"), pipeline,
+        pipeline.with("--pipeline-schedule", "zb-h1"), ranks(2).with("--context-parallel-size", 2),
+        data, data.with("--use-distributed-optimizer"),
+        one.with("--recompute-granularity", "full")
+            .with("--recompute-method", "uniform")
+            .with("--recompute-num-layers", 1),
+        ranks(4)
+            .with("--tensor-model-parallel-size", 2)
+            .with("--sequence-parallel")
+            .with("--micro-batch-size", 1)
+            .with("--use-distributed-optimizer")}) {
+    const TinyRun run = train(layout);
+    expect_same_losses(run, alone, 1e-5);
+    EXPECT_EQ(valid_tokens(run), valid_tokens(alone));
+  }
+}
+
+// From a Hugging Face folder and a file of conversations to a merged model and an adapter that is
+// started from again. GPT-2's queries, keys and values are one tensor there.
+TEST(Sft, AdaptersOnAHuggingFaceFolder) {
+  const fs::path folder = new_folder();
+  const auto convert = [&](const char* load, const char* hf, std::vector<std::string> more) {
+    std::vector<std::string> words{
+        "convert", "export", "--load", (folder / load).string(), "--hf", (folder / hf).string()};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = call(words);
+    EXPECT_TRUE(result.ok()) << result.describe();
+  };
+  const Options talk = talking()
+                           .with("--tokenizer-model", chat_folder().string())
+                           .with("--sft-tokenizer-prompt-format", "default");
+  (void)train(saving(talk, folder / "base"));
+  convert("base", "hf", {});
+  const Options on_folder =
+      talk.with("--tokenizer-model", (folder / "hf").string()).with("--finetune");
+  const Options tune = on_folder.with("--load", (folder / "hf").string())
+                           .with("--lora-rank", 4)
+                           .with("--lora-dora")
+                           .with("--lr", "0.02");
+  (void)train(saving(tune, folder / "tuned"));
+  convert("tuned", "merged", {"--like", (folder / "hf").string()});
+  convert("tuned", "adapter", {"--adapter", "--like", (folder / "hf").string()});
+  const double merged = train(on_folder.with("--load", (folder / "merged").string())).first_loss();
+  EXPECT_NE(merged, train(tune).first_loss());
+  EXPECT_NEAR(train(on_folder.with("--load", (folder / "hf").string())
+                        .with("--lora-load", (folder / "adapter").string()))
+                  .first_loss(),
+              merged, 1e-5);
 }
 
 // Two data-parallel ranks, ended in the middle and gone on with.

@@ -13,6 +13,7 @@
 #include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/datasets/sample_batch.h"
 #include "pentatron/models/gpt/gpt_stage.h"
+#include "pentatron/tensor/random.h"
 #include "pentatron/training/data.h"
 
 namespace pentatron::parity {
@@ -148,6 +149,18 @@ void set_form(config::ModelConfig& m, const std::string& form) {
   m.final_logit_softcapping = 2.0;
 }
 
+// B is zero at first, which would hide what A and the magnitudes do.
+void wake_adapters(training::Engine& engine) {
+  if (engine.config().model.lora_rank == 0) return;
+  engine.optimizer().fill([](nn::Parameter& parameter) {
+    for (const nn::ShardPart& part : parameter.spec().parts) {
+      if (!part.name.ends_with(".lora_b") || part.box.empty()) continue;
+      tensor::fill_normal_keyed(nn::part_view(parameter.data(), part), 5, part.name, 0.3,
+                                part.logical_shape, part.box.offset);
+    }
+  });
+}
+
 // Layers in turn as the options say and of another kind and width.
 training::StageFactory factory_of(const CaseOptions& options, const config::RunConfig& config) {
   if (!options.mixed_layers) return {};
@@ -273,6 +286,10 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   config.optimizer.clip_grad = 0.5;
   config.optimizer.weight_decay = 0.1;
   config.optimizer.freeze_parameters = options.freeze;
+  m.lora_rank = options.lora_rank;
+  m.lora_dropout = options.lora_dropout;
+  m.lora_dora = options.lora_dora;
+  m.lora_target_modules = options.lora_modules;
   config::resolve(config, config::Purpose::kModel);
   config::resolve_vocab(config, kVocabulary);
   return config;
@@ -285,12 +302,14 @@ RankRun::RankRun(const CaseOptions& options, const Layout& layout, comm::Backend
       context_(backend, comm::make_grids(config_.parallel), name) {
   {
     training::Engine engine(config_, context_, options.device, factory_of(options, config_));
+    wake_adapters(engine);
     const auto batches = micro_batches(layout_, context_.data_rank(), 0, engine.policy());
     outcome_.first_loss = engine.forward_backward(batches).loss;
     outcome_.first_gradients = engine.gather_gradients();
   }
   engine_ = std::make_unique<training::Engine>(config_, context_, options.device,
                                                factory_of(options, config_));
+  wake_adapters(*engine_);
 }
 
 void RankRun::train_step() {

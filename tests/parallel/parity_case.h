@@ -57,6 +57,10 @@ struct CaseOptions {
   // blanks
   std::string attention = {};
   std::vector<std::string> freeze = {};  // --freeze-parameters
+  std::int64_t lora_rank = 0;
+  double lora_dropout = 0;
+  bool lora_dora = false;
+  std::vector<std::string> lora_modules = {};  // none: all
   Device device = Device("cpu");
   int steps = 3;
 };

@@ -22,7 +22,9 @@ const Outcome& reference_of(const CaseOptions& options) {
   const std::string key = options.optimizer + (options.model == ModelKind::kGpt2 ? "g" : "l") +
                           std::to_string(options.num_query_groups) +
                           (options.mixed_layers ? "m" : "") + options.attention + options.form +
-                          fmt::format("{}", options.freeze);
+                          fmt::format("{}", options.freeze) +
+                          fmt::format(" lora {} {} {} {}", options.lora_rank, options.lora_dropout,
+                                      options.lora_dora, options.lora_modules);
   auto found = cache.find(key);
   if (found == cache.end())
     found = cache.emplace(key, run_case(options, Layout{.micro_batch_size = 8})).first;
@@ -395,6 +397,48 @@ TEST(Parity, FrozenWeights) {
       options.optimizer = "muon";
       expect_equal(options, {.tp = 2, .pp = 2, .dp = 2, .sharded_optimizer = true});
     }
+  }
+}
+
+// Frozen weights with adapters on the parts of every linear layer, or of some; whole stages of
+// which only those are trained.
+TEST(Parity, LowRankAdapters) {
+  for (const bool dora : {false, true}) {
+    for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+      CaseOptions options{.model = model, .lora_rank = 3, .lora_dropout = 0.2, .lora_dora = dora};
+      for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+      for (const char* strategy : {"optim_grads", "optim_grads_params"}) {
+        expect_equal(options, {.tp = 2, .dp = 2, .strategy = strategy});
+      }
+      expect_equal(options, {.pp = 2, .schedule = "zb-h1", .recompute = "core_attn mlp"});
+      expect_equal(options, {.tp = 2, .sequence_parallel = true, .pp = 2, .schedule = "zb-h1"});
+      expect_equal(options, {.tp = 2, .pp = 2, .chunks = 2, .recompute = "uniform 1"});
+      expect_equal(options, {.tp = 2, .cp = 2});
+      expect_equal(options, {.dp = 2, .sharded_optimizer = true, .state_on_host = true});
+      const Outcome& tuned = reference_of(options);
+      int kept = 0, trained = 0;
+      for (const auto& [name, gradient] : tuned.first_gradients) {
+        const bool adapter = name.find(".lora_") != std::string::npos;
+        (adapter ? trained : kept) += 1;
+        EXPECT_EQ(gradient.abs().max().item<double>() > 0, adapter) << name;
+        EXPECT_EQ(tuned.weights.at(name).equal(tuned.first_weights.at(name)), !adapter) << name;
+      }
+      EXPECT_GT(kept, 10);
+      EXPECT_EQ(trained, 4 * (model == ModelKind::kLlama ? 7 : 6) * (dora ? 3 : 2));
+      CaseOptions other = options;
+      other.lora_dropout = 0;
+      EXPECT_NE(difference(reference_of(other), tuned, kTolerance), "");
+      options.optimizer = "muon";
+      expect_equal(options, {.tp = 2, .pp = 2, .dp = 2, .sharded_optimizer = true});
+    }
+    // Copies of key heads; parts of a weight without adapters beside others.
+    const CaseOptions some{.model = ModelKind::kLlama,
+                           .num_query_groups = 1,
+                           .lora_rank = 2,
+                           .lora_dora = dora,
+                           .lora_modules = {"k", "v", "up", "down"}};
+    expect_equal(some, {.tp = 4});
+    expect_equal(some, {.tp = 4, .sequence_parallel = true});
   }
 }
 

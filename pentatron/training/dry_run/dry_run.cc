@@ -121,6 +121,10 @@ void set_vocabulary(config::RunConfig& config) {
 }  // namespace
 
 DryRun plan(const config::RunConfig& config) {
+  PENTATRON_CHECK(config.model.lora_rank == 0, kUnsupported,
+                  "--dry-run counts neither the memory nor the traffic of adapters yet: leave "
+                  "--lora-rank {} out to see those of the model that is trained whole",
+                  config.model.lora_rank);
   const RunPlan run(config);
   const pipeline_parallel::PlayedSchedule played = play_schedule(run);
   DryRun result{.config = config,
