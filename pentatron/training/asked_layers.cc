@@ -6,6 +6,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/families/folder.h"
 #include "pentatron/families/presets.h"
+#include "pentatron/training/saved_options.h"
 
 namespace pentatron::training {
 namespace {
@@ -36,6 +37,7 @@ std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value) {
   if (const auto preset = value("model_preset"); preset && !preset->empty()) {
     layers.push_back(families::preset_layer(*preset));
   }
+  if (auto saved = checkpoint_layer(value)) layers.push_back(std::move(*saved));
   const auto load = value("load");
   if (!load || load->empty() || !families::is_hugging_face_folder(*load)) return layers;
   PENTATRON_CHECK(value("finetune").value_or("false") != "false", kConfig,
