@@ -28,7 +28,8 @@ config::RunConfig resolved(config::RunConfig config, const comm::Backend& backen
   if (own) {
     if (t.eval_global_batch_size == 0) t.eval_global_batch_size = t.global_batch_size;
     if (t.eval_micro_batch_size == 0) t.eval_micro_batch_size = t.micro_batch_size;
-    if (config.optimizer.lr_decay_iters == 0) config.optimizer.lr_decay_iters = t.train_iters;
+    config::OptimizerConfig& o = config.optimizer;
+    if (o.lr_decay_iters == 0 && o.lr_decay_samples == 0) o.lr_decay_iters = t.train_iters;
   }
   config::resolve(config, own ? config::Purpose::kModel : config::Purpose::kTrain);
   return config;
