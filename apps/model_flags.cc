@@ -16,8 +16,7 @@ namespace {
 // not say others.
 void take_saved_layout(const Flags& flags, config::ParallelConfig& parallel) {
   if (!flags.has("--use-mp-args-from-checkpoint-args")) return;
-  const auto saved =
-      training::saved_options(flags.text("--load"), flags.integer("--ckpt-step", 0));
+  const auto saved = training::saved_options(flags.text("--load"), flags.integer("--ckpt-step", 0));
   if (!saved) return;  // load_model() says what is missing
   parallel.tensor_model_parallel_size = saved->config.parallel.tensor_model_parallel_size;
   parallel.pipeline_model_parallel_size = saved->config.parallel.pipeline_model_parallel_size;
@@ -65,12 +64,12 @@ tokenizers::TokenizerOptions tokenizer_of_model(const Flags& flags,
   given("--merge-file", options.merge_file);
   given("--tokenizer-model", options.tokenizer_model);
   if (flags.has("--no-use-tokenizer-model-from-checkpoint-args")) {
-    PENTATRON_CHECK(options.vocab_file.empty() && options.merge_file.empty() &&
-                        options.tokenizer_model.empty(),
-                    kConfig,
-                    "--no-use-tokenizer-model-from-checkpoint-args: name the files of the model's "
-                    "{} with --vocab-file and --merge-file, or --tokenizer-model",
-                    options.tokenizer_type);
+    PENTATRON_CHECK(
+        options.vocab_file.empty() && options.merge_file.empty() && options.tokenizer_model.empty(),
+        kConfig,
+        "--no-use-tokenizer-model-from-checkpoint-args: name the files of the model's "
+        "{} with --vocab-file and --merge-file, or --tokenizer-model",
+        options.tokenizer_type);
   } else if (!model.folder.empty()) {
     tokenizers::use_saved_files(options, model.folder);
   }

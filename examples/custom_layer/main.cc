@@ -133,15 +133,15 @@ std::vector<double> train(std::int64_t tp, std::int64_t dp, std::int64_t steps) 
   const Counting text;
   std::vector<double> losses;
   training::on_ranks(config, [&](comm::Backend& backend, Device device) {
-    training::Session session(
-        config, backend,
-        {.train = &text,
-         .vocab_size = 64,
-         .make_stage =
-             [&](const LeafContext& leaves, const config::StagePlan& stage) {
-               return std::make_unique<AdaptedGpt>(config.model, leaves, stage);
-             }},
-        device);
+    training::Session session(config, backend,
+                              {.train = &text,
+                               .vocab_size = 64,
+                               .make_stage =
+                                   [&](const LeafContext& leaves, const config::StagePlan& stage) {
+                                     return std::make_unique<AdaptedGpt>(config.model, leaves,
+                                                                         stage);
+                                   }},
+                              device);
     while (!session.done()) {
       const double loss = session.step().loss;
       if (backend.rank() == 0) losses.push_back(loss);

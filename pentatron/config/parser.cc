@@ -330,8 +330,8 @@ std::vector<ValueLayer> Parser::asked_layers() {
     return request_.layers_for([this](std::string_view dest) { return early_value(dest); });
   } catch (const Error& error) {
     const ErrorKind kind = error.kind();
-    const bool of_options = kind == ErrorKind::kConfig || kind == ErrorKind::kData ||
-                            kind == ErrorKind::kUnsupported;
+    const bool of_options =
+        kind == ErrorKind::kConfig || kind == ErrorKind::kData || kind == ErrorKind::kUnsupported;
     if (!of_options) throw;
     problems_.add(error.what());
     return {};

@@ -21,26 +21,23 @@ namespace fs = std::filesystem;
 // No part of a model's identity, but Megatron-LM takes them too.
 constexpr std::array<std::string_view, 4> kOfRun = {"seq_length", "group_query_attention",
                                                     "hidden_dropout", "attention_dropout"};
-constexpr std::array<std::string_view, 10> kOfTokenizer = {
-    "tokenizer_type",
-    "tokenizer_model",
-    "vocab_file",
-    "merge_file",
-    "tokenizer_special_tokens",
-    "tiktoken_pattern",
-    "tiktoken_num_special_tokens",
-    "tokenizer_hf_no_include_special_tokens",
-    "null_tokenizer_eod_id",
-    "null_tokenizer_pad_id"};
+constexpr std::array<std::string_view, 10> kOfTokenizer = {"tokenizer_type",
+                                                           "tokenizer_model",
+                                                           "vocab_file",
+                                                           "merge_file",
+                                                           "tokenizer_special_tokens",
+                                                           "tiktoken_pattern",
+                                                           "tiktoken_num_special_tokens",
+                                                           "tokenizer_hf_no_include_special_tokens",
+                                                           "null_tokenizer_eod_id",
+                                                           "null_tokenizer_pad_id"};
 constexpr std::array<std::string_view, 3> kOfLayout = {
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size"};
-constexpr std::array<std::string_view, 7> kOfStages = {"num_layers_per_virtual_pipeline_stage",
-                                                       "num_virtual_stages_per_pipeline_rank",
-                                                       "decoder_first_pipeline_num_layers",
-                                                       "decoder_last_pipeline_num_layers",
-                                                       "account_for_embedding_in_pipeline_split",
-                                                       "account_for_loss_in_pipeline_split",
-                                                       "pipeline_model_parallel_layout"};
+constexpr std::array<std::string_view, 7> kOfStages = {
+    "num_layers_per_virtual_pipeline_stage",   "num_virtual_stages_per_pipeline_rank",
+    "decoder_first_pipeline_num_layers",       "decoder_last_pipeline_num_layers",
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+    "pipeline_model_parallel_layout"};
 
 template <std::size_t kSize>
 bool contains(const std::array<std::string_view, kSize>& names, std::string_view name) {

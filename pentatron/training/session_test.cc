@@ -167,8 +167,7 @@ class OtherSource final : public datasets::SampleSource {
 TEST(Session, ResumesOwnSamplesAndRefusesOthers) {
   const TempFolder folder;
   const SyntheticSource samples;
-  const SessionOptions own{
-      .train = &samples, .validation = &samples, .vocab_size = kVocabulary};
+  const SessionOptions own{.train = &samples, .validation = &samples, .vocab_size = kVocabulary};
   const auto train = [&](const fs::path& save, bool load, std::int64_t until) {
     on_threads(1, [&](comm::Backend& backend) {
       Session session(own_config(save, load), backend, own);
@@ -205,8 +204,7 @@ TEST(Session, RefusesToSaveWhatItDidNotCount) {
     expect_error(ErrorKind::kConfig, "made 2 updates, this Session counted 1",
                  [&] { session.save(); });
     EXPECT_TRUE(checkpoint::list_iterations(folder.path()).empty());
-    Session unsaved(own_config("", false), backend,
-                    {.train = &samples, .vocab_size = kVocabulary});
+    Session unsaved(own_config("", false), backend, {.train = &samples, .vocab_size = kVocabulary});
     expect_error(ErrorKind::kConfig, "checkpoint.save", [&] { unsaved.save(); });
   });
 }

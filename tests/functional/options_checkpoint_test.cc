@@ -181,10 +181,9 @@ TEST(Options, UseCheckpointArgs) {
   const TinyRun half = train(saving(kind.with("--exit-interval", 2), llama));
   const TinyRun whole = train(kind);
   Options none = without_model(kind).with("--load", llama.string()).with("--use-checkpoint-args");
-  for (const char* name :
-       {"--position-embedding-type", "--swiglu", "--normalization", "--norm-epsilon",
-        "--disable-bias-linear", "--group-query-attention", "--num-query-groups",
-        "--untie-embeddings-and-output-weights"}) {
+  for (const char* name : {"--position-embedding-type", "--swiglu", "--normalization",
+                           "--norm-epsilon", "--disable-bias-linear", "--group-query-attention",
+                           "--num-query-groups", "--untie-embeddings-and-output-weights"}) {
     none = none.without(name);
   }
   EXPECT_EQ(train(none).losses(), last_two(whole.losses()));
@@ -213,9 +212,8 @@ TEST(Options, UseMpArgsFromCheckpointArgs) {
   const TinyRun mine = train(
       rest.with("--use-mp-args-from-checkpoint-args").with("--pipeline-model-parallel-size", 1));
   EXPECT_EQ(count(layout(mine), of_one), 1U);
-  expect_no_effect(
-      train(two.with("--use-mp-args-from-checkpoint-args")).program,
-      "--use-mp-args-from-checkpoint-args (there is no --use-checkpoint-args)");
+  expect_no_effect(train(two.with("--use-mp-args-from-checkpoint-args")).program,
+                   "--use-mp-args-from-checkpoint-args (there is no --use-checkpoint-args)");
   // `generate` runs on as many ranks.
   const ProgramResult written =
       call({"generate", "--load", folder.string(), "--use-checkpoint-args",
