@@ -52,8 +52,10 @@ slurm() {
   export PENTATRON="$program"
   for options in "--exit-interval 2" ""; do
     # shellcheck disable=SC2086
-    sbatch --wait --nodes 2 --ntasks-per-node 2 --time 5 "$root/examples/slurm/pretrain.sbatch" run.yaml checkpoints --save-interval 100 \
-      --tensor-model-parallel-size 2 --metrics-file slurm.jsonl $options || { cat pentatron_*.log; exit 1; }
+    job="$(sbatch --parsable --nodes 2 --ntasks-per-node 2 --time 5 "$root/examples/slurm/pretrain.sbatch" run.yaml checkpoints \
+      --save-interval 100 --tensor-model-parallel-size 2 --metrics-file slurm.jsonl $options)"
+    for _ in $(seq 480); do squeue -h -j "$job" 2>/dev/null | grep -q . || break; sleep 0.25; done
+    scontrol show job "$job" | grep -q JobState=COMPLETED || { scontrol show job "$job"; cat pentatron_*.log; exit 1; }
   done
   same slurm.jsonl 4
   # The ranks were on both nodes.
