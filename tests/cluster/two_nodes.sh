@@ -64,8 +64,8 @@ SlurmdPidFile=$work/slurmd-%n.pid
 SlurmctldPidFile=$work/slurmctld.pid
 SlurmdLogFile=$work/slurmd-%n.log
 SlurmctldLogFile=$work/slurmctld.log
-NodeName=node1 NodeAddr=10.77.0.1 CPUs=$(nproc)
-NodeName=node2 NodeAddr=10.77.0.2 CPUs=$(nproc)
+NodeName=node1 NodeAddr=10.77.0.1 CPUs=$(nproc --all)
+NodeName=node2 NodeAddr=10.77.0.2 CPUs=$(nproc --all)
 PartitionName=main Nodes=node1,node2 Default=YES MaxTime=10 State=UP OverSubscribe=FORCE:4
 CONF
   export SLURM_CONF="$work/slurm.conf"
