@@ -5,8 +5,9 @@
 # make test-all    the slow ones: parity sweep, reference tests, fuzzers
 # make test-models every model family against Hugging Face's transformers (installs 5 GB of Python packages)
 # make quickstart  from nothing to a trained GPT that talks
+# make docs        API pages of the public headers: build/api/html/index.html
 # make checks      format, layers, sizes, licence lines, tidy
-.PHONY: help packages deps configure build cuda test test-all test-models quickstart checks clean
+.PHONY: help packages deps configure build cuda test test-all test-models quickstart docs checks clean
 PRESET ?= release
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
@@ -15,7 +16,7 @@ CTEST_ARGS ?=
 CMAKE_ARGS ?=
 
 help:
-	@sed -n '2,9p' Makefile | sed 's/^# //'
+	@sed -n '2,10p' Makefile | sed 's/^# //'
 
 packages:
 	@tools/setup/install_packages.sh
@@ -51,6 +52,10 @@ test-models: configure
 
 quickstart: build
 	@tools/quickstart/run.sh
+
+docs:
+	@tools/setup/install_packages.sh tools/setup/packages_checks.txt
+	@tools/docs/api_pages.sh
 
 checks:
 	@tools/setup/install_packages.sh tools/setup/packages_checks.txt

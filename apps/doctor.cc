@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fmt/ranges.h>
+
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -14,6 +16,8 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 #include "pentatron/base/log.h"
+#include "pentatron/config/config.h"
+#include "pentatron/config/launch_env.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/vector_set.h"
 
@@ -103,6 +107,21 @@ Finding own_name() {
           "for runs on several machines give MASTER_ADDR as an address, or mend /etc/hosts"};
 }
 
+// What this process would take itself for in a run of several.
+Finding launcher() {
+  config::Problems problems;
+  const config::LaunchEnv env = config::read_launch_env(config::launcher_variables(), problems);
+  if (!problems.empty()) {
+    return {fmt::format("launcher: {}", fmt::join(problems.lines(), "; ")),
+            "unset these variables, or start ranks with pentatron launch, torchrun, srun or mpirun",
+            true};
+  }
+  if (!env.rank) return {"launcher: none, so this is a run's only process"};
+  return {fmt::format("launcher: rank {} of {} by {}, ranks meet at {}:{}", *env.rank,
+                      env.world_size.value_or(1), env.source, env.master_addr.value_or(""),
+                      env.master_port.value_or(config::ParallelConfig{}.master_port))};
+}
+
 Finding graphics() {
   const tensor::CudaLibrary& library = tensor::load_cuda_library();
   if (library.available) {
@@ -138,7 +157,7 @@ int doctor(const Words& words) {
   const Finding gpus = graphics();
   for (const Finding& finding :
        {processor(), memory(), gpus, shared_memory(tensor::load_cuda_library().gpus > 1),
-        descriptors(), folder(), loopback(), own_name(), monitor()}) {
+        descriptors(), folder(), loopback(), own_name(), launcher(), monitor()}) {
     const char* const mark = finding.remedy.empty() ? "ok  " : (finding.serious ? "FAIL" : "note");
     log::print_line(fmt::format("{}  {}", mark, finding.what));
     if (!finding.remedy.empty()) log::print_line("      " + finding.remedy);

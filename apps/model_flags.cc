@@ -2,53 +2,51 @@
 #include "apps/model_flags.h"
 
 #include "pentatron/base/error.h"
-#include "pentatron/comm/nccl_backend.h"
-#include "pentatron/config/launch_env.h"
-#include "pentatron/tensor/ops.h"
+#include "pentatron/config/use_launcher.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
 #include "pentatron/tokenizers/tokenizer_files.h"
 #include "pentatron/training/placement.h"
 #include "pentatron/training/run.h"
+#include "pentatron/training/saved_options.h"
 
 namespace pentatron::apps {
 namespace {
 
+// With --use-mp-args-from-checkpoint-args the sizes that the model was trained with, where flags do
+// not say others.
+void take_saved_layout(const Flags& flags, config::ParallelConfig& parallel) {
+  if (!flags.has("--use-mp-args-from-checkpoint-args")) return;
+  const auto saved = training::saved_options(flags.text("--load"), flags.integer("--ckpt-step", 0));
+  if (!saved) return;  // load_model() says what is missing
+  parallel.tensor_model_parallel_size = saved->config.parallel.tensor_model_parallel_size;
+  parallel.pipeline_model_parallel_size = saved->config.parallel.pipeline_model_parallel_size;
+}
+
 // Ranks and where this one stands: those of a launcher, else threads of this process.
 config::ParallelConfig layout_of(const std::string& command, const Flags& flags) {
   config::ParallelConfig parallel;
-  parallel.tensor_model_parallel_size = flags.integer("--tensor-model-parallel-size", 1);
-  parallel.pipeline_model_parallel_size = flags.integer("--pipeline-model-parallel-size", 1);
+  take_saved_layout(flags, parallel);
+  const auto size = [&](const char* flag, std::int64_t& value) {
+    if (flags.has(flag)) value = flags.integer(flag, 1);
+  };
+  size("--tensor-model-parallel-size", parallel.tensor_model_parallel_size);
+  size("--pipeline-model-parallel-size", parallel.pipeline_model_parallel_size);
   parallel.world_size = parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size;
-  config::Problems problems;
-  const config::LaunchEnv env = config::read_launch_env(config::launcher_variables(), problems);
-  problems.throw_if_any();
-  const std::int64_t launched = env.world_size.value_or(1);
-  if (launched > 1) {
-    PENTATRON_CHECK(launched == parallel.world_size, kConfig,
+  config::ParallelConfig launcher;
+  const bool launched = config::use_launcher(launcher);
+  if (launched) {
+    PENTATRON_CHECK(launcher.world_size == parallel.world_size, kConfig,
                     "pentatron {}: --tensor-model-parallel-size {} x "
                     "--pipeline-model-parallel-size {} are {} ranks, the launcher started {}",
                     command, parallel.tensor_model_parallel_size,
-                    parallel.pipeline_model_parallel_size, parallel.world_size, launched);
-    parallel.rank = env.rank.value_or(0);
-    parallel.local_rank = env.local_rank.value_or(0);
-    parallel.master_addr = env.master_addr.value_or(parallel.master_addr);
-    parallel.master_port = env.master_port.value_or(parallel.master_port);
-  } else if (parallel.world_size > 1) {
-    parallel.distributed_backend = "threads";
+                    parallel.pipeline_model_parallel_size, parallel.world_size,
+                    launcher.world_size);
+    launcher.tensor_model_parallel_size = parallel.tensor_model_parallel_size;
+    launcher.pipeline_model_parallel_size = parallel.pipeline_model_parallel_size;
+    return launcher;
   }
+  if (parallel.world_size > 1) parallel.distributed_backend = "threads";
   return parallel;
-}
-
-std::unique_ptr<comm::Backend> make_backend(const config::ParallelConfig& parallel,
-                                            const training::Placement& place) {
-  if (parallel.world_size == 1) return comm::make_single_backend();
-  if (place.backend == "gloo") return comm::make_gloo_backend(training::gloo_options(parallel));
-  return comm::make_nccl_backend({.rank = parallel.rank,
-                                  .world_size = parallel.world_size,
-                                  .master_addr = parallel.master_addr,
-                                  .master_port = parallel.master_port,
-                                  .timeout = training::gloo_options(parallel).timeout,
-                                  .device = place.device});
 }
 
 // Where the files of the model's tokenizer are: in its checkpoint, or where options say. Other
@@ -65,7 +63,16 @@ tokenizers::TokenizerOptions tokenizer_of_model(const Flags& flags,
   given("--vocab-file", options.vocab_file);
   given("--merge-file", options.merge_file);
   given("--tokenizer-model", options.tokenizer_model);
-  if (!model.folder.empty()) tokenizers::use_saved_files(options, model.folder);
+  if (flags.has("--no-use-tokenizer-model-from-checkpoint-args")) {
+    PENTATRON_CHECK(
+        options.vocab_file.empty() && options.merge_file.empty() && options.tokenizer_model.empty(),
+        kConfig,
+        "--no-use-tokenizer-model-from-checkpoint-args: name the files of the model's "
+        "{} with --vocab-file and --merge-file, or --tokenizer-model",
+        options.tokenizer_type);
+  } else if (!model.folder.empty()) {
+    tokenizers::use_saved_files(options, model.folder);
+  }
   if (flags.has("--vocab-file")) options.vocab_file = flags.text("--vocab-file");
   if (flags.has("--merge-file")) options.merge_file = flags.text("--merge-file");
   if (flags.has("--tokenizer-model")) options.tokenizer_model = flags.text("--tokenizer-model");
@@ -81,6 +88,10 @@ std::vector<Flags::Spec> with_model_flags(std::vector<Flags::Spec> more) {
       {"--vocab-file", "FILE", "default: the checkpoint's", ""},
       {"--merge-file", "FILE", "default: the checkpoint's", ""},
       {"--tokenizer-model", "PATH", "default: the checkpoint's", ""},
+      {"--use-checkpoint-args", "", "always so: the model's options are the checkpoint's"},
+      {"--use-mp-args-from-checkpoint-args", "", "as many ranks as the model was trained on"},
+      {"--no-use-tokenizer-model-from-checkpoint-args", "",
+       "the tokenizer's files are those that the options name"},
       {"--precision", "NAME", "fp32, bf16 or fp64; default: as trained", ""},
       {"--device", "NAME", "auto, cpu or cuda", "auto"},
       {"--threads", "N", "0: all cores", "0"},
@@ -95,31 +106,17 @@ void on_model_ranks(const std::string& command, const Flags& flags, const RankBo
   parallel.cpu_threads_per_rank = flags.integer("--threads", 0);
   const training::Placement place = training::place_run(parallel, flags.text("--device"));
   training::set_up_place(place, /*deterministic_mode=*/false);
-  inference::LoadOptions load{
+  const inference::LoadOptions load{
       .step = flags.integer("--ckpt-step", 0),
       .precision = flags.text("--precision"),
       .tensor_model_parallel_size = parallel.tensor_model_parallel_size,
       .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size};
-  const comm::ThreadsOptions threads = training::threads_options(parallel);
-  if (place.backend == "threads" && parallel.world_size > 1) {
-    comm::run_threads(threads, [&](comm::Backend& backend) {
-      inference::LoadOptions mine = load;
-      mine.backend = &backend;
-      body(mine);
-    });
-    return;
-  }
-  tensor::set_up_rank_thread(threads.threads_per_rank);
-  const auto backend = make_backend(parallel, place);
-  load.backend = backend.get();
-  load.device = place.device;
-  try {
-    body(load);
-    backend->shutdown();
-  } catch (const std::exception& error) {
-    backend->poison(error.what());
-    throw;
-  }
+  training::on_place(parallel, place, [&](comm::Backend& backend, Device device) {
+    inference::LoadOptions mine = load;
+    mine.backend = &backend;
+    mine.device = device;
+    body(mine);
+  });
 }
 
 std::unique_ptr<tokenizers::Tokenizer> model_tokenizer(const Flags& flags,

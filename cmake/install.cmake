@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake --install: bin/pentatron, lib/libpentatron.so, libpentatron_monitor.so (and the CUDA library), the public headers, and a
-# package that find_package(Pentatron) reads. The installed files find libtorch where the build found it, or where
-# -DPENTATRON_TORCH_ROOT of the user's own build says.
+# package that find_package(Pentatron) reads. The prefix may be moved, and works when the clone is gone: libtorch is copied into
+# lib/pentatron/site. With PENTATRON_INSTALL_TORCH=OFF that is a link to the build's own instead, to be kept or pointed elsewhere.
+option(PENTATRON_INSTALL_TORCH "Copy libtorch into the installed tree; OFF: link to where the build found it" ON)
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Pentatron")
+# Folder of the unpacked wheels (torch, and nvidia's beside it) as seen from the libraries, in the build folder too.
+set(_site "pentatron/site")
+get_filename_component(_site_root "${PENTATRON_TORCH_ROOT}" DIRECTORY)
+file(MAKE_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/pentatron")
+file(CREATE_LINK "${_site_root}" "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/${_site}" SYMBOLIC)
 
 # What is installed carries one RUNPATH, in the build folder too. Where the two differ, CMake reserves room for the longer one by
 # padding the build's with ':', and each empty entry makes the loader search the current folder (tools/checks/runpaths.py).
 function(pentatron_install target destination)
   get_target_property(kind ${target} TYPE)
-  set(entries "$ORIGIN")
+  set(entries "$ORIGIN" "$ORIGIN/${_site}/torch/lib")
   if(kind STREQUAL "EXECUTABLE")
     # The build folder keeps its libraries in lib/ whatever the installed folder is called.
-    set(entries "$ORIGIN/../lib" "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+    set(entries "$ORIGIN/../lib" "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" "$ORIGIN/../lib/${_site}/torch/lib"
+      "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/${_site}/torch/lib")
     list(REMOVE_DUPLICATES entries)
   endif()
-  list(APPEND entries "${PENTATRON_TORCH_ROOT}/lib" ${ARGN})
+  list(APPEND entries ${ARGN})
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "${entries}" BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS ${target} RUNTIME DESTINATION "${destination}" LIBRARY DESTINATION "${destination}")
 endfunction()
@@ -41,6 +48,20 @@ install(DIRECTORY "${CMAKE_SOURCE_DIR}/pentatron" DESTINATION "${CMAKE_INSTALL_I
   PATTERN "gloo_stubs" EXCLUDE
   PATTERN "testdata" EXCLUDE
   PATTERN "kernels" EXCLUDE)
+if(PENTATRON_INSTALL_TORCH)
+  # What the libraries load, where it lies below the wheels' folder, and the headers.
+  set(_torch_libraries "${PENTATRON_TORCH_ROOT}/lib/libtorch_cpu.so")
+  if(TARGET pentatron_cuda)
+    list(APPEND _torch_libraries "${PENTATRON_TORCH_ROOT}/lib/libtorch_cuda.so")
+  endif()
+  configure_file("${CMAKE_SOURCE_DIR}/cmake/install_torch.cmake.in" "${CMAKE_BINARY_DIR}/install_torch.cmake" @ONLY)
+  install(SCRIPT "${CMAKE_BINARY_DIR}/install_torch.cmake")
+  install(DIRECTORY "${PENTATRON_TORCH_ROOT}/include" DESTINATION "${CMAKE_INSTALL_LIBDIR}/${_site}/torch")
+else()
+  install(CODE "file(MAKE_DIRECTORY \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pentatron\")
+    file(REMOVE_RECURSE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/${_site}\")
+    file(CREATE_LINK \"${_site_root}\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/${_site}\" SYMBOLIC)")
+endif()
 configure_package_config_file("${CMAKE_SOURCE_DIR}/cmake/PentatronConfig.cmake.in"
   "${CMAKE_BINARY_DIR}/PentatronConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 # Before 1.0 any minor version may change the headers.

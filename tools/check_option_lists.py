@@ -6,7 +6,7 @@
 
 A LIST is a text file of command-line words (blanks or line ends between them, # starts a comment, one list a file), a YAML file whose
 mapping MODEL_ARGS holds options and values as Megatron-LM's functional tests have them (true: the switch alone; false or null: left out),
-or a folder of such files. ${VARIABLES} in values become file names. Each list is checked as rank 0 of its own tensor x pipeline x context
+or a folder of such files. ${VARIABLES} in values become file names, ${REPEAT} (the number of a repetition, used as a seed) is 1. Each list is checked as rank 0 of its own tensor x pipeline x context
 parallel size (or of --world-size), so that no launcher is needed; files that options name need not exist.
 --json FILE writes the result; --names PART keeps lists whose path contains PART. Exit code 0 unless a list could not be read.
 """
@@ -21,6 +21,7 @@ import shlex
 import subprocess
 import sys
 
+NUMBERS = {"REPEAT": "1"}
 SIZES = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size")
 
 
@@ -42,7 +43,8 @@ def words_of_yaml(path):
         else:
             text = str(value)
             bracketed = re.fullmatch(r"\[(.*)\]", text)
-            words += shlex.split(bracketed.group(1)) if bracketed else shlex.split(text) or [""]
+            # As Megatron-LM's runner (_run_training.sh): only brackets make several words of a value.
+            words += shlex.split(bracketed.group(1)) if bracketed else [text.strip()]
     return words
 
 
@@ -52,7 +54,7 @@ def words_of_text(path):
 
 def read_list(path):
     words = words_of_yaml(path) if path.suffix in (".yaml", ".yml") else words_of_text(path)
-    return None if words is None else [re.sub(r"\$\{?(\w+)\}?", r"\1", word) for word in words]
+    return None if words is None else [re.sub(r"\$\{?(\w+)\}?", lambda m: NUMBERS.get(m.group(1), m.group(1)), word) for word in words]
 
 
 def world_size(words):

@@ -5,14 +5,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "pentatron/base/philox.h"
-#include "pentatron/config/validate.h"
-#include "pentatron/models/gpt/gpt_stage.h"
-#include "pentatron/ops/backward.h"
-#include "pentatron/parallel_layers/make_parameter.h"
-#include "pentatron/tensor/ops.h"
-#include "pentatron/training/data.h"
-#include "pentatron/training/engine.h"
+#include "pentatron/pentatron.h"
 
 using namespace pentatron;
 using parallel_layers::LeafContext;
@@ -133,18 +126,24 @@ std::vector<double> train(std::int64_t tp, std::int64_t dp, std::int64_t steps) 
   config.training.global_batch_size = 8;
   config::resolve(config, config::Purpose::kModel);
   config::resolve_vocab(config, /*tokenizer_vocab_size=*/64);
+  config.training.train_iters = steps;
+  config.optimizer.lr = 1e-2;
+  config.optimizer.lr_decay_style = "constant";
+  config.optimizer.weight_decay = 0.1;
+  const Counting text;
   std::vector<double> losses;
-  comm::run_threads({.world_size = tp * dp}, [&](comm::Backend& backend) {
-    comm::ParallelContext context(backend, comm::make_grids(config.parallel));
-    training::Engine engine(config, context, Device("cpu"),
-                            [&](const LeafContext& leaves, const config::StagePlan& stage) {
-                              return std::make_unique<AdaptedGpt>(config.model, leaves, stage);
-                            });
-    const Counting text;
-    training::BatchStream stream(text, config, context.data_rank(), /*consumed_samples=*/0,
-                                 engine.policy(), training::BatchStream::Use::kTraining);
-    for (std::int64_t step = 0; step < steps; ++step) {
-      const double loss = engine.train_step(stream.next(), {.lr = 1e-2, .weight_decay = 0.1}).loss;
+  training::on_ranks(config, [&](comm::Backend& backend, Device device) {
+    training::Session session(config, backend,
+                              {.train = &text,
+                               .vocab_size = 64,
+                               .make_stage =
+                                   [&](const LeafContext& leaves, const config::StagePlan& stage) {
+                                     return std::make_unique<AdaptedGpt>(config.model, leaves,
+                                                                         stage);
+                                   }},
+                              device);
+    while (!session.done()) {
+      const double loss = session.step().loss;
       if (backend.rank() == 0) losses.push_back(loss);
     }
   });
@@ -155,7 +154,6 @@ std::vector<double> train(std::int64_t tp, std::int64_t dp, std::int64_t steps) 
 
 int main(int argc, char** argv) try {
   const std::int64_t steps = argc > 1 ? std::stoll(argv[1]) : 30;
-  tensor::set_up_process(/*deterministic=*/true);
   const std::vector<double> one = train(1, 1, steps), tensor2 = train(2, 1, steps),
                             data2 = train(1, 2, steps);
   double worst = 0;

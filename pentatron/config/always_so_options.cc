@@ -303,14 +303,6 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kCheckpoint,
      .option_class = kAlways,
      .reason = "a checkpoint holds the tokenizer's hash, never its files"},
-    {.names = "--no-use-tokenizer-model-from-checkpoint-args "
-              "--disable-use-tokenizer-model-from-checkpoint-args",
-     .dest = "use_tokenizer_model_from_checkpoint_args",
-     .kind = OptionKind::kSwitchOff,
-     .default_repr = "True",
-     .topic = Topic::kCheckpoint,
-     .option_class = kAlways,
-     .reason = "the tokenizer is the options' own, compared with the checkpoint's"},
 };
 
 }  // namespace

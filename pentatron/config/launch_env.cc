@@ -52,6 +52,27 @@ bool all_on_one_host(const Launcher& launcher, const LaunchEnv& env,
   return size && env.world_size && *size == std::to_string(*env.world_size);
 }
 
+// The first of Slurm's nodes of this step ("node[007-9,12],other" -> "node007"), where rank 0 runs.
+// srun's own machine may be another: a login node.
+std::optional<std::string> first_node(const Environment& environment) {
+  const std::optional<std::string> list = text(environment, "SLURM_STEP_NODELIST");
+  if (!list) return std::nullopt;
+  const std::size_t end = list->find_first_of("[,");
+  std::string name = list->substr(0, end);
+  if (end != std::string::npos && (*list)[end] == '[') {
+    const std::size_t number = list->find_first_of("-,]", end);
+    const std::size_t close = list->find(']', end);
+    if (number == std::string::npos || close == std::string::npos) return std::nullopt;
+    name += list->substr(end + 1, number - end - 1);
+    // What stands behind the brackets ("node[1-2]-ib"); further brackets are not for us.
+    const std::size_t next = list->find_first_of("[,", close);
+    if (next != std::string::npos && (*list)[next] == '[') return std::nullopt;
+    name += list->substr(close + 1, next == std::string::npos ? next : next - close - 1);
+  }
+  if (name.empty()) return std::nullopt;
+  return name;
+}
+
 }  // namespace
 
 Environment launcher_variables() {
@@ -69,6 +90,7 @@ Environment launcher_variables() {
                                  "SLURM_NNODES",
                                  "OMPI_COMM_WORLD_LOCAL_RANK",
                                  "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                 "SLURM_STEP_NODELIST",
                                  "SLURM_LAUNCH_NODE_IPADDR"};
   Environment environment;
   for (const char* name : kNames) {
@@ -100,10 +122,13 @@ LaunchEnv read_launch_env(const Environment& environment, Problems& problems) {
                       launcher.rank, *env.rank, launcher.size, *env.world_size));
     }
     env.master_addr = text(environment, "MASTER_ADDR");
-    if (!env.master_addr) env.master_addr = text(environment, "SLURM_LAUNCH_NODE_IPADDR");
     if (!env.master_addr && all_on_one_host(launcher, env, environment)) {
       env.master_addr = "127.0.0.1";
     }
+    // mpirun's own first node is in no step.
+    const bool slurm = launcher.num_nodes != nullptr;
+    if (!env.master_addr && slurm) env.master_addr = first_node(environment);
+    if (!env.master_addr) env.master_addr = text(environment, "SLURM_LAUNCH_NODE_IPADDR");
     if (!env.master_addr || env.master_addr->empty()) {
       problems.add(fmt::format("{} is set, but MASTER_ADDR (host of rank 0) is not", env.source));
     }

@@ -29,7 +29,7 @@ struct LaunchEnv {
 // Reads, in this order of preference, the variables of torchrun and of our own `launch` (RANK,
 // WORLD_SIZE, LOCAL_RANK), of Open MPI (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK) and of Slurm
 // (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID); MASTER_ADDR and MASTER_PORT for all. On one node the
-// address may be missing; on several, Slurm's launch node serves.
+// address may be missing; on several, the first node of Slurm's step serves.
 [[nodiscard]] LaunchEnv read_launch_env(const Environment& environment, Problems& problems);
 
 }  // namespace pentatron::config

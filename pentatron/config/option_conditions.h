@@ -211,5 +211,8 @@ inline constexpr Condition kSaves{[](const RunConfig& c) { return !c.checkpoint.
                                   "there is no --save"};
 inline constexpr Condition kLoads{[](const RunConfig& c) { return !c.checkpoint.load.empty(); },
                                   "there is no --load"};
+inline constexpr Condition kUsesCheckpointArgs{
+    [](const RunConfig& c) { return c.checkpoint.use_checkpoint_args; },
+    "there is no --use-checkpoint-args"};
 
 }  // namespace pentatron::config

@@ -30,6 +30,13 @@ struct Assignment {
   bool is_null = false;
 };
 
+// Whether this spelling of a switch sets its destination to false.
+bool turns_off(const Assignment& assignment) {
+  const OptionKind kind = assignment.spec->kind;
+  return kind == OptionKind::kSwitchOff ||
+         (kind == OptionKind::kSwitchPair && assignment.spelled.find("no-") != std::string::npos);
+}
+
 bool is_option_word(std::string_view word) { return word.size() > 2 && word.starts_with("--"); }
 
 class Parser final {
@@ -69,6 +76,7 @@ class Parser final {
 
   // Applying.
   [[nodiscard]] std::optional<std::string> early_value(std::string_view dest) const;
+  [[nodiscard]] std::string early_switch(const Assignment& assignment) const;
   [[nodiscard]] std::vector<ValueLayer> asked_layers();
   void apply_layers();
   void apply(const Assignment& assignment);
@@ -294,11 +302,22 @@ void Parser::unknown(std::string_view what, std::string_view name, std::string_v
   problems_.add(std::move(line), dest);
 }
 
+// What a switch gives its destination; a value that cannot be read is told when it is applied.
+std::string Parser::early_switch(const Assignment& assignment) const {
+  bool value = true;
+  if (!assignment.words.empty()) {
+    value = parse_flag(assignment.words.front()).value_or(false);
+    if (assignment.by_destination) return value ? "true" : "false";
+  }
+  return value != turns_off(assignment) ? "true" : "false";
+}
+
 std::optional<std::string> Parser::early_value(std::string_view dest) const {
   for (const auto* list : {&from_set_, &from_words_, &from_files_}) {
     for (auto assignment = list->rbegin(); assignment != list->rend(); ++assignment) {
       if (assignment->spec->dest != dest) continue;
       if (assignment->is_null) return std::nullopt;
+      if (is_switch(assignment->spec->kind)) return early_switch(*assignment);
       return assignment->words.empty() ? std::string() : assignment->words.front();
     }
   }
@@ -310,7 +329,10 @@ std::vector<ValueLayer> Parser::asked_layers() {
   try {
     return request_.layers_for([this](std::string_view dest) { return early_value(dest); });
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kInternal || error.kind() == ErrorKind::kIo) throw;
+    const ErrorKind kind = error.kind();
+    const bool of_options =
+        kind == ErrorKind::kConfig || kind == ErrorKind::kData || kind == ErrorKind::kUnsupported;
+    if (!of_options) throw;
     problems_.add(error.what());
     return {};
   }
@@ -473,10 +495,7 @@ std::optional<OptionValue> Parser::convert_switch(const Assignment& assignment) 
     if (assignment.by_destination) return OptionValue{*flag};
     present = *flag;
   }
-  const bool off_spelling =
-      spec.kind == OptionKind::kSwitchOff ||
-      (spec.kind == OptionKind::kSwitchPair && assignment.spelled.find("no-") != std::string::npos);
-  return OptionValue{off_spelling ? !present : present};
+  return OptionValue{turns_off(assignment) ? !present : present};
 }
 
 // One field holds the precision, so a later origin replaces it; within one origin two switches

@@ -51,8 +51,8 @@ struct ProgramOption {
   char nargs = 1;  // 0: a switch; 1: one value; '+': at least one
 };
 
-// The last value that command line, files or --set give a destination, as text; nothing when none
-// does.
+// The last value that command line, files or --set give a destination, as text ("true" and "false"
+// of a switch); nothing when none does.
 using EarlyValue = std::function<std::optional<std::string>(std::string_view dest)>;
 
 struct ParseRequest {

@@ -454,6 +454,28 @@ TEST(LaunchEnv, ReadsEveryLauncher) {
   EXPECT_EQ(slurm.master_addr, "10.0.0.1");
 }
 
+// srun may be called on a login node, where no rank runs.
+TEST(LaunchEnv, SlurmsRanksMeetOnTheFirstNodeOfTheStep) {
+  const auto address = [](const char* nodes, const char* count = "2") {
+    const Environment environment{
+        {"SLURM_PROCID", "1"},          {"SLURM_NTASKS", "2"},
+        {"SLURM_LOCALID", "0"},         {"SLURM_NNODES", count},
+        {"SLURM_STEP_NODELIST", nodes}, {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}};
+    Problems problems;
+    return read_launch_env(environment, problems).master_addr.value_or("");
+  };
+  EXPECT_EQ(address("node1,node2"), "node1");
+  EXPECT_EQ(address("node[1-2]"), "node1");
+  EXPECT_EQ(address("node[007-012,20],other3"), "node007");
+  EXPECT_EQ(address("gpu[3,5]-ib,gpu9"), "gpu3-ib");
+  EXPECT_EQ(address("a-b[12]"), "a-b12");
+  // Written in a way that is not read here, and damaged: srun's own machine.
+  EXPECT_EQ(address("rack[1-2]node[1-4]"), "10.0.0.1");
+  EXPECT_EQ(address("node[1-2"), "10.0.0.1");
+  EXPECT_EQ(address(""), "10.0.0.1");
+  EXPECT_EQ(address("node7", "1"), "127.0.0.1");
+}
+
 TEST(LaunchEnv, RefusesBadVariables) {
   const auto problem = [](Environment environment) {
     ParseRequest from;

@@ -8,6 +8,7 @@
 #include "pentatron/families/folder.h"
 #include "pentatron/families/presets.h"
 #include "pentatron/training/adapter_loading.h"
+#include "pentatron/training/saved_options.h"
 
 namespace pentatron::training {
 namespace {
@@ -49,6 +50,7 @@ std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value) {
   if (const auto preset = value("model_preset"); preset && !preset->empty()) {
     layers.push_back(families::preset_layer(*preset));
   }
+  if (auto saved = checkpoint_layer(value)) layers.push_back(std::move(*saved));
   const auto load = value("load");
   if (!load || load->empty()) return layers;
   if (!families::is_hugging_face_folder(*load)) {

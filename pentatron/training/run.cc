@@ -13,6 +13,7 @@
 #include "pentatron/comm/nccl_backend.h"
 #include "pentatron/comm/phase.h"
 #include "pentatron/config/print.h"
+#include "pentatron/config/use_launcher.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/placement.h"
@@ -73,15 +74,12 @@ void check_same_start(comm::Backend& backend, const config::RunConfig& config, D
   check_same_options(*world, config);
 }
 
-TrainerReport run_one_rank(const config::RunConfig& config, comm::Backend& backend, Device device,
-                           int threads, const TrainerHooks& hooks) {
+void run_process(comm::Backend& backend, const Placement& place, int threads,
+                 const RankBody& body) {
   tensor::set_up_rank_thread(threads);
   try {
-    comm::note_phase(backend, "comparing options");
-    check_same_start(backend, config, device);
-    TrainerReport report = run_training(config, backend, hooks, device);
+    body(backend, place.device);
     backend.shutdown();
-    return report;
   } catch (const std::exception& error) {
     backend.poison(error.what());
     throw;
@@ -104,6 +102,46 @@ comm::GlooOptions gloo_options(const config::ParallelConfig& parallel) {
           .timeout = timeout_of(parallel)};
 }
 
+void on_place(const config::ParallelConfig& parallel, const Placement& place,
+              const RankBody& body) {
+  if (parallel.world_size == 1) {
+    const auto backend = comm::make_single_backend();
+    return run_process(*backend, place, threads_per_rank(parallel, 1), body);
+  }
+  if (place.backend == "threads") {
+    comm::run_threads(threads_options(parallel),
+                      [&](comm::Backend& backend) { body(backend, kCpu); });
+    return;
+  }
+  const int threads = threads_per_rank(parallel, local_ranks(parallel));
+  if (place.backend == "gloo") {
+    const auto backend = comm::make_gloo_backend(gloo_options(parallel));
+    return run_process(*backend, place, threads, body);
+  }
+  if (place.backend == "nccl") {
+    const auto backend = comm::make_nccl_backend({.rank = parallel.rank,
+                                                  .world_size = parallel.world_size,
+                                                  .master_addr = parallel.master_addr,
+                                                  .master_port = parallel.master_port,
+                                                  .timeout = timeout_of(parallel),
+                                                  .device = place.device});
+    return run_process(*backend, place, threads, body);
+  }
+  PENTATRON_THROW(
+      kUnsupported,
+      "--distributed-backend {} does not train: use gloo or nccl (processes), or threads",
+      place.backend);
+}
+
+void on_ranks(const config::RunConfig& config, const RankBody& body) {
+  config::ParallelConfig parallel = config.parallel;
+  const bool launched = config::use_launcher(parallel);
+  if (!launched && parallel.world_size > 1) parallel.distributed_backend = "threads";
+  const Placement place = place_run(parallel, config.training.device);
+  set_up_place(place, config.training.deterministic_mode);
+  on_place(parallel, place, body);
+}
+
 TrainerReport run_pretrain(const config::ParsedOptions& options) {
   const Timer since_start;
   const Placement place = place_run(options.config.parallel, options.config.training.device);
@@ -120,36 +158,16 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
   const TrainerHooks hooks{.exit_signal_seen = [&flag] { return flag && flag->triggered(); },
                            .seconds_before_start = since_start.seconds(),
                            .memory = &memory};
-  if (parallel.world_size == 1) {
-    const auto backend = comm::make_single_backend();
-    return run_one_rank(config, *backend, place.device, threads_per_rank(parallel, 1), hooks);
-  }
-  if (parallel.distributed_backend == "threads") {
-    TrainerReport report;
-    comm::run_threads(threads_options(parallel), [&](comm::Backend& backend) {
-      const TrainerReport mine = run_training(config, backend, hooks);
-      if (backend.rank() == 0) report = mine;
-    });
-    return report;
-  }
-  const int threads = threads_per_rank(parallel, local_ranks(parallel));
-  if (place.backend == "gloo") {
-    const auto backend = comm::make_gloo_backend(gloo_options(parallel));
-    return run_one_rank(config, *backend, place.device, threads, hooks);
-  }
-  if (place.backend == "nccl") {
-    const auto backend = comm::make_nccl_backend({.rank = parallel.rank,
-                                                  .world_size = parallel.world_size,
-                                                  .master_addr = parallel.master_addr,
-                                                  .master_port = parallel.master_port,
-                                                  .timeout = timeout_of(parallel),
-                                                  .device = place.device});
-    return run_one_rank(config, *backend, place.device, threads, hooks);
-  }
-  PENTATRON_THROW(
-      kUnsupported,
-      "--distributed-backend {} does not train: use gloo or nccl (processes), or threads",
-      parallel.distributed_backend);
+  TrainerReport report;
+  on_place(parallel, place, [&](comm::Backend& backend, Device device) {
+    if (place.backend != "threads") {
+      comm::note_phase(backend, "comparing options");
+      check_same_start(backend, config, device);
+    }
+    const TrainerReport mine = run_training(config, backend, hooks, device);
+    if (place.backend != "threads" || backend.rank() == 0) report = mine;
+  });
+  return report;
 }
 
 }  // namespace pentatron::training

@@ -26,9 +26,9 @@
 #include "pentatron/training/log_format.h"
 #include "pentatron/training/model_parts.h"
 #include "pentatron/training/reporter.h"
+#include "pentatron/training/run_state.h"
 #include "pentatron/training/run_trace.h"
 #include "pentatron/training/samples.h"
-#include "pentatron/training/spikes.h"
 
 namespace pentatron::training {
 namespace {
@@ -48,12 +48,6 @@ class Trainer {
   void take_batches_ahead();
   void run_iteration();
   void pass_over_iteration();
-  void count_step(const StepResult& result, std::int64_t batch);
-  // Overflows of gradients, which loss scaling is there for, are no NaN iterations.
-  [[nodiscard]] bool is_nan(const StepResult& result) const {
-    return config_.training.precision == "fp16" ? !std::isfinite(result.loss) : !result.finite;
-  }
-  void check_spikes(const StepResult& result);
   void evaluate(const std::string& where, const char* kind, datasets::DataSplit split);
   void evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
                    std::int64_t consumed);
@@ -67,7 +61,6 @@ class Trainer {
   bool should_exit();
   bool killed();
   [[nodiscard]] bool time_to_evaluate() const;
-  [[nodiscard]] bool passes_over(std::int64_t iteration) const;
   bool agree(bool mine) {
     return comm::all_reduce_value(context_->world(), mine ? 1.0 : 0.0, comm::ReduceOp::kMax) > 0;
   }
@@ -96,8 +89,7 @@ class Trainer {
     std::exception_ptr error;
   } ahead_;  // of the next step
   config::BatchSchedule batches_;
-  std::unique_ptr<optimizer::LearningRateSchedule> schedule_;
-  double width_factor_ = 1;  // of the rate of what --use-mup scales
+  std::optional<StepRates> rates_;
   TrainState state_;
   std::int64_t loaded_iteration_ = -1;
   std::int64_t saved_iteration_ = -1;
@@ -177,37 +169,10 @@ void Trainer::build() {
 }
 
 void Trainer::load() {
-  state_.data_identity = data_->identity();
-  if (data_->train() != nullptr) {
-    state_.data_sampled = data_->files().front().sampled;
-    state_.data_whole = data_->files().front().whole;
-    state_.train_samples_asked = data_->counts().train;
-  }
-  state_.model = model_identity(config_);
-  state_.run = run_identity(config_);
-  state_.schedule = schedule_identity(config_);
-  state_.tokenizer = tokenizer_->identity_hash();
-  check_agreement(*context_, state_.data_identity, "the order of their data");
+  state_ = new_state(config_, *data_, *tokenizer_);
   comm::note_phase(backend_, "loading the checkpoint");
-  const LoadResult result = load_engine(*engine_, state_);
-  // What this run reads, not what the checkpoint knew: that may be less.
-  TrainState read = result.state;
-  read.data_sampled = state_.data_sampled;
-  read.data_whole = state_.data_whole;
-  read.train_samples_asked = state_.train_samples_asked;
-  state_ = std::move(read);
-  // Its length in samples ends where the samples do, whatever batches came before.
-  config::TrainingConfig& t = config_.training;
-  if (result.loaded && t.train_samples > 0) {
-    t.train_iters =
-        state_.iteration + batches_.iterations_for(t.train_samples, state_.consumed_train_samples);
-  }
-  if (result.loaded && config_.optimizer.use_checkpoint_opt_param_scheduler) {
-    apply_schedule(state_.schedule, config_);
-  }
-  schedule_ = std::make_unique<optimizer::LearningRateSchedule>(config_.optimizer, config_.training,
-                                                                batches_);
-  width_factor_ = optimizer::width_scaling(config_.model, config_.optimizer).lr_factor;
+  const LoadResult result = load_run(*engine_, batches_, config_, state_);
+  rates_.emplace(config_, batches_);
   loaded_iteration_ = result.iteration;
   // With --finetune the run begins at 0, whatever was loaded.
   const bool resumes = result.loaded && state_.iteration == result.iteration;
@@ -232,7 +197,7 @@ std::vector<Batch> Trainer::next_batches() {
 // when they are used.
 void Trainer::take_batches_ahead() {
   const std::int64_t next = state_.iteration + 2;
-  if (device_.is_cpu() || next > config_.training.train_iters || passes_over(next)) return;
+  if (device_.is_cpu() || next > config_.training.train_iters || passes_over(config_, next)) return;
   try {
     ahead_.batches = next_batches();
     ahead_.ready = true;
@@ -241,69 +206,26 @@ void Trainer::take_batches_ahead() {
   }
 }
 
-void Trainer::count_step(const StepResult& result, std::int64_t batch) {
-  ++state_.iteration;
-  state_.consumed_train_samples += batch;
-  if (result.skipped) {
-    ++state_.skipped_iterations;
-  } else {
-    ++state_.num_updates;
-    state_.scheduler_samples += batch;
-  }
-  if (is_nan(result)) ++state_.nan_iterations;
-}
-
-void Trainer::check_spikes(const StepResult& result) {
-  const config::TrainingConfig& t = config_.training;
-  const auto check = [&](bool asked, double value, double& largest, const char* what,
-                         const char* option) {
-    if (!asked || !is_spike(value, largest) || !reporter_.is_logging_rank()) return;
-    log::warn("iteration {}: the {} {} is more than {} times the largest so far, {} ({})",
-              state_.iteration, what, value, kSpikeFactor, largest, option);
-  };
-  check(t.check_for_spiky_loss, result.loss, state_.largest_loss, "loss", "--check-for-spiky-loss");
-  check(t.check_for_large_grads, result.grad_norm, state_.largest_grad_norm, "gradient norm",
-        "--check-for-large-grads");
-}
-
-bool Trainer::passes_over(std::int64_t iteration) const {
-  const std::vector<std::string>& skipped = config_.training.iterations_to_skip;
-  return std::find(skipped.begin(), skipped.end(), std::to_string(iteration)) != skipped.end();
-}
-
 // The data goes by, nothing is learnt from it.
 void Trainer::pass_over_iteration() {
   const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
   train_stream_->skip();
-  ++state_.iteration;
-  state_.consumed_train_samples += batch;
-  state_.skipped_train_samples += batch;
+  count_passed_over(batch, state_);
   reporter_.passed_over(state_);
 }
 
 void Trainer::run_iteration() {
   const Timer timer;
   const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
-  const std::int64_t trained = state_.scheduler_samples;
-  const StepInputs inputs{.lr = schedule_->lr(trained),
-                          .weight_decay = schedule_->weight_decay(trained),
-                          .decoupled_lr = schedule_->decoupled_lr(trained),
-                          .width_lr = schedule_->scaled_lr(trained, width_factor_)};
+  const StepInputs inputs = rates_->inputs(state_);
   trace_.before_iteration(state_.iteration);
   engine_->launch_step(next_batches(), inputs);
   take_batches_ahead();
   const StepResult result = engine_->read_step();
   trace_.after_iteration(state_.iteration + 1);
-  count_step(result, batch);
-  PENTATRON_CHECK(
-      result.finite || !config_.training.check_for_nan_in_loss_and_grad, kData,
-      "iteration {}: the {} is {}; no update was made. Resume from the last checkpoint with a "
-      "lower --lr, "
-      "look at the data of samples {} to {}, or go on with --no-check-for-nan-in-loss-and-grad.",
-      state_.iteration, std::isfinite(result.loss) ? "gradient norm" : "loss",
-      std::isfinite(result.loss) ? result.grad_norm : result.loss,
-      state_.consumed_train_samples - batch, state_.consumed_train_samples - 1);
-  check_spikes(result);
+  count_step(config_, result, batch, state_);
+  check_finite(config_, result, batch, state_);
+  check_spikes(config_, result, reporter_.is_logging_rank(), state_);
   report_.last_loss = result.loss;
   const double seconds = timer.seconds();
   nn::StepScalars scalars = result.scalars;
@@ -311,7 +233,7 @@ void Trainer::run_iteration() {
     scalars.set("params norm", engine_->optimizer().parameter_norm());
   }
   // Rate and scale as the line has them are the next update's.
-  scalars.set("learning rate", schedule_->lr(state_.scheduler_samples));
+  scalars.set("learning rate", rates_->schedule().lr(state_.scheduler_samples));
   scalars.set("applied learning rate", inputs.lr);
   scalars.set("applied loss scale", result.loss_scale);
   scalars.set("weight decay", inputs.weight_decay);
@@ -323,16 +245,10 @@ void Trainer::run_iteration() {
 
 void Trainer::evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
                           std::int64_t consumed) {
-  BatchStream stream(*set.dataset, config_, context_->data_rank(), consumed, engine_->policy());
-  double loss_sum = 0;
-  double count = 0;
-  for (std::int64_t i = 0; i < set.iterations; ++i) {
-    const EvaluationResult result = engine_->evaluate(stream.next());
-    loss_sum += result.loss_sum;
-    count += result.num_valid_tokens;
-  }
-  reporter_.evaluation(state_, where, kind, set.name, count > 0 ? loss_sum / count : std::nan(""),
-                       count, final_);
+  const EvaluationResult result = evaluate_set(*engine_, set, consumed);
+  const double count = result.num_valid_tokens;
+  reporter_.evaluation(state_, where, kind, set.name,
+                       count > 0 ? result.loss_sum / count : std::nan(""), count, final_);
 }
 
 void Trainer::evaluate(const std::string& where, const char* kind, datasets::DataSplit split) {
@@ -439,7 +355,7 @@ void Trainer::train() {
   while (state_.iteration < t.train_iters) {
     if (killed()) return;
     const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
-    if (passes_over(state_.iteration + 1)) {
+    if (passes_over(config_, state_.iteration + 1)) {
       pass_over_iteration();
     } else {
       run_iteration();

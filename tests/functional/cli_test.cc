@@ -81,6 +81,18 @@ TEST(Cli, Doctor) {
             std::getenv("PENTATRON_BIN")});
   EXPECT_EQ(few.exit_code, 8) << few.describe();
   EXPECT_NE(few.out.find("ulimit -n 4096"), std::string::npos) << few.out;
+  // What it would be in a run of several, and variables that make no sense.
+  EXPECT_EQ(count(result.out, "launcher: none"), 1U) << result.out;
+  const ProgramResult ranked = run_program({.words = {"doctor"},
+                                            .environment = {{"SLURM_PROCID", "1"},
+                                                            {"SLURM_NTASKS", "2"},
+                                                            {"SLURM_NNODES", "2"},
+                                                            {"SLURM_STEP_NODELIST", "n[3-4]"}}});
+  EXPECT_EQ(count(ranked.out, "launcher: rank 1 of 2 by SLURM_PROCID, ranks meet at n3:29500"), 1U)
+      << ranked.out;
+  const ProgramResult wrong = run_program({.words = {"doctor"}, .environment = {{"RANK", "0"}}});
+  EXPECT_EQ(wrong.exit_code, 8) << wrong.describe();
+  EXPECT_EQ(count(wrong.out, "WORLD_SIZE is not"), 1U) << wrong.out;
 }
 
 // The shell itself completes, with the script that the program prints.

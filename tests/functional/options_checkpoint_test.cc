@@ -23,6 +23,18 @@ fs::path half_done() {
 
 Options going_on() { return base().with("--train-iters", 4).with("--load", half_done().string()); }
 
+// As a script has them that leaves model and tokenizer to the checkpoint.
+Options without_model(const Options& options) {
+  Options rest = options;
+  for (const char* name :
+       {"--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length",
+        "--max-position-embeddings", "--hidden-dropout", "--attention-dropout", "--tokenizer-type",
+        "--vocab-size", "--make-vocab-size-divisible-by", "--init-method-std"}) {
+    rest = rest.without(name);
+  }
+  return rest;
+}
+
 std::vector<int> steps_of(const TinyRun& run) {
   const std::vector<double> numbers = run.series("train", "iteration");
   return {numbers.begin(), numbers.end()};
@@ -140,6 +152,89 @@ TEST(Options, ExitOnMissingCheckpoint) {
   EXPECT_TRUE(refused.losses().empty());
   const TinyRun scratch = train(resuming(base(), folder));
   EXPECT_EQ(scratch.losses(), train(base()).losses());
+}
+
+TEST(Options, UseCheckpointArgs) {
+  const TinyRun given = train(going_on());
+  const Options rest = without_model(going_on());
+  expect_refusal(try_train(rest).program, 2, {"--num-layers is missing"});
+  const TinyRun taken = train(rest.with("--use-checkpoint-args"));
+  EXPECT_EQ(taken.losses(), given.losses());
+  EXPECT_EQ(steps_of(taken), (Iterations{3, 4}));
+  EXPECT_EQ(count(taken.program.out, half_done().string()) > 0, true);
+  EXPECT_EQ(count(taken.program.out, "hidden_size 16"), 1U) << taken.program.out;
+  // The user's word wins, and is then compared with the checkpoint.
+  expect_refusal(try_train(rest.with("--use-checkpoint-args").with("--hidden-size", 32)).program, 7,
+                 {"hidden_size 16 in the checkpoint, 32 asked"});
+  // Values that are no default of ours: the model's kind.
+  const fs::path llama = new_folder();
+  const Options kind = base()
+                           .with("--position-embedding-type", "rope")
+                           .with("--swiglu")
+                           .with("--normalization", "RMSNorm")
+                           .with("--norm-epsilon", "1e-3")
+                           .with("--disable-bias-linear")
+                           .with("--group-query-attention")
+                           .with("--num-query-groups", 1)
+                           .with("--untie-embeddings-and-output-weights")
+                           .with("--train-iters", 4);
+  const TinyRun half = train(saving(kind.with("--exit-interval", 2), llama));
+  const TinyRun whole = train(kind);
+  Options none = without_model(kind).with("--load", llama.string()).with("--use-checkpoint-args");
+  for (const char* name : {"--position-embedding-type", "--swiglu", "--normalization",
+                           "--norm-epsilon", "--disable-bias-linear", "--group-query-attention",
+                           "--num-query-groups", "--untie-embeddings-and-output-weights"}) {
+    none = none.without(name);
+  }
+  EXPECT_EQ(train(none).losses(), last_two(whole.losses()));
+  // Where no checkpoint is yet the options stand as given, as in Megatron-LM.
+  const fs::path empty = new_folder();
+  const TinyRun scratch = train(resuming(base(), empty).with("--use-checkpoint-args"));
+  EXPECT_EQ(scratch.losses(), train(base()).losses());
+}
+
+TEST(Options, UseMpArgsFromCheckpointArgs) {
+  const fs::path folder = new_folder();
+  const Options two = base()
+                          .with("--world-size", 2)
+                          .with("--distributed-backend", "threads")
+                          .with("--train-iters", 4);
+  const TinyRun half = train(
+      saving(two.with("--pipeline-model-parallel-size", 2).with("--exit-interval", 2), folder));
+  const Options rest = two.with("--load", folder.string()).with("--use-checkpoint-args");
+  const std::string of_one = "world size 2 = data 2 x context 1 x tensor 1 x pipeline 1";
+  const std::string of_two = "world size 2 = data 1 x context 1 x tensor 1 x pipeline 2";
+  const auto layout = [](const TinyRun& run) { return run.program.out + run.program.err; };
+  EXPECT_EQ(count(layout(train(rest)), of_one), 1U);
+  const TinyRun taken = train(rest.with("--use-mp-args-from-checkpoint-args"));
+  EXPECT_EQ(count(layout(taken), of_two), 1U) << taken.program.describe();
+  EXPECT_EQ(steps_of(taken), (Iterations{3, 4}));
+  const TinyRun mine = train(
+      rest.with("--use-mp-args-from-checkpoint-args").with("--pipeline-model-parallel-size", 1));
+  EXPECT_EQ(count(layout(mine), of_one), 1U);
+  expect_no_effect(train(two.with("--use-mp-args-from-checkpoint-args")).program,
+                   "--use-mp-args-from-checkpoint-args (there is no --use-checkpoint-args)");
+  // `generate` runs on as many ranks.
+  const ProgramResult written =
+      call({"generate", "--load", folder.string(), "--use-checkpoint-args",
+            "--use-mp-args-from-checkpoint-args", "--prompt", "1 2", "--max-new-tokens", "2",
+            "--tokens", "--temperature", "0"});
+  EXPECT_TRUE(written.ok()) << written.describe();
+  EXPECT_EQ(written.out, call({"generate", "--load", folder.string(), "--prompt", "1 2",
+                               "--max-new-tokens", "2", "--tokens", "--temperature", "0"})
+                             .out);
+}
+
+TEST(Options, NoUseTokenizerModelFromCheckpointArgs) {
+  const Options rest = without_model(going_on())
+                           .with("--use-checkpoint-args")
+                           .with("--no-use-tokenizer-model-from-checkpoint-args");
+  // Megatron's default tokenizer, whose files nobody named.
+  expect_refusal(try_train(rest).program, 2, {"--vocab-file"});
+  const Options named = rest.with("--tokenizer-type", "NullTokenizer");
+  EXPECT_EQ(train(named.with("--vocab-size", 63)).losses(), train(going_on()).losses());
+  // The size of the vocabulary is the model's.
+  EXPECT_EQ(train(named).losses(), train(going_on()).losses());
 }
 
 }  // namespace pentatron::functional

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All checks: those of checks.py; clang-format on every source; clang-tidy on the files that differ from BASE (default: the parent of
+# All checks: those of checks.py; API pages without a warning; clang-format on every source; clang-tidy on the files that differ from BASE (default: the parent of
 # the last commit; TIDY=all for every file, TIDY=none to leave it out). Of more than TIDY_MOST (40) changed files that many are taken,
 # spread evenly over the list, and what is left out is named. Needs a configured build/release.
 set -uo pipefail
@@ -10,6 +10,7 @@ failed=0
 files=()
 
 python3 tools/checks/checks.py || failed=1
+tools/docs/api_pages.sh build/api || failed=1
 
 mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh' '*.inc' | sort -u |
   while read -r f; do [ -f "$f" ] && echo "$f"; done)

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# launchers_test.sh PROGRAM slurm|mpirun|kubernetes|torchrun: the launchers themselves, over two nodes where they can, give the losses
+# of one process. `torchrun` needs TORCHRUN_PYTHON, a python that has torch.
+set -euo pipefail
+root="$(cd "$(dirname "$0")/../.." && pwd)"
+program="$(realpath "$1")"
+part="$2"
+if [ -z "${LAUNCHERS_WORK:-}" ]; then
+  LAUNCHERS_WORK="$(mktemp -d)"
+  trap 'rm -rf "$LAUNCHERS_WORK"' EXIT
+  export LAUNCHERS_WORK
+  export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=-1
+  SLURM=$([ "$part" = slurm ] && echo 1 || true) "$(dirname "$0")/two_nodes.sh" "$0" "$@"
+  exit
+fi
+cd "$LAUNCHERS_WORK"
+cat >run.yaml <<'YAML'
+num-layers: 2
+hidden-size: 32
+num-attention-heads: 4
+seq-length: 16
+max-position-embeddings: 16
+mock-data: true
+tokenizer-type: NullTokenizer
+vocab-size: 63
+micro-batch-size: 2
+global-batch-size: 8
+train-iters: 4
+eval-iters: 0
+log-interval: 1
+lr: 0.01
+cpu-threads-per-rank: 1
+distributed-timeout-minutes: 1
+YAML
+"$program" pretrain_gpt --yaml-cfg run.yaml --metrics-file one.jsonl >one.log
+
+# same FILE STEPS: the last STEPS losses are those of one process.
+same() {
+  python3 - "$1" "$2" <<'PY' || { echo "error: $1 differs from one process" >&2; exit 1; }
+import json, sys
+read = lambda name: [v["lm_loss"] for v in map(json.loads, open(name)) if v.get("kind") == "train"]
+mine, one, steps = read(sys.argv[1]), read("one.jsonl"), int(sys.argv[2])
+print(sys.argv[1], mine)
+assert len(mine) == steps and len(one) == 4, (mine, one)
+assert all(abs(a / b - 1) < 1e-5 for a, b in zip(mine, one[-steps:])), (mine, one)
+PY
+}
+
+slurm() {
+  # The example, half of a run and the rest, on two nodes with two ranks each.
+  export PENTATRON="$program"
+  for options in "--exit-interval 2" ""; do
+    # shellcheck disable=SC2086
+    job="$(sbatch --parsable --nodes 2 --ntasks-per-node 2 --time 5 "$root/examples/slurm/pretrain.sbatch" run.yaml checkpoints \
+      --save-interval 100 --tensor-model-parallel-size 2 --metrics-file slurm.jsonl $options)"
+    for _ in $(seq 480); do squeue -h -j "$job" 2>/dev/null | grep -q . || break; sleep 0.25; done
+    scontrol show job "$job" | grep -q JobState=COMPLETED || { scontrol show job "$job"; cat pentatron_*.log; exit 1; }
+  done
+  same slurm.jsonl 4
+  # The ranks were on both nodes.
+  grep -q 'world size 4' pentatron_*.log
+  # A plain srun from a machine that no rank runs on, without MASTER_ADDR.
+  srun --nodes 2 --ntasks-per-node 1 "$program" pretrain_gpt --yaml-cfg run.yaml --metrics-file srun.jsonl >srun.log || { cat srun.log; exit 1; }
+  same srun.jsonl 4
+  # One node: on loopback.
+  srun --nodes 1 --ntasks 2 "$program" pretrain_gpt --yaml-cfg run.yaml --metrics-file srun1.jsonl >srun1.log || { cat srun1.log; exit 1; }
+  same srun1.jsonl 4
+  # SIGTERM saves, and the job waits for its next turn.
+  sed 's/^train-iters: .*/train-iters: 100000/' run.yaml >long.yaml
+  job="$(sbatch --parsable --nodes 2 --ntasks-per-node 1 --output long.log "$root/examples/slurm/pretrain.sbatch" long.yaml long --save-interval 100000)"
+  for _ in $(seq 240); do grep -qs 'iteration       10/' long.log && break; sleep 0.25; done
+  scancel --signal=TERM "$job"
+  for _ in $(seq 240); do [ -s long/latest_checkpointed_iteration.txt ] && break; sleep 0.25; done
+  [ -s long/latest_checkpointed_iteration.txt ] || { cat long.log; echo "error: SIGTERM did not save" >&2; exit 1; }
+  for _ in $(seq 120); do scontrol show job "$job" | grep -q 'Restarts=1' && break; sleep 0.25; done
+  scontrol show job "$job" | grep -q 'Restarts=1' || { scontrol show job "$job"; cat long.log; echo "error: the job was not requeued" >&2; exit 1; }
+  scancel "$job"
+}
+
+mpirun_part() {
+  mpirun --allow-run-as-root --oversubscribe -np 2 "$program" pretrain_gpt --yaml-cfg run.yaml --metrics-file mpi.jsonl >mpi.log || { cat mpi.log; exit 1; }
+  same mpi.jsonl 4
+  # Two nodes: mpirun's remote shell is the namespace's.
+  printf 'node1 slots=1\nnode2 slots=1\n' >hosts
+  printf '#!/bin/sh\nnode="$1"; shift\nexec on_node "$node" sh -c "$*"\n' >agent
+  chmod +x agent
+  mpirun --allow-run-as-root --hostfile hosts --mca plm_rsh_agent "$PWD/agent" --mca oob_tcp_if_include 10.77.0.0/24 -np 2 \
+    -x MASTER_ADDR=node1 "$program" pretrain_gpt --yaml-cfg run.yaml --metrics-file mpi2.jsonl >mpi2.log || { cat mpi2.log; exit 1; }
+  same mpi2.jsonl 4
+}
+
+# As a PyTorchJob of Kubernetes sets them: one rank a pod, the first pod by its name.
+kubernetes() {
+  for rank in 0 1; do
+    on_node "node$((rank + 1))" env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=node1 MASTER_PORT=23456 PENTATRON_JOB_TOKEN=a-secret \
+      "$program" pretrain_gpt --yaml-cfg run.yaml --metrics-file pods.jsonl >pod$rank.log 2>&1 &
+    pids[rank]=$!
+  done
+  for rank in 0 1; do wait "${pids[$rank]}" || { cat pod*.log; exit 1; }; done
+  same pods.jsonl 4
+}
+
+torchrun() {
+  for rank in 0 1; do
+    on_node "node$((rank + 1))" "$TORCHRUN_PYTHON" -m torch.distributed.run --no-python --nnodes 2 --node_rank $rank --nproc_per_node 2 \
+      --rdzv_backend c10d --rdzv_endpoint node1:29400 --rdzv_id job7 --local_addr "node$((rank + 1))" \
+      "$program" pretrain_gpt --yaml-cfg run.yaml --tensor-model-parallel-size 2 --metrics-file torchrun.jsonl >agent$rank.log 2>&1 &
+    pids[rank]=$!
+  done
+  for rank in 0 1; do wait "${pids[$rank]}" || { cat agent*.log; exit 1; }; done
+  same torchrun.jsonl 4
+  # Static: the agents' store is the ranks' too.
+  "$TORCHRUN_PYTHON" -m torch.distributed.run --no-python --nproc_per_node 2 --master_port 29577 \
+    "$program" pretrain_gpt --yaml-cfg run.yaml --metrics-file static.jsonl >static.log 2>&1 || { cat static.log; exit 1; }
+  same static.jsonl 4
+}
+
+case "$part" in
+  slurm | kubernetes | torchrun) "$part" ;;
+  mpirun) mpirun_part ;;
+  *) echo "error: no part $part" >&2; exit 2 ;;
+esac
+echo "$part: good"
