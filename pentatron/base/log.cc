@@ -3,14 +3,14 @@
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <unistd.h>
 
-#include <cstdio>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "pentatron/base/env.h"
 #include "pentatron/base/error.h"
+#include "pentatron/base/screen.h"
 
 namespace pentatron::log {
 namespace {
@@ -29,6 +29,13 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+// What a line begins with on a terminal.
+std::string title_of(Level level, const Terminal& terminal) {
+  if (level == Level::kError) return toned("error:", Tone::kRed, terminal) + " ";
+  if (level == Level::kWarn) return toned("warning:", Tone::kYellow, terminal) + " ";
+  return "";
+}
+
 std::string& label_of_this_thread() {
   thread_local std::string label;
   return label;
@@ -37,7 +44,9 @@ std::string& label_of_this_thread() {
 std::unique_ptr<spdlog::logger> make_logger() {
   auto made = std::make_unique<spdlog::logger>("pentatron",
                                                std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  made->set_pattern("[%Y-%m-%d %H:%M:%S.%e] [%l] %v");
+  // A person needs no date beside each line; a file does.
+  const bool person = look_at_terminal(STDERR_FILENO).present;
+  made->set_pattern(person ? "%v" : "[%Y-%m-%d %H:%M:%S.%e] [%l] %v");
   made->flush_on(spdlog::level::trace);
   // Logging must work inside error handlers, so a bad level is reported here and refused only by
   // who asks level_from_environment() directly.
@@ -74,21 +83,17 @@ void set_thread_label(std::string label) { label_of_this_thread() = std::move(la
 const std::string& thread_label() { return label_of_this_thread(); }
 
 void write(Level level, std::string_view message) {
+  if (!logger().should_log(to_spdlog(level))) return;
   const std::string& label = thread_label();
-  if (label.empty()) {
-    logger().log(to_spdlog(level), "{}", message);
-  } else {
-    logger().log(to_spdlog(level), "[{}] {}", label, message);
-  }
+  const Terminal terminal = look_at_terminal(STDERR_FILENO);
+  const screen::Turn turn;
+  logger().log(to_spdlog(level), "{}{}{}",
+               terminal.present ? title_of(level, terminal) : std::string(),
+               label.empty() ? "" : fmt::format("[{}] ", label), message);
 }
 
 void print_line(std::string_view line) {
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  // A run does not end because its terminal went away, so failures to print are not errors.
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);
+  if (!screen::is_terse()) screen::print(line);
 }
 
 }  // namespace pentatron::log
