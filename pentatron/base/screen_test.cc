@@ -27,7 +27,9 @@ struct OnTerminal {
 };
 OnTerminal on_terminal(int columns, const std::function<void()>& work, const char* term = "xterm") {
   int master = -1;
-  winsize size{.ws_row = 24, .ws_col = static_cast<unsigned short>(columns)};
+  winsize size{};
+  size.ws_row = 24;
+  size.ws_col = static_cast<unsigned short>(columns);
   const pid_t pid = ::forkpty(&master, nullptr, nullptr, &size);
   if (pid == 0) {
     ::setenv("TERM", term, 1);
@@ -87,7 +89,9 @@ TEST(Screen, ANarrowerTerminalIsCleared) {
       return std::string(static_cast<std::size_t>(terminal.columns - 1), 'x');
     });
     wait(50);
-    const winsize narrow{.ws_row = 24, .ws_col = 30};
+    winsize narrow{};
+    narrow.ws_row = 24;
+    narrow.ws_col = 30;
     ::ioctl(STDOUT_FILENO, TIOCSWINSZ, &narrow);
     wait(250);
   });
