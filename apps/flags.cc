@@ -80,9 +80,8 @@ Flags::Flags(std::string command, const std::string& description,
     });
     if (known == specs_.end()) {
       const std::string near = near_name(word, names_of(specs_));
-      problems.push_back(
-          fmt::format("unknown option {}{}", printable(word, 80),
-                      near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
+      problems.push_back(fmt::format("unknown option {}{}", printable(word, 80),
+                                     near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
       // What follows belongs to it.
       while (i + 1 < words.size() && !looks_like_option(words[i + 1])) ++i;
       continue;

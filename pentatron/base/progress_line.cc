@@ -77,4 +77,19 @@ std::string ProgressLine::text(const Terminal& terminal, int tick, double second
   return fit_pieces(pieces, terminal.columns - 1);
 }
 
+StatusText::StatusText() {
+  if (!look_at_terminal(STDERR_FILENO).interactive) return;
+  line_ =
+      std::make_unique<screen::LiveLine>(STDERR_FILENO, [this](const Terminal& terminal, int tick) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return fmt::format("{} {}", spinner(tick, terminal), text_);
+      });
+}
+
+void StatusText::show(const std::string& text) {
+  if (!line_) return log::info("{}", text);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  text_ = text;
+}
+
 }  // namespace pentatron

@@ -49,4 +49,20 @@ class ProgressLine final {
   std::unique_ptr<screen::LiveLine> line_;  // last: its thread reads all above
 };
 
+// The same for work that tells of itself in whole texts: the newest beside a spinner on a terminal,
+// a log line each elsewhere.
+class StatusText final {
+ public:
+  StatusText();
+  StatusText(const StatusText&) = delete;
+  StatusText& operator=(const StatusText&) = delete;
+
+  void show(const std::string& text);
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+  std::unique_ptr<screen::LiveLine> line_;
+};
+
 }  // namespace pentatron

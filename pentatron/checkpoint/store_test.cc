@@ -235,8 +235,7 @@ TEST(Verify, InspectShowsTensors) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }
   EXPECT_EQ(text.find("\"name\""), std::string::npos) << text;
-  const nlohmann::json json =
-      nlohmann::json::parse(inspect_checkpoint_json(step(temp.path(), 7)));
+  const nlohmann::json json = nlohmann::json::parse(inspect_checkpoint_json(step(temp.path(), 7)));
   EXPECT_EQ(json.at("iteration"), 7);
   EXPECT_EQ(json.at("tensors").size(), 6U);
   EXPECT_EQ(json.at("layout").at("name"), "one rank");

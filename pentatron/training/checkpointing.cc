@@ -6,6 +6,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/screen.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/checkpoint/open.h"
 #include "pentatron/checkpoint/save_folder.h"
@@ -272,8 +273,10 @@ void save_engine(Engine& engine, const TrainState& state_without_scale,
                     "gtp_remat 1/1, p {}/{} ]",
                     state.iteration, options.save, context.coordinate("tp") + 1, context.size("tp"),
                     context.coordinate("pp") + 1, context.size("pp")));
-    log::info("saved {:.1f} MB in {:.2f} s", static_cast<double>(result.bytes) / 1e6,
-              result.seconds);
+    if (!screen::is_terse()) {
+      log::info("saved {:.1f} MB in {:.2f} s", static_cast<double>(result.bytes) / 1e6,
+                result.seconds);
+    }
   }
 }
 
