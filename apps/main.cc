@@ -5,6 +5,8 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -12,6 +14,7 @@
 #include <new>
 
 #include "apps/command.h"
+#include "pentatron/base/busy_machine.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/mapping_faults.h"
@@ -184,6 +187,12 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr std::array<std::string_view, 4> kComputing = {"pretrain_gpt", "generate", "score",
+                                                          "evaluate"};
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (std::find(kComputing.begin(), kComputing.end(), command) != kComputing.end()) {
+    pentatron::give_way_when_busy(argv);
+  }
   const int code = run(argc, argv);
   // With a GPU in use the destructors of the libraries could meet a driver that is shutting down.
   if (pentatron::tensor::release_devices()) {

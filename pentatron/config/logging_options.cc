@@ -18,8 +18,8 @@ constexpr Binding logging() {
 constexpr OptionSpec kRows[] = {
     {.names = "--log-format",
      .dest = "log_format",
-     .choices = "auto|terminal|megatron",
      .default_repr = "auto",
+     .choices = "auto|terminal|megatron",
      .topic = Topic::kLogging,
      .help = "compact lines with a progress bar, or Megatron's; auto: by standard output",
      .test = "functional_test Options.LogFormat",
