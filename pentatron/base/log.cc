@@ -41,13 +41,16 @@ std::string& label_of_this_thread() {
   return label;
 }
 
-std::unique_ptr<spdlog::logger> make_logger() {
+std::unique_ptr<spdlog::logger> make_logger(const char* pattern) {
   auto made = std::make_unique<spdlog::logger>("pentatron",
                                                std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  // A person needs no date beside each line; a file does.
-  const bool person = look_at_terminal(STDERR_FILENO).present;
-  made->set_pattern(person ? "%v" : "[%Y-%m-%d %H:%M:%S.%e] [%l] %v");
+  made->set_pattern(pattern);
   made->flush_on(spdlog::level::trace);
+  return made;
+}
+
+std::unique_ptr<spdlog::logger> make_dated_logger() {
+  auto made = make_logger("[%Y-%m-%d %H:%M:%S.%e] [%l] %v");
   // Logging must work inside error handlers, so a bad level is reported here and refused only by
   // who asks level_from_environment() directly.
   try {
@@ -58,10 +61,16 @@ std::unique_ptr<spdlog::logger> make_logger() {
   return made;
 }
 
-// Built once and never destroyed: threads may still log while the process ends.
-spdlog::logger& logger() {
-  static spdlog::logger* const instance = make_logger().release();
-  return *instance;
+// Built once and never destroyed: threads may still log while the process ends. A person needs no
+// date beside each line; a file does.
+spdlog::logger& logger(bool person) {
+  static spdlog::logger* const dated = make_dated_logger().release();
+  static spdlog::logger* const plain = [] {
+    auto made = make_logger("%v");
+    made->set_level(dated->level());
+    return made.release();
+  }();
+  return person ? *plain : *dated;
 }
 
 }  // namespace
@@ -76,20 +85,22 @@ Level level_from_environment() {
                   *text);
 }
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+void set_level(Level level) {
+  for (const bool person : {true, false}) logger(person).set_level(to_spdlog(level));
+}
 
 void set_thread_label(std::string label) { label_of_this_thread() = std::move(label); }
 
 const std::string& thread_label() { return label_of_this_thread(); }
 
 void write(Level level, std::string_view message) {
-  if (!logger().should_log(to_spdlog(level))) return;
-  const std::string& label = thread_label();
   const Terminal terminal = look_at_terminal(STDERR_FILENO);
+  spdlog::logger& to = logger(terminal.present);
+  if (!to.should_log(to_spdlog(level))) return;
+  const std::string& label = thread_label();
   const screen::Turn turn;
-  logger().log(to_spdlog(level), "{}{}{}",
-               terminal.present ? title_of(level, terminal) : std::string(),
-               label.empty() ? "" : fmt::format("[{}] ", label), message);
+  to.log(to_spdlog(level), "{}{}{}", terminal.present ? title_of(level, terminal) : std::string(),
+         label.empty() ? "" : fmt::format("[{}] ", label), message);
 }
 
 void print_line(std::string_view line) {

@@ -67,16 +67,16 @@ TEST(Screen, ALineThatStaysTakesTheLiveOneAway) {
     const screen::LiveLine live(STDOUT_FILENO, [](const Terminal& terminal, int) {
       return std::string(static_cast<std::size_t>(terminal.columns + 10), 'x');
     });
-    wait(50);
+    wait(300);
     screen::print("stays");
-    wait(150);
+    wait(400);
   });
   const std::string cut(39, 'x');  // one column stays free
   EXPECT_EQ(count(seen.text, cut + "x"), 0U) << seen.text;
   const std::size_t line = seen.text.find("stays\r\n");
   ASSERT_NE(line, std::string::npos) << seen.text;
   // Before it: the live line, erased. After it: drawn again, and gone at the end.
-  EXPECT_EQ(count(seen.text.substr(0, line), cut), 1U);
+  EXPECT_GE(count(seen.text.substr(0, line), cut), 1U);
   EXPECT_TRUE(seen.text.substr(0, line).ends_with("\r\x1b[J")) << seen.text;
   EXPECT_GE(count(seen.text.substr(line), cut), 1U);
   EXPECT_TRUE(seen.text.ends_with("\r\x1b[J")) << seen.text;
@@ -88,12 +88,12 @@ TEST(Screen, ANarrowerTerminalIsCleared) {
     const screen::LiveLine live(STDOUT_FILENO, [](const Terminal& terminal, int) {
       return std::string(static_cast<std::size_t>(terminal.columns - 1), 'x');
     });
-    wait(50);
+    wait(300);
     winsize narrow{};
     narrow.ws_row = 24;
     narrow.ws_col = 30;
     ::ioctl(STDOUT_FILENO, TIOCSWINSZ, &narrow);
-    wait(250);
+    wait(500);
   });
   // 59 columns are two rows of 30: one up, then all below cleared, then 29 columns.
   EXPECT_NE(seen.text.find("\x1b[A\r\x1b[J" + std::string(29, 'x') + "\x1b[K"), std::string::npos)
@@ -105,7 +105,7 @@ TEST(Screen, DumbTerminalsAndPipesHaveNoLiveLine) {
       80,
       [] {
         const screen::LiveLine live(STDOUT_FILENO, [](const Terminal&, int) { return "x"; });
-        wait(150);
+        wait(400);
         log::warn("careful");
         log::error("broken");
       },
@@ -136,7 +136,7 @@ TEST(Screen, CtrlCTellsAndEnds) {
     const screen::StopNotice notice(
         [](int signal) { return "stopped by signal " + std::to_string(signal); });
     const screen::LiveLine live(STDOUT_FILENO, [](const Terminal&, int) { return "working"; });
-    wait(50);
+    wait(300);
     ::raise(SIGINT);
     wait(5000);
   });
