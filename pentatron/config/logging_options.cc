@@ -18,7 +18,7 @@ constexpr Binding logging() {
 constexpr OptionSpec kRows[] = {
     {.names = "--log-format",
      .dest = "log_format",
-     .default_repr = "auto",
+     .default_repr = "'auto'",
      .choices = "auto|terminal|megatron",
      .topic = Topic::kLogging,
      .help = "compact lines with a progress bar, or Megatron's; auto: by standard output",
