@@ -15,6 +15,7 @@
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/nccl_backend.h"
 #include "pentatron/comm/phase.h"
+#include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/print.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/ops.h"
@@ -90,6 +91,20 @@ std::unique_ptr<TerminalView> make_view(const config::RunConfig& config) {
   return nullptr;
 }
 
+// Twelve steps deserve no two hundred batches of evaluation. Returns what is told of it.
+std::string shorten_evaluation(const config::ParsedOptions& options, config::RunConfig& config) {
+  config::TrainingConfig& t = config.training;
+  if (options.origins.contains("eval_iters") || t.full_validation || t.skip_train) return "";
+  const std::int64_t steps = t.train_samples > 0
+                                 ? config::batch_schedule(config).iterations_for(t.train_samples)
+                                 : t.train_iters;
+  if (steps < 1 || steps >= t.eval_iters) return "";
+  t.eval_iters = steps;
+  return fmt::format(
+      "evaluations take {} batches, as many as this run has steps; --eval-iters sets their number",
+      steps);
+}
+
 // Options, and GPU or host memory, all ranks alike: they would otherwise show as a hang or as a
 // failure of the transport.
 void check_same_start(comm::Backend& backend, const config::RunConfig& config, Device device) {
@@ -146,8 +161,11 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
   config.parallel.distributed_backend = place.backend;
   const config::ParallelConfig& parallel = config.parallel;
   set_up_place(place, config.training.deterministic_mode);
+  const std::string evaluation = shorten_evaluation(options, config);
   const std::unique_ptr<TerminalView> view = make_view(config);
   print_start(options, config, place.device, view.get());
+  if (!evaluation.empty() && view == nullptr && parallel.rank == 0) log::info("{}", evaluation);
+  if (!evaluation.empty() && view != nullptr) view->note(evaluation);
   std::optional<SignalFlag> flag;
   if (config.training.exit_signal_handler)
     flag.emplace({signal_number(config.training.exit_signal)});

@@ -457,6 +457,21 @@ TEST(Options, SamplePrompt) {
   }
 }
 
+// A short run is evaluated on as many batches as it has steps, unless --eval-iters is given.
+TEST(Options, ShortRunsHaveShortEvaluations) {
+  const Options open = base().without("--eval-iters").with("--split", "60,20,20");
+  const auto batches = [](const TinyRun& run) {
+    return run.series("validation", "valid_tokens").at(0) / (4 * 16);
+  };
+  const TinyRun short_run = train(open);
+  EXPECT_EQ(batches(short_run), 3);
+  EXPECT_EQ(count(short_run.program.err, "evaluations take 3 batches"), 1U)
+      << short_run.program.err;
+  const TinyRun asked = train(open.with("--eval-iters", 5));
+  EXPECT_EQ(batches(asked), 5);
+  EXPECT_EQ(count(asked.program.err, "evaluations take"), 0U) << asked.program.err;
+}
+
 // In a pipe Megatron's lines, unless a terminal's are asked for.
 TEST(Options, LogFormat) {
   const TinyRun plain = train(base().with("--log-interval", 1));
