@@ -145,6 +145,41 @@ std::string event_row(const RowTitle& title, std::string_view text, Tone tone,
                     terminal.columns);
 }
 
+namespace {
+
+// The bar takes what is left of the line, and gives way after the percentage.
+std::string training_line(const LiveState& state, const Terminal& terminal, int tick) {
+  constexpr int kLeastBar = 6;
+  constexpr int kMostBar = 60;
+  constexpr double kLongStep = 5.0;  // seconds
+  const int columns = terminal.columns - 1;
+  const auto all = static_cast<double>(std::max<std::int64_t>(1, state.at.train_iters));
+  const double share = static_cast<double>(state.at.iteration) / all;
+  const auto line = [&](int bar) {
+    std::vector<LinePiece> pieces{
+        {spinner(tick, terminal), 5},
+        {fmt::format("{:3.0f} %", 100 * share), 6},
+        {progress_bar(share, bar, terminal), 4},
+        {fmt::format("{}/{}", state.at.iteration, state.at.train_iters), 0}};
+    if (std::isfinite(state.loss)) pieces.push_back({fmt::format("loss {:.4f}", state.loss), 1});
+    if (state.tokens_per_second > 0) {
+      pieces.push_back({fmt::format("{} tok/s", short_number(state.tokens_per_second)), 3});
+    }
+    if (state.seconds_left >= 0) {
+      // Half a second more or less is nothing that an estimate knows.
+      pieces.push_back({fmt::format("{} left", short_duration(std::ceil(state.seconds_left))), 2});
+    }
+    if (state.seconds_since_step >= kLongStep) {
+      pieces.push_back({fmt::format("step {}", short_duration(state.seconds_since_step)), 7});
+    }
+    return fit_pieces(pieces, columns);
+  };
+  const int room = columns - display_width(line(kLeastBar));
+  return line(std::min(kLeastBar + std::max(0, room), kMostBar));
+}
+
+}  // namespace
+
 std::string live_line(const LiveState& state, const Terminal& terminal, int tick) {
   const int columns = terminal.columns - 1;
   if (!state.phase.empty()) {
@@ -158,25 +193,7 @@ std::string live_line(const LiveState& state, const Terminal& terminal, int tick
     }
     return fit_pieces(pieces, columns);
   }
-  const auto all = static_cast<double>(std::max<std::int64_t>(1, state.at.train_iters));
-  const double share = static_cast<double>(state.at.iteration) / all;
-  constexpr double kLongStep = 5.0;  // seconds
-  std::vector<LinePiece> pieces{
-      {fmt::format("{} {:3.0f} %", spinner(tick, terminal), 100 * share), 1},
-      {progress_bar(share, std::clamp(columns / 4, 6, 60), terminal), 5},
-      {fmt::format("{}/{}", state.at.iteration, state.at.train_iters), 0}};
-  if (std::isfinite(state.loss)) pieces.push_back({fmt::format("loss {:.4f}", state.loss), 2});
-  if (state.tokens_per_second > 0) {
-    pieces.push_back({fmt::format("{} tok/s", short_number(state.tokens_per_second)), 3});
-  }
-  if (state.seconds_left >= 0) {
-    // Half a second more or less is nothing that an estimate knows.
-    pieces.push_back({fmt::format("{} left", short_duration(std::ceil(state.seconds_left))), 2});
-  }
-  if (state.seconds_since_step >= kLongStep) {
-    pieces.push_back({fmt::format("step {}", short_duration(state.seconds_since_step)), 4});
-  }
-  return fit_pieces(pieces, columns);
+  return training_line(state, terminal, tick);
 }
 
 std::string summary_line(const RunSummary& summary, const Terminal& terminal) {

@@ -49,7 +49,9 @@ TEST(TerminalRows, TheLineBelow) {
                   .tokens_per_second = 12345,
                   .seconds_left = 80};
   EXPECT_EQ(live_line(state, {}, 1),
-            "/  42 %  ########...........  420/1000  loss 4.0712  12.3k tok/s  1m 20s left");
+            "/   42 %  ########............  420/1000  loss 4.0712  12.3k tok/s  1m 20s left");
+  EXPECT_EQ(live_line(state, {.columns = 60}, 1),
+            "/  ##.....  420/1000  loss 4.0712  12.3k tok/s  1m 20s left");
   state.seconds_since_step = 45;  // a sign of life
   EXPECT_NE(live_line(state, {.columns = 120}, 1).find("step 45.0 s"), std::string::npos);
   for (int columns = 1; columns <= 200; ++columns) {
