@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
+#include "pentatron/checkpoint/inspect.h"
 #include "pentatron/checkpoint/test_support.h"
 
 namespace pentatron::checkpoint {
@@ -241,7 +243,9 @@ TEST(Verify, InspectShowsTensors) {
   EXPECT_EQ(json.at("layout").at("name"), "one rank");
   std::int64_t elements = 0;
   for (const nlohmann::json& tensor : json.at("tensors")) {
-    if (tensor.at("name") == "param/cube") EXPECT_EQ(tensor.at("elements"), 60);
+    if (tensor.at("name") == "param/cube") {
+      EXPECT_EQ(tensor.at("elements"), 60);
+    }
     if (tensor.at("name").get<std::string>().starts_with("param/")) {
       elements += tensor.at("elements").get<std::int64_t>();
     }
