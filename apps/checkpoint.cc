@@ -4,6 +4,7 @@
 #include "apps/command.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/checkpoint/inspect.h"
 #include "pentatron/checkpoint/reader.h"
 #include "pentatron/checkpoint/store.h"
 
@@ -55,7 +56,8 @@ int checkpoint(const Words& words) {
       "place.",
       {"inspect|verify|hash", "FOLDER"},
       {{"--ckpt-step", "N", "this iteration of a --save folder; 0: the newest", "0"},
-       {"--all", "", "verify every checkpoint of a --save folder"}},
+       {"--all", "", "verify every checkpoint of a --save folder"},
+       {"--json", "", "inspect: everything, as one JSON object"}},
       words);
   if (flags.help()) return 0;
   const std::string& action = flags.positional(0);
@@ -70,8 +72,11 @@ int checkpoint(const Words& words) {
   const int damaged = exit_code(ErrorKind::kCheckpoint);
   if (all && is_root) return verify_all(root) ? 0 : damaged;
   const fs::path folder = is_root ? store::newest_checkpoint(root, step).folder : root;
+  PENTATRON_CHECK(action == "inspect" || !flags.has("--json"), kConfig,
+                  "pentatron checkpoint: --json goes with inspect alone");
   if (action == "inspect") {
-    log::print_line(store::inspect_checkpoint(folder));
+    log::print_line(flags.has("--json") ? store::inspect_checkpoint_json(folder)
+                                        : store::inspect_checkpoint(folder));
     return 0;
   }
   if (action == "hash") {

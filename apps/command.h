@@ -53,7 +53,8 @@ class Flags final {
     std::string default_text =
         {};  // shown and used when absent; ignored for required ones and switches
     bool required = false;
-    bool many = false;  // takes every word up to the next option
+    bool many = false;                   // takes every word up to the next option; may be repeated
+    std::vector<std::string> also = {};  // further spellings; _ is - in all of them
   };
 
   // `positionals`: names of the words without a name, all required; "NAME..." as the last: one or
@@ -81,6 +82,10 @@ class Flags final {
   std::vector<std::string> positionals_;
   bool help_ = false;
 };
+
+// The one of `names` that `word` was likely meant to be: few edits for its length, and no other as
+// near. Empty: none.
+[[nodiscard]] std::string near_name(const std::string& word, const std::vector<std::string>& names);
 
 // A word as an integer of at least `least`, else kConfig naming the option.
 [[nodiscard]] std::int64_t parse_integer(std::string_view option, std::string_view word,

@@ -1,28 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "apps/command.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/printable.h"
 #include "pentatron/config/option_index.h"
 
 namespace pentatron::apps {
 namespace {
 
-std::string near_name(const std::string& word, const std::vector<Flags::Spec>& specs) {
-  constexpr int kMaxEdits = 3;
+// --top_k and --top-k are one; a value behind = stays as it is.
+std::string with_dashes(std::string word) {
+  const std::size_t end = std::min(word.find('='), word.size());
+  std::replace(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
+  return word;
+}
+
+// A word that can only be an option's name: "--" and no blank before an equals sign. Text such as
+// "-- hi" is a value.
+bool looks_like_option(std::string_view word) {
+  if (!word.starts_with("--") || word.size() < 3) return false;
+  const std::string_view name = word.substr(2, word.find('=') - 2);
+  return name.find_first_of(" \t\n") == std::string_view::npos;
+}
+
+std::vector<std::string> names_of(const std::vector<Flags::Spec>& specs) {
+  std::vector<std::string> names;
   for (const Flags::Spec& s : specs) {
-    if (config::edit_distance(word, s.name, kMaxEdits) <= kMaxEdits) {
-      return fmt::format(" (did you mean {}?)", s.name);
-    }
+    names.push_back(s.name);
+    names.insert(names.end(), s.also.begin(), s.also.end());
   }
-  return {};
+  return names;
 }
 
 }  // namespace
+
+std::string near_name(const std::string& word, const std::vector<std::string>& names) {
+  // One edit in four letters: "foo" is near nothing.
+  const int limit = std::clamp(static_cast<int>(word.size()) / 4, word.size() < 3 ? 0 : 1, 3);
+  std::string nearest;
+  int least = limit + 1;
+  for (const std::string& name : names) {
+    const int distance = config::edit_distance(word, name, limit);
+    if (distance >= least || distance >= static_cast<int>(name.size()) - 1) continue;
+    least = distance;
+    nearest = name;
+  }
+  return nearest;
+}
 
 Flags::Flags(std::string command, const std::string& description,
              std::vector<std::string> positionals, std::vector<Spec> specs, const Words& words)
@@ -35,39 +65,56 @@ Flags::Flags(std::string command, const std::string& description,
       print_help(description, positionals);
       return;
     }
-    if (!word.starts_with("--")) {
+    if (!looks_like_option(word)) {
       positionals_.push_back(word);
       continue;
     }
+    word = with_dashes(word);
     std::optional<std::string> attached;
     if (const std::size_t equals = word.find('='); equals != std::string::npos) {
       attached = word.substr(equals + 1);
       word.resize(equals);
     }
-    const auto known =
-        std::find_if(specs_.begin(), specs_.end(), [&](const Spec& s) { return s.name == word; });
+    const auto known = std::find_if(specs_.begin(), specs_.end(), [&](const Spec& s) {
+      return s.name == word || std::find(s.also.begin(), s.also.end(), word) != s.also.end();
+    });
     if (known == specs_.end()) {
-      problems.push_back(fmt::format("unknown option {}{}", word, near_name(word, specs_)));
+      const std::string near = near_name(word, names_of(specs_));
+      problems.push_back(fmt::format("unknown option {}{}", printable(word, 80),
+                                     near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
       // What follows belongs to it.
-      while (i + 1 < words.size() && !words[i + 1].starts_with("--")) ++i;
+      while (i + 1 < words.size() && !looks_like_option(words[i + 1])) ++i;
       continue;
     }
+    word = known->name;
     std::vector<std::string> values;
     if (attached) {
       values.push_back(*attached);
     } else if (!known->value.empty()) {
-      while (i + 1 < words.size() && !words[i + 1].starts_with("--") &&
+      while (i + 1 < words.size() && !looks_like_option(words[i + 1]) &&
              (known->many || values.empty())) {
         values.push_back(words[++i]);
       }
     }
     if (!known->value.empty() && values.empty()) {
       problems.push_back(fmt::format("{} needs a value ({})", word, known->value));
+      // "--prompt --help" asks for no help.
+      if (i + 1 < words.size() && words[i + 1] == "--help") {
+        ++i;
+        problems.back() += fmt::format("; a text that begins with -- is written {}=--help", word);
+      }
     }
     if (known->value.empty() && attached)
       problems.push_back(fmt::format("{} takes no value", word));
-    std::erase_if(values_, [&](const auto& entry) { return entry.first == word; });
-    values_.emplace_back(word, std::move(values));
+    const auto before = std::find_if(values_.begin(), values_.end(),
+                                     [&](const auto& entry) { return entry.first == word; });
+    if (before == values_.end()) {
+      values_.emplace_back(word, std::move(values));
+    } else if (known->many) {
+      before->second.insert(before->second.end(), values.begin(), values.end());
+    } else {
+      before->second = std::move(values);  // the last word counts
+    }
   }
   for (const Spec& s : specs_) {
     if (s.required && !has(s.name))

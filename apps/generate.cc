@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "apps/command.h"
 #include "apps/model_flags.h"
+#include "apps/prompts.h"
 #include "apps/text_printer.h"
-#include "pentatron/base/error.h"
-#include "pentatron/base/file.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/inference/chat_prompt.h"
@@ -17,100 +18,134 @@ namespace pentatron::apps {
 namespace {
 
 std::vector<Flags::Spec> specs() {
-  return with_model_flags(
-      {{"--prompt", "TEXT", "text to continue", ""},
-       {"--prompt-file", "FILE", "the same from a file", ""},
-       {"--chat", "", "the prompt is a message to a chat model; prints the answer alone"},
-       {"--messages", "FILE",
-        "a chat so far: JSON list of messages, or an object with \"messages\" and \"tools\"", ""},
-       {"--chat-template", "FILE", "Jinja template of the chat; default: the tokenizer's", ""},
-       {"--max-new-tokens", "N", "tokens to write at most", "128"},
-       {"--temperature", "T", "0: greedy", "1.0"},
-       {"--top-k", "K", "draw from the K likeliest tokens; 0: off", "0"},
-       {"--top-p", "P", "draw from the likeliest tokens of this mass; 0: off", "0"},
-       {"--seed", "N", "of the draws", "1234"},
-       {"--stop", "TEXT", "end before one of these texts", "", false, true},
-       {"--no-kv-cache", "", "read the whole text again for every token"},
-       {"--tokens", "", "print token ids instead of text"}});
+  std::vector<Flags::Spec> all = prompt_flags();
+  const std::vector<Flags::Spec> of_drawing{
+      {.name = "--max-new-tokens",
+       .value = "N",
+       .help = "tokens to write at most",
+       .default_text = "128",
+       .also = {"--num-tokens-to-generate", "--out-seq-length"}},
+      {"--temperature", "T", "0: greedy", "1.0"},
+      {"--top-k", "K", "draw from the K likeliest tokens; 0: off", "0"},
+      {"--top-p", "P", "draw from the likeliest tokens of this mass; 0: off", "0"},
+      {.name = "--seed",
+       .value = "N",
+       .help = "of the draws",
+       .default_text = "1234",
+       .also = {"--random-seed"}},
+      {"--stop", "TEXT", "end before one of these texts", "", false, true},
+      {"--no-kv-cache", "", "read the whole text again for every token"},
+      {"--tokens", "", "print token ids instead of text"}};
+  all.insert(all.end(), of_drawing.begin(), of_drawing.end());
+  return with_model_flags(std::move(all));
 }
 
-bool chats(const Flags& flags) { return flags.has("--chat") || flags.has("--messages"); }
+// Writes what a model has to say to one prompt after the other. All ranks of the model have one and
+// call the same; the first reads the prompts and prints.
+class Writer final {
+ public:
+  Writer(const Flags& flags, Prompts& prompts, const inference::LoadOptions& load)
+      : flags_(flags),
+        prompts_(prompts),
+        model_(inference::load_model(flags.text("--load"), load)),
+        tokenizer_(model_tokenizer(flags, model_)),
+        runner_(model_.runner()),
+        reads_(load.backend->rank() == 0),
+        options_{.sampling = {.temperature = flags.number("--temperature", 0),
+                              .top_k = flags.integer("--top-k", 0),
+                              .top_p = flags.number("--top-p", 0),
+                              .seed = static_cast<std::uint64_t>(flags.integer("--seed", 0))},
+                 .max_new_tokens = flags.integer("--max-new-tokens", 1),
+                 .stop_tokens = {},
+                 .use_kv_cache = !flags.has("--no-kv-cache")} {}
 
-// The text, or the messages of a chat as JSON.
-std::string read_prompt(const Flags& flags) {
-  int sources = 0;
-  for (const char* name : {"--prompt", "--prompt-file", "--messages"}) {
-    sources += flags.has(name) ? 1 : 0;
+  void run() {
+    const Timer timer;
+    std::int64_t count = 0;
+    while (take_prompt()) count += write_one();
+    if (!reads_) return;
+    log::info("{} tokens in {:.2f} s ({:.1f} tokens/s) from iteration {}", count, timer.seconds(),
+              static_cast<double>(count) / std::max(1e-9, timer.seconds()), model_.iteration);
   }
-  PENTATRON_CHECK(sources == 1, kConfig,
-                  "pentatron generate: give exactly one of --prompt, --prompt-file and --messages");
-  PENTATRON_CHECK(!flags.has("--chat-template") || chats(flags), kConfig,
-                  "--chat-template has no effect without --chat or --messages");
-  constexpr std::uint64_t kLongestPrompt = 64ULL << 20;
-  if (flags.has("--messages")) return read_text_file(flags.text("--messages"), kLongestPrompt);
-  const std::string text = flags.has("--prompt")
-                               ? flags.text("--prompt")
-                               : read_text_file(flags.text("--prompt-file"), kLongestPrompt);
-  return flags.has("--chat") ? inference::user_message(text) : text;
-}
 
-// What the model continues; a chat's tokens that end the answer are added to `stop_tokens`.
-std::vector<std::int32_t> prompt_tokens(const Flags& flags, const std::string& prompt,
-                                        const std::filesystem::path& tokenizer_path,
-                                        const tokenizers::Tokenizer& tokenizer,
-                                        std::vector<std::int32_t>& stop_tokens) {
-  if (!chats(flags)) return tokenizer.encode(prompt);
-  const std::string name = flags.has("--messages") ? flags.text("--messages") : "--prompt";
-  inference::ChatPrompt chat = inference::make_chat_prompt(
-      prompt, name, flags.text("--chat-template"), tokenizer_path, tokenizer);
-  stop_tokens.insert(stop_tokens.end(), chat.stop_tokens.begin(), chat.stop_tokens.end());
-  return std::move(chat.tokens);
-}
-
-// What a rank does: all load their part and write together, the first one prints.
-void write_text(const Flags& flags, const std::string& prompt, const inference::LoadOptions& load) {
-  inference::LoadedModel model = inference::load_model(flags.text("--load"), load);
-  const auto tokenizer = model_tokenizer(flags, model);
-  inference::GenerationOptions options{
-      .sampling = {.temperature = flags.number("--temperature", 0),
-                   .top_k = flags.integer("--top-k", 0),
-                   .top_p = flags.number("--top-p", 0),
-                   .seed = static_cast<std::uint64_t>(flags.integer("--seed", 0))},
-      .max_new_tokens = flags.integer("--max-new-tokens", 1),
-      .stop_tokens = {tokenizer->eod()},
-      .use_kv_cache = !flags.has("--no-kv-cache")};
-  const std::vector<std::int32_t> tokens = inference::prompt_of_rank_0(
-      model.context->world(),
-      prompt_tokens(flags, prompt, tokenizer_path(flags, model), *tokenizer, options.stop_tokens));
-  const bool ids = flags.has("--tokens");
-  TextPrinter printer(*tokenizer, chats(flags) ? "" : prompt, flags.texts("--stop"),
-                      load.backend->rank() == 0 && !ids);
-  const auto sink = [&](std::int32_t token) { return printer.add(token); };
-  const Timer timer;
-  inference::ModelRunner runner = model.runner();
-  const inference::Generated result =
-      inference::generate(runner, tokenizer->vocab_size(), tokens, options, sink);
-  if (load.backend->rank() != 0) return;
-  if (ids) {
-    log::print_line(fmt::format("{}", fmt::join(result.tokens, " ")));
-  } else {
-    printer.finish();
+ private:
+  // Rank 0's next prompt on every rank; false when there is none.
+  bool take_prompt() {
+    std::vector<std::int32_t> tokens;  // behind a one; nothing at the end
+    if (reads_) {
+      if (const std::optional<std::string> text = prompts_.next()) {
+        tokens = encode(*text);
+        tokens.insert(tokens.begin(), 1);
+      }
+    }
+    tokens = inference::prompt_of_rank_0(model_.context->world(), tokens);
+    if (tokens.empty()) return false;
+    tokens_.assign(tokens.begin() + 1, tokens.end());
+    return true;
   }
-  log::info("{} tokens in {:.2f} s ({:.1f} tokens/s) from iteration {}", result.tokens.size(),
-            timer.seconds(),
-            static_cast<double>(result.tokens.size()) / std::max(1e-9, timer.seconds()),
-            model.iteration);
-}
+
+  std::vector<std::int32_t> encode(const std::string& text) {
+    options_.stop_tokens = {tokenizer_->eod()};
+    shown_ = text;
+    if (!prompts_.chats()) return tokenizer_->encode(text);
+    shown_.clear();
+    std::string messages = text;
+    if (!prompts_.are_messages()) {
+      if (!prompts_.is_conversation()) said_ = nlohmann::json::array();
+      said_.push_back({{"role", "user"}, {"content", text}});
+      messages = said_.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    }
+    inference::ChatPrompt chat =
+        inference::make_chat_prompt(messages, prompts_.name(), flags_.text("--chat-template"),
+                                    tokenizer_path(flags_, model_), *tokenizer_);
+    options_.stop_tokens.insert(options_.stop_tokens.end(), chat.stop_tokens.begin(),
+                                chat.stop_tokens.end());
+    return std::move(chat.tokens);
+  }
+
+  // Returns the number of tokens written.
+  std::int64_t write_one() {
+    // The ends of a chat's answer are known to the rank that read its template.
+    options_.stop_tokens =
+        inference::prompt_of_rank_0(model_.context->world(), options_.stop_tokens);
+    const bool ids = flags_.has("--tokens");
+    const std::vector<std::int32_t> context =
+        prompts_.chats() ? std::vector<std::int32_t>{} : tokens_;
+    TextPrinter printer(*tokenizer_, shown_, flags_.texts("--stop"), reads_ && !ids, context);
+    const inference::Generated result =
+        inference::generate(runner_, tokenizer_->vocab_size(), tokens_, options_,
+                            [&](std::int32_t token) { return printer.add(token); });
+    if (reads_ && ids) log::print_line(fmt::format("{}", fmt::join(result.tokens, " ")));
+    if (reads_ && !ids) printer.finish();
+    if (prompts_.is_conversation()) {
+      said_.push_back({{"role", "assistant"}, {"content", tokenizer_->decode_utf8(result.tokens)}});
+    }
+    return static_cast<std::int64_t>(result.tokens.size());
+  }
+
+  const Flags& flags_;
+  Prompts& prompts_;
+  inference::LoadedModel model_;
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
+  inference::ModelRunner runner_;
+  bool reads_;
+  inference::GenerationOptions options_;
+  std::vector<std::int32_t> tokens_;               // of the prompt
+  std::string shown_;                              // printed before what is written
+  nlohmann::json said_ = nlohmann::json::array();  // messages of the conversation so far
+};
 
 }  // namespace
 
 int generate(const Words& words) {
-  const Flags flags("generate", "Continues a prompt with a trained checkpoint.", {}, specs(),
-                    words);
+  const Flags flags("generate",
+                    "Continues prompts with a trained checkpoint, or chats with it. Text appears "
+                    "token by token.",
+                    {}, specs(), words);
   if (flags.help()) return 0;
-  const std::string prompt = read_prompt(flags);
+  Prompts prompts(flags);
   on_model_ranks("generate", flags,
-                 [&](const inference::LoadOptions& load) { write_text(flags, prompt, load); });
+                 [&](const inference::LoadOptions& load) { Writer(flags, prompts, load).run(); });
   return 0;
 }
 

@@ -5,6 +5,8 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -12,12 +14,16 @@
 #include <new>
 
 #include "apps/command.h"
+#include "pentatron/base/busy_machine.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/mapping_faults.h"
+#include "pentatron/base/printable.h"
+#include "pentatron/base/screen.h"
 #include "pentatron/base/standard_descriptors.h"
 #include "pentatron/base/stop_cleanup.h"
-#include "pentatron/config/option_index.h"
 #include "pentatron/tensor/device.h"
+#include "pentatron/tensor/out_of_memory.h"
 
 namespace pentatron::apps {
 namespace {
@@ -78,6 +84,12 @@ constexpr Command kCommands[] = {
     {"version", "versions of the program, its libraries and the GPUs", &version},
 };
 
+std::vector<std::string> names_of(std::span<const Command> all) {
+  std::vector<std::string> names;
+  for (const Command& command : all) names.emplace_back(command.name);
+  return names;
+}
+
 void print_usage() {
   std::string text =
       "pentatron " PENTATRON_VERSION
@@ -99,15 +111,10 @@ int dispatch(const Words& words) {
   for (const Command& command : kCommands) {
     if (command.name == words.front()) return command.run(Words(words.begin() + 1, words.end()));
   }
-  std::string near;
-  for (const Command& command : kCommands) {
-    constexpr int kMaxEdits = 3;
-    if (config::edit_distance(words.front(), command.name, kMaxEdits) <= kMaxEdits) {
-      near = fmt::format(", did you mean {}?", command.name);
-    }
-  }
-  PENTATRON_THROW(kConfig, "no command named '{}'{} pentatron --help lists them", words.front(),
-                  near.empty() ? ";" : near);
+  const std::string near = near_name(words.front(), names_of(kCommands));
+  PENTATRON_THROW(kConfig, "no command named '{}'{} pentatron --help lists them",
+                  printable(words.front(), 80),
+                  near.empty() ? ";" : fmt::format(", did you mean {}?", near));
 }
 
 }  // namespace
@@ -122,6 +129,20 @@ namespace {
 [[gnu::section(".preinit_array"),
   gnu::used]] void (*const kFillStandardDescriptors)() = &pentatron::fill_standard_descriptors;
 
+// The last line of a program that failed: no date, which nobody needs who has just typed a command.
+void print_error(const std::string& message) {
+  using namespace pentatron;
+  const Terminal terminal = look_at_terminal(STDERR_FILENO);
+  const std::string& label = log::thread_label();
+  const screen::Turn turn;
+  fmt::print(stderr, "{} {}{}\n", toned("error:", Tone::kRed, terminal),
+             label.empty() ? "" : fmt::format("[{}] ", label), message);
+  (void)std::fflush(stderr);
+}
+
+// A reader that had enough (| head) is no failure worth a word; shells know this code for it.
+constexpr int kReaderGone = 128 + SIGPIPE;
+
 int run(int argc, char** argv) {
   using namespace pentatron;
   // A reader that goes away (| head) must not kill a training run; writes then fail and are noticed
@@ -129,29 +150,36 @@ int run(int argc, char** argv) {
   (void)std::signal(SIGPIPE, SIG_IGN);
   // Nor a limit on the size of files: a write beyond it fails and says so, as on a full disk.
   (void)std::signal(SIGXFSZ, SIG_IGN);
+  tell_mapping_faults();
   try {
     const StopCleanup stop_cleanup;
     const int code = apps::dispatch(apps::Words(argv + 1, argv + argc));
     const bool training = argc > 1 && std::string_view(argv[1]) == "pretrain_gpt";
     if (code == 0 && !training && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
-      log::error("io error: the result could not be written to standard output");
+      if (screen::reader_is_gone()) return kReaderGone;
+      print_error("the result could not be written to standard output");
       return exit_code(ErrorKind::kIo);
     }
     return code;
   } catch (const Error& error) {
-    log::error("{} error: {}", to_string(error.kind()), error.what());
-    if (error.kind() == ErrorKind::kInternal) {
-      log::error("this is a bug of pentatron, thrown at {}", error.where());
-    }
+    if (error.kind() == ErrorKind::kIo && screen::reader_is_gone()) return kReaderGone;
+    const bool bug = error.kind() == ErrorKind::kInternal;
+    print_error(bug ? fmt::format("{}\nthis is a bug of pentatron, thrown at {}", error.what(),
+                                  error.where())
+                    : error.what());
     return exit_code(error.kind());
   } catch (const std::filesystem::filesystem_error& error) {
-    log::error("io error: {}", error.what());
+    print_error(error.what());
     return exit_code(ErrorKind::kIo);
   } catch (const std::bad_alloc&) {
-    log::error("out of memory: use a smaller --micro-batch-size or model, or more ranks");
-    return exit_code(ErrorKind::kIo);
+    print_error("out of memory: use a smaller --micro-batch-size or model, or more ranks");
+    return tensor::kOutOfMemoryExitCode;
   } catch (const std::exception& error) {
-    log::error("internal error: {}", error.what());
+    if (const std::string memory = tensor::out_of_memory_text(error); !memory.empty()) {
+      print_error(memory);
+      return tensor::kOutOfMemoryExitCode;
+    }
+    print_error(fmt::format("internal error: {}", error.what()));
     return exit_code(ErrorKind::kInternal);
   }
 }
@@ -159,6 +187,12 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr std::array<std::string_view, 4> kComputing = {"pretrain_gpt", "generate", "score",
+                                                          "evaluate"};
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (std::find(kComputing.begin(), kComputing.end(), command) != kComputing.end()) {
+    pentatron::give_way_when_busy(argv);
+  }
   const int code = run(argc, argv);
   // With a GPU in use the destructors of the libraries could meet a driver that is shutting down.
   if (pentatron::tensor::release_devices()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/command.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/progress_line.h"
 #include "pentatron/datasets/merge.h"
 
 namespace pentatron::apps {
@@ -20,12 +21,13 @@ int merge_datasets(const Words& words) {
       words);
   if (flags.help()) return 0;
   const std::string output = flags.text("--output-prefix");
+  StatusText status;
   const datasets::MergeStats stats = datasets::merge_datasets(
       {.inputs = flags.texts("--input"),
        .output_prefix = output,
        .multimodal = flags.has("--multimodal"),
        .force = flags.has("--force"),
-       .on_progress = [](const std::string& line) { log::info("{}", line); }});
+       .on_progress = [&status](const std::string& line) { status.show(line); }});
   log::print_line(fmt::format("{}.bin, .idx: {} corpora, {} documents, {} sequences, {} tokens{}",
                               output, stats.corpora, stats.documents, stats.sequences, stats.tokens,
                               stats.modes ? ", with modes" : ""));

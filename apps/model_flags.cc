@@ -104,6 +104,9 @@ std::vector<Flags::Spec> with_model_flags(std::vector<Flags::Spec> more) {
 void on_model_ranks(const std::string& command, const Flags& flags, const RankBody& body) {
   config::ParallelConfig parallel = layout_of(command, flags);
   parallel.cpu_threads_per_rank = flags.integer("--threads", 0);
+  constexpr std::int64_t kMostThreads = 4096;
+  PENTATRON_CHECK(parallel.cpu_threads_per_rank <= kMostThreads, kConfig,
+                  "--threads {}: more than {}", parallel.cpu_threads_per_rank, kMostThreads);
   const training::Placement place = training::place_run(parallel, flags.text("--device"));
   training::set_up_place(place, /*deterministic_mode=*/false);
   const inference::LoadOptions load{

@@ -7,6 +7,7 @@
 #include "apps/tokenizer_flags.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/progress_line.h"
 #include "pentatron/datasets/preprocess.h"
 
 namespace pentatron::apps {
@@ -123,10 +124,15 @@ int preprocess_data(const Words& words) {
                     "Tokenises text into PREFIX_KEY_document.bin and .idx, one pair a key.", {},
                     specs(), words);
   if (flags.help()) return 0;
-  const datasets::PreprocessOptions options = options_of(flags);
+  datasets::PreprocessOptions options = options_of(flags);
   const auto tokenizer = tokenizer_of(flags);
   if (flags.has("--find-optimal-num-workers")) return find_workers(flags, options, *tokenizer);
-  const datasets::PreprocessStats stats = datasets::preprocess(options, *tokenizer);
+  datasets::PreprocessStats stats;
+  {
+    StatusText status;  // gone before the result is told
+    options.on_progress = [&status](std::string_view line) { status.show(std::string(line)); };
+    stats = datasets::preprocess(options, *tokenizer);
+  }
   for (const auto& key : stats.keys) {
     log::print_line(
         fmt::format("{}.bin, .idx: {} documents, {} tokens, {} empty documents left out",

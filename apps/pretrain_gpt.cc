@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/command.h"
+#include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/config/check.h"
 #include "pentatron/config/print.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/training/asked_layers.h"
+#include "pentatron/training/check_run.h"
 #include "pentatron/training/dry_run/dry_run.h"
 #include "pentatron/training/run.h"
 
@@ -19,7 +21,12 @@ int pretrain_gpt(const Words& words) {
     if (word == "--check-options") {
       const config::CheckReport report = config::check_options(request);
       log::print_line(report.text);
-      return report.exit_code;
+      if (report.exit_code != 0) return report.exit_code;
+      const config::ParsedOptions options = config::load_options(request);
+      if (options.action == config::Action::kHelp) return 0;
+      const training::RunCheck check = training::check_run(options);
+      log::print_line(check.text);
+      return check.files_missing ? exit_code(ErrorKind::kIo) : 0;
     }
   }
   const config::ParsedOptions options = config::load_options(request);

@@ -9,13 +9,15 @@
 namespace pentatron::apps {
 
 TextPrinter::TextPrinter(const tokenizers::Tokenizer& tokenizer, std::string prompt,
-                         std::vector<std::string> stops, bool prints)
+                         std::vector<std::string> stops, bool prints,
+                         std::span<const std::int32_t> context)
     : decoder_(tokenizer),
       text_(std::move(prompt)),
       stops_(std::move(stops)),
       searched_(text_.size()),
       prints_(prints) {
   std::erase(stops_, "");
+  for (const std::int32_t token : context) (void)decoder_.add(token);
 }
 
 bool TextPrinter::add(std::int32_t token) {

@@ -14,9 +14,11 @@ namespace pentatron::apps {
 class TextPrinter final {
  public:
   // `prints` false: follows the text, for a rank that must stop where the others do. `tokenizer`
-  // must outlive it.
+  // must outlive it. `context`: the tokens before the first, where their text stands before it, so
+  // that what goes between them is printed (blanks that some tokenizers leave out at a begin).
   TextPrinter(const tokenizers::Tokenizer& tokenizer, std::string prompt,
-              std::vector<std::string> stops, bool prints);
+              std::vector<std::string> stops, bool prints,
+              std::span<const std::int32_t> context = {});
 
   // False once a stop text has come up; it and what follows are not printed.
   [[nodiscard]] bool add(std::int32_t token);

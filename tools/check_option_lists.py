@@ -71,10 +71,12 @@ def check(program, path, words, world):
     environment.update(WORLD_SIZE=str(world or world_size(words)), RANK="0", LOCAL_RANK="0", MASTER_ADDR="localhost", MASTER_PORT="29500")
     result = subprocess.run([program, "pretrain_gpt", "--check-options", *words], capture_output=True, text=True, env=environment, timeout=120)
     lines = [line[2:] for line in (result.stdout + result.stderr).splitlines() if line.startswith("  ")]
-    if result.returncode != 0 and not lines:
+    # 4: the options are accepted, their files are not on this machine.
+    accepted = result.returncode in (0, 4)
+    if not accepted and not lines:
         lines = (result.stderr or result.stdout).strip().splitlines()[-1:]
-    return {"path": str(path), "accepted": result.returncode == 0, "exit_code": result.returncode,
-            "problems": [] if result.returncode == 0 else lines}
+    return {"path": str(path), "accepted": accepted, "exit_code": result.returncode,
+            "problems": [] if accepted else lines}
 
 
 def blocker(problem):

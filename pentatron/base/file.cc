@@ -18,6 +18,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/fault.h"
 #include "pentatron/base/io_error.h"
+#include "pentatron/base/mapping_faults.h"
 
 namespace pentatron {
 namespace fs = std::filesystem;
@@ -157,10 +158,13 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   void* const map = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
   if (map == MAP_FAILED) throw_io_error("map", path, errno);
   data_ = static_cast<const std::byte*>(map);
+  remember_mapping(data_, size_, path.native());
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -3,14 +3,14 @@
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <unistd.h>
 
-#include <cstdio>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "pentatron/base/env.h"
 #include "pentatron/base/error.h"
+#include "pentatron/base/screen.h"
 
 namespace pentatron::log {
 namespace {
@@ -29,16 +29,28 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+// What a line begins with on a terminal.
+std::string title_of(Level level, const Terminal& terminal) {
+  if (level == Level::kError) return toned("error:", Tone::kRed, terminal) + " ";
+  if (level == Level::kWarn) return toned("warning:", Tone::kYellow, terminal) + " ";
+  return "";
+}
+
 std::string& label_of_this_thread() {
   thread_local std::string label;
   return label;
 }
 
-std::unique_ptr<spdlog::logger> make_logger() {
+std::unique_ptr<spdlog::logger> make_logger(const char* pattern) {
   auto made = std::make_unique<spdlog::logger>("pentatron",
                                                std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  made->set_pattern("[%Y-%m-%d %H:%M:%S.%e] [%l] %v");
+  made->set_pattern(pattern);
   made->flush_on(spdlog::level::trace);
+  return made;
+}
+
+std::unique_ptr<spdlog::logger> make_dated_logger() {
+  auto made = make_logger("[%Y-%m-%d %H:%M:%S.%e] [%l] %v");
   // Logging must work inside error handlers, so a bad level is reported here and refused only by
   // who asks level_from_environment() directly.
   try {
@@ -49,10 +61,16 @@ std::unique_ptr<spdlog::logger> make_logger() {
   return made;
 }
 
-// Built once and never destroyed: threads may still log while the process ends.
-spdlog::logger& logger() {
-  static spdlog::logger* const instance = make_logger().release();
-  return *instance;
+// Built once and never destroyed: threads may still log while the process ends. A person needs no
+// date beside each line; a file does.
+spdlog::logger& logger(bool person) {
+  static spdlog::logger* const dated = make_dated_logger().release();
+  static spdlog::logger* const plain = [] {
+    auto made = make_logger("%v");
+    made->set_level(dated->level());
+    return made.release();
+  }();
+  return person ? *plain : *dated;
 }
 
 }  // namespace
@@ -67,28 +85,26 @@ Level level_from_environment() {
                   *text);
 }
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+void set_level(Level level) {
+  for (const bool person : {true, false}) logger(person).set_level(to_spdlog(level));
+}
 
 void set_thread_label(std::string label) { label_of_this_thread() = std::move(label); }
 
 const std::string& thread_label() { return label_of_this_thread(); }
 
 void write(Level level, std::string_view message) {
+  const Terminal terminal = look_at_terminal(STDERR_FILENO);
+  spdlog::logger& to = logger(terminal.present);
+  if (!to.should_log(to_spdlog(level))) return;
   const std::string& label = thread_label();
-  if (label.empty()) {
-    logger().log(to_spdlog(level), "{}", message);
-  } else {
-    logger().log(to_spdlog(level), "[{}] {}", label, message);
-  }
+  const screen::Turn turn;
+  to.log(to_spdlog(level), "{}{}{}", terminal.present ? title_of(level, terminal) : std::string(),
+         label.empty() ? "" : fmt::format("[{}] ", label), message);
 }
 
 void print_line(std::string_view line) {
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  // A run does not end because its terminal went away, so failures to print are not errors.
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);
+  if (!screen::is_terse()) screen::print(line);
 }
 
 }  // namespace pentatron::log

@@ -13,6 +13,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
+#include "pentatron/base/screen.h"
 
 namespace pentatron {
 namespace {
@@ -73,6 +74,7 @@ void clean_and_end(State& now, int signal) {
       if (!path.empty()) remove_stubbornly(path);
     }
   }
+  screen::stop(signal);
   ::signal(signal, SIG_DFL);
   sigset_t set;
   sigemptyset(&set);

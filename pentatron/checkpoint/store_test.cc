@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
+#include "pentatron/checkpoint/inspect.h"
 #include "pentatron/checkpoint/test_support.h"
 
 namespace pentatron::checkpoint {
@@ -230,10 +232,25 @@ TEST(Verify, InspectShowsTensors) {
   const TempFolder temp;
   (void)save_single(temp.path(), 7, 1);
   const std::string text = inspect_checkpoint(step(temp.path(), 7));
-  for (const char* part : {"iteration 7, 6 tensors, 6 slices, 1 files", "param/cube", "[4, 5, 3]",
-                           "BF16", "layout      {\"name\":\"one rank\"}"}) {
+  for (const char* part : {"iteration   7, saved 20", "\ncube ", "[4, 5, 3]", "BF16",
+                           "layout      name one rank", "files       1, "}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }
+  EXPECT_EQ(text.find("\"name\""), std::string::npos) << text;
+  const nlohmann::json json = nlohmann::json::parse(inspect_checkpoint_json(step(temp.path(), 7)));
+  EXPECT_EQ(json.at("iteration"), 7);
+  EXPECT_EQ(json.at("tensors").size(), 6U);
+  EXPECT_EQ(json.at("layout").at("name"), "one rank");
+  std::int64_t elements = 0;
+  for (const nlohmann::json& tensor : json.at("tensors")) {
+    if (tensor.at("name") == "param/cube") {
+      EXPECT_EQ(tensor.at("elements"), 60);
+    }
+    if (tensor.at("name").get<std::string>().starts_with("param/")) {
+      elements += tensor.at("elements").get<std::int64_t>();
+    }
+  }
+  EXPECT_EQ(json.at("parameters"), elements);
 }
 
 }  // namespace

@@ -91,28 +91,4 @@ std::vector<std::string> CheckpointReader::verify_shards(std::size_t first, std:
   return report.problems;
 }
 
-std::string inspect_checkpoint(const fs::path& folder) {
-  const Manifest manifest = read_manifest(folder);
-  std::map<std::string_view, std::size_t> slices_of;
-  for (const ManifestSlice& slice : manifest.slices) ++slices_of[slice.tensor];
-  std::size_t name_width = std::string_view("tensor").size();
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    name_width = std::max(name_width, tensor.name.size());
-  }
-  std::uint64_t bytes = 0;
-  for (const ManifestFile& file : manifest.files) bytes += file.bytes;
-  std::string text = fmt::format("{}\niteration {}, {} tensors, {} slices, {} files, {} bytes\n",
-                                 folder.string(), manifest.iteration, manifest.tensors.size(),
-                                 manifest.slices.size(), manifest.files.size(), bytes);
-  text += fmt::format("layout      {}\ntrain state {}\n\n", manifest.layout, manifest.train_state);
-  text += fmt::format("{:<{}}  {:<8}  {:<16}  {:<5}  slices\n", "tensor", name_width, "dtype",
-                      "shape", "decay");
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    text += fmt::format("{:<{}}  {:<8}  {:<16}  {:<5}  {}\n", tensor.name, name_width, tensor.dtype,
-                        fmt::format("[{}]", fmt::join(tensor.logical_shape, ", ")),
-                        tensor.decay ? "yes" : "no", slices_of[tensor.name]);
-  }
-  return text;
-}
-
 }  // namespace pentatron::checkpoint

@@ -19,6 +19,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/screen.h"
 #include "pentatron/comm/job_environment.h"
 
 extern char** environ;
@@ -284,12 +285,15 @@ int supervise(std::vector<Child>& children, const SignalBlock& signals, int grac
   int result = 0;
   Clock::time_point deadline = Clock::time_point::max();
   bool asked_to_stop = false;
+  int asked = 0;  // the signal that asked
   while (true) {
     const Child* failed = reap(children);
     if (failed != nullptr && result == 0) {
       failed = find_cause(children, failed);
       result = code_of(failed->status);
-      report(*failed);
+      // Who was told to end, ended as told: the ranks say what is kept.
+      const bool as_told = WIFSIGNALED(failed->status) && WTERMSIG(failed->status) == asked;
+      if (!as_told) report(*failed);
       // After a forwarded signal the others are ending by themselves; the grace limits them all the
       // same.
       if (!asked_to_stop) send_all(children, SIGTERM);
@@ -310,7 +314,10 @@ int supervise(std::vector<Child>& children, const SignalBlock& signals, int grac
       send_all(children, SIGCONT);
       continue;
     }
-    asked_to_stop = asked_to_stop || signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
+    if (signal == SIGTERM || signal == SIGINT || signal == SIGQUIT) {
+      asked_to_stop = true;
+      asked = signal;
+    }
     // A key of the terminal (Ctrl-C) reaches us alone: the ranks are in groups of their own.
     send_all(children, signal);
   }
@@ -348,6 +355,7 @@ int launch(const LaunchOptions& options) {
   const int port = options.master_port > 0 ? options.master_port : free_port();
   // Other machines' launchers could not know what this one draws.
   const std::string token = options.nnodes == 1 ? random_token() : options.job_token;
+  screen::share();
   const SignalBlock signals;
   const Guard guard;
   std::vector<Child> children;

@@ -17,6 +17,12 @@ OptionValue shown_query_groups(const RunConfig& config) {
   return grouped ? config.model.num_query_groups : std::int64_t{1};
 }
 
+// What the generator of the data's order takes.
+std::string_view seed_in_range(const OptionValue& value) {
+  const std::int64_t seed = std::get<std::int64_t>(value);
+  return seed >= 0 && seed < (std::int64_t{1} << 32) ? "" : "a number from 0 to 4294967295";
+}
+
 constexpr OptionSpec kRows[] = {
     {.names = "--model-preset",
      .dest = "model_preset",
@@ -517,7 +523,7 @@ constexpr OptionSpec kRows[] = {
      .dest = "seed",
      .kind = OptionKind::kInt,
      .default_repr = "1234",
-     .check = at_least<0>,
+     .check = seed_in_range,
      .help = "keys initial values, dropout and the order of the data",
      .test = "functional_test Options.Seed",
      .resume = Resume::kRun,

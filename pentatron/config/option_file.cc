@@ -107,7 +107,14 @@ void walk_json(const nlohmann::json& object, std::string_view label, int depth,
 
 std::vector<FileValue> parse_yaml_options(const std::string& text, std::string_view label) {
   try {
-    const YAML::Node root = YAML::Load(text);
+    YAML::Node root;
+    for (const YAML::Node& document : YAML::LoadAll(text)) {
+      if (document.IsNull()) continue;
+      PENTATRON_CHECK(root.IsNull(), kConfig,
+                      "{}: a second document begins behind '---': one file is one set of options",
+                      label);
+      root.reset(document);
+    }
     if (root.IsNull()) return {};
     PENTATRON_CHECK(root.IsMap(), kConfig, "{}: expected a mapping of option names to values",
                     label);

@@ -25,6 +25,14 @@ TEST(OptionFile, AliasesAreFollowed) {
   EXPECT_EQ(values[2].words, (std::vector<std::string>{"1", "2"}));
 }
 
+TEST(OptionFile, F14_ASecondDocumentIsRefused) {
+  EXPECT_NE(error_of("lr: 1\n---\nlr: 2\n").find("a second document"), std::string::npos)
+      << error_of("lr: 1\n---\nlr: 2\n");
+  for (const char* one : {"---\nlr: 1\n", "lr: 1\n...\n", "lr: 1\n---\n"}) {
+    ASSERT_EQ(parse_yaml_options(one, "run.yaml").size(), 1U) << one;
+  }
+}
+
 // A few hundred bytes whose aliases stand for 20^11 sections, or for 4 million words.
 TEST(OptionFile, AliasesCannotMultiplyWithoutBound) {
   std::string sections = "v0: &v0 {}\n";

@@ -10,6 +10,18 @@ constexpr Binding parallel() {
   return bind<&RunConfig::parallel, kField>();
 }
 
+// Beyond any patience, and far from where a clock's sums overflow.
+std::string_view within_a_year(const OptionValue& value) {
+  const std::int64_t minutes = std::get<std::int64_t>(value);
+  return minutes >= 1 && minutes <= 525'600 ? "" : "a number from 1 to 525600, a year";
+}
+
+// A machine that is asked for a million threads stands still.
+std::string_view thread_count(const OptionValue& value) {
+  const std::int64_t threads = std::get<std::int64_t>(value);
+  return threads >= 0 && threads <= 4096 ? "" : "a number from 0 to 4096";
+}
+
 constexpr OptionSpec kRows[] = {
     {.names = "--tensor-model-parallel-size",
      .dest = "tensor_model_parallel_size",
@@ -133,7 +145,7 @@ constexpr OptionSpec kRows[] = {
      .dest = "distributed_timeout_minutes",
      .kind = OptionKind::kInt,
      .default_repr = "10",
-     .check = at_least<1>,
+     .check = within_a_year,
      .topic = Topic::kParallel,
      .help = "how long a rank waits for its peers",
      .test = "training_test Run.TimeoutReachesEveryBackend",
@@ -174,7 +186,7 @@ constexpr OptionSpec kRows[] = {
      .dest = "cpu_threads_per_rank",
      .kind = OptionKind::kInt,
      .default_repr = "0",
-     .check = at_least<0>,
+     .check = thread_count,
      .topic = Topic::kParallel,
      .help = "CPU threads of each rank; part of the layout; 0: all cores / local ranks",
      .test = "functional_test Options.CpuThreadsPerRank",

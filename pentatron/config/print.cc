@@ -97,7 +97,22 @@ std::string topic_help(const std::vector<const OptionSpec*>& rows, std::string_v
 }
 
 std::string topic_list(const std::vector<const OptionSpec*>& rows) {
-  std::string text = "Options by topic: --help TOPIC, --help OPTION or --help all\n";
+  std::string text =
+      "usage: pentatron pretrain_gpt [options]\n\n"
+      "A run needs:\n"
+      "  the model     --num-layers, --hidden-size, --num-attention-heads, --seq-length,\n"
+      "                --max-position-embeddings; or --model-preset NAME --seq-length N\n"
+      "  the data      --data-path PREFIX (of preprocess_data), or --mock-data\n"
+      "  its tokens    --vocab-file and --merge-file, --tokenizer-model, or --tokenizer-type\n"
+      "                NullTokenizer --vocab-size N\n"
+      "  the training  --micro-batch-size, --train-iters or --train-samples, --lr\n"
+      "and keeps what it learns with --save FOLDER --save-interval N. An example:\n\n"
+      "  pentatron pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\\n"
+      "      --seq-length 64 --max-position-embeddings 64 --mock-data \\\n"
+      "      --tokenizer-type NullTokenizer --vocab-size 127 \\\n"
+      "      --micro-batch-size 4 --train-iters 20 --lr 1e-3\n\n"
+      "--check-options tells what a run would be, without starting it.\n\n"
+      "Options by topic: --help TOPIC, --help OPTION or --help all\n";
   for (const std::string_view topic : help_topics()) {
     if (topic == "all") continue;
     int num_works = 0;

@@ -8,12 +8,12 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/progress_line.h"
 #include "pentatron/checkpoint/writer.h"
 #include "pentatron/comm/backend.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/conversion/kept_files.h"
-#include "pentatron/conversion/progress.h"
 #include "pentatron/inference/hugging_face_model.h"
 #include "pentatron/models/gpt/sharding.h"
 #include "pentatron/tensor/ops.h"
@@ -94,7 +94,7 @@ Converted import_hugging_face(const ImportOptions& options) {
                                       tokenizers::tokenizer_options(config.data, 0))};
   Converted result;
   result.family = reader.folder().description().family->name;
-  Progress progress("imported");
+  ProgressLine progress({.what = "imported", .unit = "bytes", .line_seconds = 3});
   for (const nn::PlannedParameter& parameter : plan.parameters()) {
     for (const nn::ShardPart& part : parameter.spec.parts) {
       const DType dtype =

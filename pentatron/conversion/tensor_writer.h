@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/base/progress_line.h"
 #include "pentatron/checkpoint/reader.h"
 #include "pentatron/conversion/adapter_merge.h"
-#include "pentatron/conversion/progress.h"
 #include "pentatron/families/family.h"
 
 namespace pentatron::conversion {
@@ -54,7 +54,7 @@ class TensorWriter final {
   DType asked_ = DType::Undefined;  // none: as stored
   DType most_ = DType::Undefined;
   std::vector<Whole> tensors_;
-  Progress progress_{"exported"};
+  ProgressLine progress_{{.what = "exported", .unit = "bytes", .line_seconds = 3}};
 };
 
 }  // namespace pentatron::conversion

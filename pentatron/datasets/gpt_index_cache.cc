@@ -11,6 +11,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/screen.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/datasets/index_file.h"
 
@@ -114,7 +115,7 @@ GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& re
   if (request.use_cache) {
     for (const MegatronVersion version : kVersions) {
       if (std::optional<GptIndex> index = load(source, request, version)) {
-        if (!request.quiet) {
+        if (!request.quiet && !screen::is_terse()) {
           log::info("Load the {} {} indices from {}", request.class_name, to_string(request.split),
                     gpt_index_cache_folder(request));
         }
@@ -122,12 +123,12 @@ GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& re
       }
     }
   }
-  if (!request.quiet) {
+  if (!request.quiet && !screen::is_terse()) {
     log::info("Build {}the {} {} indices", request.use_cache ? "and save " : "", request.class_name,
               to_string(request.split));
   }
   GptIndex index = build_gpt_index(source, request.num_samples);
-  if (!request.quiet) {
+  if (!request.quiet && !screen::is_terse()) {
     log::info("> total number of samples: {}", index.num_samples());
     log::info("> total number of epochs: {}", index.plan.num_epochs);
   }

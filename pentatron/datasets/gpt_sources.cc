@@ -10,6 +10,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/screen.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -81,8 +82,9 @@ class BlendBuilder final {
       blend.size = std::min(*size, available);
     }
     auto blended = std::make_unique<BlendedDataset>(std::move(members), blend);
-    log::info("Blend of {} corpora, {}: {} samples", corpora_.size(), to_string(split),
-              blended->num_samples());
+    if (!screen::is_terse())
+      log::info("Blend of {} corpora, {}: {} samples", corpora_.size(), to_string(split),
+                blended->num_samples());
     return blended;
   }
 

@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/progress_line.h"
 #include "pentatron/datasets/byte_source.h"
 #include "pentatron/datasets/jsonl.h"
 #include "pentatron/datasets/line_reader.h"
-#include "pentatron/inference/progress_line.h"
 #include "pentatron/inference/score_line.h"
 #include "pentatron/inference/wikitext_detokenizer.h"
 #include "pentatron/tokenizers/white_space.h"
@@ -103,15 +103,15 @@ class Groups final {
     if (documents_.empty()) return;
     take_(done_, scorer_.score(documents_));
     done_ += documents_.size();
+    progress_.add(static_cast<std::int64_t>(documents_.size()));
     documents_.clear();
-    progress_.show(fmt::format("{} documents", done_));
   }
 
   DocumentScorer& scorer_;
   Take take_;
   std::vector<Tokens> documents_;
   std::size_t done_ = 0;
-  ProgressLine progress_;
+  ProgressLine progress_{{.what = "scored", .unit = "documents", .line_seconds = 0}};
 };
 
 // Without the beginning-of-sequence token that some tokenizers put before each text; text itself

@@ -12,9 +12,10 @@ Generated generate(ModelRunner& model, std::int64_t vocab_size,
                    const TokenSink& sink) {
   check_sampling_options(options.sampling, vocab_size);
   PENTATRON_CHECK(!prompt.empty(), kConfig, "the prompt has no token; give at least one character");
-  const std::int64_t total = static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens;
+  // No sum of what may be as large as a number can be.
+  const std::int64_t room = model.max_positions() - static_cast<std::int64_t>(prompt.size());
   PENTATRON_CHECK(
-      total <= model.max_positions(), kConfig,
+      options.max_new_tokens <= room, kConfig,
       "{} prompt tokens and {} new ones are more than the model's {} positions; shorten the prompt "
       "or --max-new-tokens",
       prompt.size(), options.max_new_tokens, model.max_positions());
@@ -22,6 +23,7 @@ Generated generate(ModelRunner& model, std::int64_t vocab_size,
     PENTATRON_CHECK(token >= 0 && token < vocab_size, kData,
                     "prompt token {} is outside the vocabulary of {}", token, vocab_size);
   }
+  const std::int64_t total = static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens;
   model.begin(total, options.use_kv_cache);
   std::vector<std::int32_t> sequence = prompt;
   Generated result;

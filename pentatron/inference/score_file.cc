@@ -9,11 +9,11 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/progress_line.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/group.h"
 #include "pentatron/datasets/corpus_reader.h"
 #include "pentatron/inference/logits_file.h"
-#include "pentatron/inference/progress_line.h"
 #include "pentatron/inference/score_line.h"
 
 namespace pentatron::inference {
@@ -131,7 +131,6 @@ class FileScorer final {
     ++stats_.bad_lines;
     const bool all = options_.on_bad_line == datasets::OnBadLine::kReport;
     if (!all && stats_.bad_lines > kBadLinesShown) return;
-    progress_.clear();
     log::warn("{}; line left out{}", what,
               !all && stats_.bad_lines == kBadLinesShown
                   ? "; further ones are only counted (--on-bad-line report names them all)"
@@ -140,6 +139,7 @@ class FileScorer final {
 
   void flush(std::uint64_t file_bytes) {
     if (lines_.empty()) return;
+    const std::int64_t documents_before = stats_.documents;
     std::vector<std::vector<std::int32_t>> documents;
     for (const ScoreLine& line : lines_) {
       if (logits_) logits_->check_room(static_cast<std::int64_t>(line.tokens.size()));
@@ -155,15 +155,11 @@ class FileScorer final {
     }
     lines_.clear();
     num_tokens_ = 0;
-    if (!progress_.due()) return;
-    const double seconds = std::max(1e-9, timer_.seconds());
-    progress_.show(
-        fmt::format("{} documents, {:.0f} tokens/s{}", stats_.documents,
-                    static_cast<double>(stats_.tokens) / seconds,
-                    all_bytes_.value_or(0) == 0
-                        ? ""
-                        : fmt::format(", {:.0f} %", 100.0 * static_cast<double>(file_bytes) /
-                                                        static_cast<double>(*all_bytes_))));
+    progress_.add(stats_.documents - documents_before);
+    progress_.note(fmt::format("{} tokens/s", short_number(static_cast<double>(stats_.tokens) /
+                                                           std::max(1e-9, timer_.seconds()))));
+    if (all_bytes_.value_or(0) == 0) return;
+    progress_.set_share(static_cast<double>(file_bytes) / static_cast<double>(*all_bytes_));
   }
 
   const ScoreFileOptions& options_;
@@ -178,7 +174,7 @@ class FileScorer final {
   std::vector<ScoreLine> lines_;                // not scored yet
   std::size_t num_tokens_ = 0;                  // in them
   ScoreFileStats stats_;
-  ProgressLine progress_;
+  ProgressLine progress_{{.what = "scored", .unit = "documents", .line_seconds = 0}};
   Timer timer_;
 };
 

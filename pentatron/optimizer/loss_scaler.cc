@@ -20,9 +20,9 @@ LossScaler::LossScaler(const config::OptimizerConfig& config, std::string_view p
       window_(config.loss_scale_window),
       hysteresis_(config.hysteresis) {
   state_.scale = config.loss_scale.value_or(1.0);
-  if (!dynamic_) return;
-  state_.scale = config.initial_loss_scale;
+  // Saved by a static scale too: a dynamic one that goes on from there has all of it.
   state_.hysteresis_left = hysteresis_;
+  if (dynamic_) state_.scale = config.initial_loss_scale;
 }
 
 void LossScaler::update(bool overflow) {

@@ -73,6 +73,13 @@ TEST(LossScaler, GoesOnWhereItWasSaved) {
     second.restore(first.state());
     EXPECT_EQ(scales(second, "ggogoogggg"), scales(first, "ggogoogggg"));
   }
+  // After a static scale a dynamic one has its whole hysteresis (N11).
+  config::OptimizerConfig fixed = options();
+  fixed.loss_scale = options().initial_loss_scale;
+  LossScaler fresh(options(), "fp16");
+  LossScaler after_static(options(), "fp16");
+  after_static.restore(LossScaler(fixed, "fp16").state());
+  EXPECT_EQ(scales(after_static, "ogooggg"), scales(fresh, "ogooggg"));
   LossScaler scaler(options(), "fp16");
   expect_error(ErrorKind::kCheckpoint, "loss scale of 0", [&] { scaler.restore({.scale = 0}); });
 }

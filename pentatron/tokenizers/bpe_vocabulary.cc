@@ -7,6 +7,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
+#include "pentatron/base/printable.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/tokenizers/byte_alphabet.h"
 #include "pentatron/tokenizers/tokenizer.h"
@@ -15,7 +16,7 @@ namespace pentatron::tokenizers {
 namespace {
 
 // A printable, short form of outside text for messages.
-std::string shown(std::string_view text) { return replace_invalid_utf8(text.substr(0, 60)); }
+std::string shown(std::string_view text) { return printable(text, 60); }
 
 // Input of the JSON reader that counts lines, so that errors in the content have a place too.
 class LineCounter final {

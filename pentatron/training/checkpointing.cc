@@ -7,6 +7,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/screen.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/checkpoint/open.h"
 #include "pentatron/checkpoint/save_folder.h"
@@ -77,6 +78,7 @@ void check_matches(const Engine& engine, const TrainState& saved, const TrainSta
   const std::string length =
       other_length ? fmt::format(
                          " The order was drawn for {} training samples, this run needs {}: "
+                         "a run cannot be made longer than the epochs it was planned for; "
                          "lower --train-iters or --global-batch-size.",
                          saved.train_samples_asked, asked.train_samples_asked)
                    : "";
@@ -107,9 +109,11 @@ void check_matches(const Engine& engine, const TrainState& saved, const TrainSta
                                    : json_differences(saved.schedule, asked.schedule);
   PENTATRON_CHECK(schedule.empty() || optimizer.override_opt_param_scheduler, kCheckpoint,
                   "{} was trained with another schedule: {}. Give the same options, or "
-                  "--override-opt_param-scheduler to go on with the new ones, or "
-                  "--use-checkpoint-opt_param-scheduler for the checkpoint's learning rate.",
-                  folder, schedule);
+                  "--override-opt_param-scheduler to go on with the new ones{}.",
+                  folder, schedule,
+                  from_checkpoint ? ""
+                                  : ", or --use-checkpoint-opt_param-scheduler for the "
+                                    "checkpoint's learning rate");
 }
 
 // Moments and the like: what a run can go on without.
@@ -306,8 +310,10 @@ void save_engine(Engine& engine, const TrainState& state_without_scale,
                     "gtp_remat 1/1, p {}/{} ]",
                     state.iteration, options.save, context.coordinate("tp") + 1, context.size("tp"),
                     context.coordinate("pp") + 1, context.size("pp")));
-    log::info("saved {:.1f} MB in {:.2f} s", static_cast<double>(result.bytes) / 1e6,
-              result.seconds);
+    if (!screen::is_terse()) {
+      log::info("saved {:.1f} MB in {:.2f} s", static_cast<double>(result.bytes) / 1e6,
+                result.seconds);
+    }
   }
 }
 
@@ -378,9 +384,9 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   }
   PENTATRON_CHECK(
       complete, kCheckpoint,
-      "{} holds no optimizer state (saved with --no-save-optim?). Load the weights alone with "
-      "--no-load-optim or --finetune.",
-      found.folder.string());
+      "{} holds no state of --optimizer {}: it was saved with --no-save-optim, or trained with "
+      "another optimizer. Load the weights alone with --no-load-optim or --finetune.",
+      found.folder.string(), engine.config().optimizer.optimizer);
   result.loaded = true;
   result.iteration = found.iteration;
   if (!finetune) {
@@ -393,7 +399,11 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
     engine.optimizer().set_num_updates(saved.num_updates);
     engine.loss_scaler().restore(saved.loss_scaler);
   }
-  if (!with_optimizer) result.state.num_updates = 0;
+  if (!with_optimizer) {
+    // As Megatron: the schedule is the optimizer's, and starts again with it.
+    result.state.num_updates = 0;
+    result.state.scheduler_samples = 0;
+  }
   if (is_logging_rank) {
     log::print_line(fmt::format(
         "  successfully loaded checkpoint from {} [ t {}/{}, gtp_remat 1/1, p {}/{} ] at iteration "

@@ -78,6 +78,13 @@ std::shared_ptr<const datasets::FimTransform> fim_of(const config::DataConfig& d
       tokenizer);
 }
 
+// Positions of rotary embeddings are places in the sample, whatever --reset-position-ids says, as in
+// Megatron; where documents do not see each other either, both are the same but for rounding.
+bool resets_positions(const config::ModelConfig& model) {
+  return model.reset_position_ids &&
+         (model.position_embedding_type == "learned_absolute" || model.reset_attention_mask);
+}
+
 datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
                                             const tokenizers::Tokenizer& tokenizer,
                                             const std::string& split) {
@@ -92,7 +99,7 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
           .eod = tokenizer.eod(),
           .tokenizer = tokenizer.description(),
           .masks = {.pad = padding_of(tokenizer),
-                    .reset_position_ids = config.model.reset_position_ids,
+                    .reset_position_ids = resets_positions(config.model),
                     .reset_attention_mask = config.model.reset_attention_mask,
                     .eod_mask_loss = config.model.eod_mask_loss},
           .fim = fim_of(config.data, tokenizer)};

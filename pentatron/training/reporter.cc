@@ -18,12 +18,13 @@ constexpr double kShortest = 1e-9;  // seconds; keeps rates finite
 }  // namespace
 
 Reporter::Reporter(const config::RunConfig& config, std::int64_t rank, std::int64_t world_size,
-                   const tensor::MemoryMeter* memory)
+                   const tensor::MemoryMeter* memory, TerminalView* view)
     : config_(config),
       rank_(rank),
       world_size_(world_size),
       is_logging_rank_(rank == world_size - 1),
       meter_(memory),
+      view_(is_logging_rank_ ? view : nullptr),
       timers_(static_cast<int>(config.logging.timing_log_level)) {}
 
 void Reporter::connect(comm::ParallelContext& context, Device device) {
@@ -79,6 +80,7 @@ std::optional<Reporter::Energy> Reporter::energy() {
 void Reporter::begin_training(const TrainState& state) {
   restart_window(state);
   first_iteration_ = state.iteration + 1;
+  since_training_.restart();
 }
 
 bool Reporter::line_due(std::int64_t iteration) const {
@@ -125,6 +127,13 @@ void Reporter::step(const TrainState& state, const nn::StepScalars& scalars) {
   last_step_ = state.iteration;
   last_energy_ = line_due(state.iteration) ? energy() : std::nullopt;
   if (!is_logging_rank_) return;
+  const double tokens =
+      scalars.find("global batch size").value_or(0) * static_cast<double>(config_.model.seq_length);
+  tokens_ += tokens;
+  if (view_ != nullptr) {
+    view_->step(title(state), scalars.find("lm loss").value_or(std::nan("")), tokens,
+                scalars.find("seconds").value_or(0));
+  }
   write_metrics(state);
   if (events_due(state.iteration)) write_events(state);
 }
@@ -151,6 +160,7 @@ void Reporter::passed_over(const TrainState& state) {
 void Reporter::last_line(const TrainState& state) {
   if (last_step_ <= last_line_) return;
   last_energy_ = energy();
+  final_line_ = true;
   write_line(state);
   report_step_timers(state.iteration);
 }
@@ -245,26 +255,38 @@ nn::StepScalars Reporter::line_scalars(const TrainState& state, double seconds,
   return scalars;
 }
 
+// `seconds`: of one step of the window.
+void Reporter::print_row(const TrainState& state, const nn::StepScalars& scalars, double seconds) {
+  const config::TrainingConfig& training = config_.training;
+  const bool final_one = final_line_ || state.iteration == training.train_iters;
+  const double rate = window_.samples * static_cast<double>(config_.model.seq_length) /
+                      std::max(kShortest, window_.seconds());
+  if (view_ != nullptr) return view_->row(title(state), scalars, rate, final_one);
+  const std::string line = format_iteration_line({.timestamp = current_timestamp(),
+                                                  .iteration = state.iteration,
+                                                  .train_iters = training.train_iters},
+                                                 scalars);
+  if (config_.logging.quiet) {
+    if (final_one) screen::print(line);
+    return;
+  }
+  log::print_line(line);
+  const std::int64_t left = training.train_iters - state.iteration;
+  if (!progress_due(state.iteration)) return;
+  log::info("{:.0f} tokens/s, {} of {} iterations, about {} left", rate, state.iteration,
+            training.train_iters, format_duration(seconds * static_cast<double>(left)));
+}
+
 void Reporter::write_line(const TrainState& state) {
-  last_line_ = last_step_;
+  // With --quiet the run's last line alone is printed, and may still have to be.
+  const bool final_one = final_line_ || state.iteration == config_.training.train_iters;
+  last_line_ = config_.logging.quiet && !final_one ? 0 : last_step_;
   const std::optional<Energy> energy = std::exchange(last_energy_, std::nullopt);
   if (!is_logging_rank_) return;
-  const config::TrainingConfig& training = config_.training;
   const double seconds =
       window_.seconds() / static_cast<double>(std::max<std::int64_t>(1, window_.all));
   const nn::StepScalars scalars = line_scalars(state, seconds, energy);
-  log::print_line(format_iteration_line({.timestamp = current_timestamp(),
-                                         .iteration = state.iteration,
-                                         .train_iters = training.train_iters},
-                                        scalars));
-  const std::int64_t left = training.train_iters - state.iteration;
-  if (progress_due(state.iteration)) {
-    log::info("{:.0f} tokens/s, {} of {} iterations, about {} left",
-              window_.samples * static_cast<double>(config_.model.seq_length) /
-                  std::max(kShortest, window_.seconds()),
-              state.iteration, training.train_iters,
-              format_duration(seconds * static_cast<double>(left)));
-  }
+  print_row(state, scalars, seconds);
   if (!events_) return;
   // What only a window has.
   for (const nn::StepScalar& scalar : scalars) {
@@ -289,7 +311,9 @@ bool Reporter::progress_due(std::int64_t iteration) {
 void Reporter::report_memory(std::int64_t iteration) {
   // One rank of each part of the model.
   if (context_ == nullptr || context_->replicas().rank() != 0) return;
-  log::print_line(format_memory_report(rank_, iteration, memory()));
+  const std::string report = format_memory_report(rank_, iteration, memory());
+  if (view_ == nullptr) return log::print_line(report);
+  if (config_.logging.log_memory_interval > 0) view_->note(report);
 }
 
 void Reporter::report_step_timers(std::int64_t iteration) {
@@ -298,7 +322,8 @@ void Reporter::report_step_timers(std::int64_t iteration) {
   if (context_ == nullptr || !timers_.on(1)) return;
   const std::vector<TimerReading> readings = read_timers(timers_, context_->world(), step_timers());
   if (!is_logging_rank_ || readings.empty()) return;
-  log::print_line(format_timers(readings, config_.logging.timing_log_option, count));
+  const std::string timers = format_timers(readings, config_.logging.timing_log_option, count);
+  view_ == nullptr ? log::print_line(timers) : view_->note(timers);
   if (!events_ || !config_.logging.log_timers_to_tensorboard) return;
   for (const TimerReading& reading : readings) {
     events_->scalar(reading.name + "-time", reading.most() / count, iteration);
@@ -308,16 +333,54 @@ void Reporter::report_step_timers(std::int64_t iteration) {
 void Reporter::show_timers(std::initializer_list<std::string_view> names) {
   const std::vector<TimerReading> readings =
       read_timers(timers_, context_->world(), std::span(names.begin(), names.size()));
-  if (is_logging_rank_ && !readings.empty()) {
-    log::print_line(format_timers(readings, config_.logging.timing_log_option, 1));
+  if (!is_logging_rank_ || readings.empty()) return;
+  const std::string timers = format_timers(readings, config_.logging.timing_log_option, 1);
+  if (view_ == nullptr) return log::print_line(timers);
+  if (config_.logging.timing_log_level > 0) view_->note(timers);
+}
+
+void Reporter::print_evaluation(const TrainState& state, const std::string& where, const char* kind,
+                                const std::string& set_name, double loss, bool final_one) {
+  // A second loss at one iteration would puzzle: it is of the set's next samples.
+  const bool again = final_one && std::string_view(kind) == "validation" &&
+                     evaluated_ == state.iteration && !config_.training.full_validation;
+  if (!final_one) evaluated_ = state.iteration;
+  constexpr std::string_view kRemark = "over the set's next samples";
+  if (view_ != nullptr) {
+    const std::string what = set_name.empty() ? kind : fmt::format("{} {}", kind, set_name);
+    view_->evaluation(title(state), what, loss, again ? kRemark : "", final_one);
+    return;
   }
+  const std::string block = format_evaluation_block(where, loss, set_name);
+  if (config_.logging.quiet) {
+    if (final_one) screen::print(block);
+    return;
+  }
+  log::print_line(block);
+  if (!again) return;
+  log::info("the last two validation losses are both of iteration {}: the second is {}",
+            state.iteration, kRemark);
+}
+
+void Reporter::left(const TrainState& state, const std::string& told) {
+  say("[exiting program {}] datetime: {}", told, current_datetime());
+  if (view_ != nullptr) view_->event(title(state), "stopped " + told, Tone::kYellow);
+  finished(state);
+}
+
+void Reporter::finished(const TrainState& state) {
+  if (view_ == nullptr || tokens_ == 0) return;
+  view_->summary({.iterations = state.iteration - first_iteration_ + 1,
+                  .seconds = since_training_.seconds(),
+                  .tokens = tokens_,
+                  .checkpoint = saved_});
 }
 
 void Reporter::evaluation(const TrainState& state, const std::string& where, const char* kind,
                           const std::string& set_name, double loss, double num_valid_tokens,
                           bool final_one) {
   if (!is_logging_rank_) return;
-  log::print_line(format_evaluation_block(where, loss, set_name));
+  print_evaluation(state, where, kind, set_name, loss, final_one);
   MetricsFile::Values values{{"lm_loss", loss}, {"valid_tokens", num_valid_tokens}};
   if (final_one) values.emplace_back("final", 1.0);
   const std::string name = set_name.empty() ? kind : fmt::format("{}-{}", kind, set_name);
@@ -334,8 +397,14 @@ void Reporter::evaluation(const TrainState& state, const std::string& where, con
 
 void Reporter::sample(const TrainState& state, const Sample& sample, bool final_one) {
   if (!is_logging_rank_) return;
-  log::print_line(fmt::format(" sample at iteration {} | {} | {}", state.iteration,
-                              python_repr_text(sample.prompt), python_repr_text(sample.text)));
+  const std::string prompt = python_repr_text(sample.prompt);
+  const std::string text = python_repr_text(sample.text);
+  if (view_ == nullptr) {
+    log::print_line(
+        fmt::format(" sample at iteration {} | {} | {}", state.iteration, prompt, text));
+  } else {
+    view_->note(fmt::format("  sample {} {}", prompt, text));
+  }
   MetricsFile::Values values;
   if (final_one) values.emplace_back("final", 1.0);
   metrics_->write("sample", state.iteration, values,
@@ -346,7 +415,9 @@ void Reporter::sample(const TrainState& state, const Sample& sample, bool final_
   }
 }
 
-void Reporter::saved(const TrainState& state) {
+void Reporter::saved(const TrainState& state, const std::string& folder) {
+  saved_ = folder;
+  tell(state, "saved in " + folder);
   if (!progress_) return;
   const double samples = trained_samples(state);
   progress_->saved(state.iteration, flops_of(samples),

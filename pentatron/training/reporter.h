@@ -24,6 +24,7 @@
 #include "pentatron/training/metrics.h"
 #include "pentatron/training/progress.h"
 #include "pentatron/training/samples.h"
+#include "pentatron/training/terminal_view.h"
 #include "pentatron/training/train_state.h"
 
 namespace pentatron::training {
@@ -35,9 +36,10 @@ namespace pentatron::training {
 class Reporter final {
  public:
   // `config` is the run's and outlives the reporter; its vocabulary is resolved before the first
-  // step. `memory`: of this process, may be null.
+  // step. `memory`: of this process, may be null. `view`: takes what would be Megatron's lines; may
+  // be null, outlives the reporter.
   Reporter(const config::RunConfig& config, std::int64_t rank, std::int64_t world_size,
-           const tensor::MemoryMeter* memory);
+           const tensor::MemoryMeter* memory, TerminalView* view = nullptr);
 
   // From now on ranks can exchange timers, which wait for the device. The context outlives the
   // reporter.
@@ -56,6 +58,22 @@ class Reporter final {
   void say(fmt::format_string<Args...> format, Args&&... args) const {
     if (is_logging_rank_) log::print_line(fmt::format(format, std::forward<Args>(args)...));
   }
+
+  // What the run does now; empty: its training loop. Of interest to a terminal only.
+  void phase(const char* name) const {
+    if (view_ != nullptr) view_->phase(name);
+  }
+  void phase_share(double share) const {
+    if (view_ != nullptr) view_->phase_share(share);
+  }
+  // What a terminal is told in a line of its own, beside Megatron's.
+  void tell(const TrainState& state, std::string_view text) const {
+    if (view_ != nullptr) view_->event(title(state), text);
+  }
+  // The run ends before its time: "after 5 minutes".
+  void left(const TrainState& state, const std::string& told);
+  // The run ends, whole or not; a terminal is told what it came to.
+  void finished(const TrainState& state);
 
   // The training loop begins: forgets what the time was spent on before.
   void begin_training(const TrainState& state);
@@ -79,7 +97,8 @@ class Reporter final {
                   const std::string& set_name, double loss, double num_valid_tokens,
                   bool final_one);
   void sample(const TrainState& state, const Sample& sample, bool final_one);
-  void saved(const TrainState& state);
+  // `folder`: of the checkpoint.
+  void saved(const TrainState& state, const std::string& folder);
   // Prints timers of level 0 that have stopped just now.
   void show_timers(std::initializer_list<std::string_view> names);
   // While one lives, time and energy are no iteration's (evaluations, saves).
@@ -122,6 +141,12 @@ class Reporter final {
   };
 
   [[nodiscard]] bool line_due(std::int64_t iteration) const;
+  [[nodiscard]] RowTitle title(const TrainState& state) const {
+    return {.iteration = state.iteration, .train_iters = config_.training.train_iters};
+  }
+  void print_evaluation(const TrainState& state, const std::string& where, const char* kind,
+                        const std::string& set_name, double loss, bool final_one);
+  void print_row(const TrainState& state, const nn::StepScalars& scalars, double seconds);
   [[nodiscard]] bool progress_due(std::int64_t iteration);
   [[nodiscard]] bool events_due(std::int64_t iteration) const;
   [[nodiscard]] MemoryStatistics memory() const;
@@ -147,6 +172,7 @@ class Reporter final {
   std::int64_t world_size_;
   bool is_logging_rank_;
   const tensor::MemoryMeter* meter_;
+  TerminalView* view_;  // of the logging rank
   Timers timers_;
   comm::ParallelContext* context_ = nullptr;
   Device device_{"cpu"};
@@ -162,7 +188,12 @@ class Reporter final {
   std::int64_t last_line_ = 0;  // the newest iteration with a line
   std::int64_t steps_since_timers_ = 0;
   bool memory_reported_ = false;
+  bool final_line_ = false;      // the line to be written is the run's last
+  std::int64_t evaluated_ = -1;  // the iteration of the last evaluation in training
+  std::string saved_;            // the newest checkpoint's folder
+  double tokens_ = 0;            // of this process's steps
   Timer since_progress_;
+  Timer since_training_;
 };
 
 }  // namespace pentatron::training

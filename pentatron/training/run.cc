@@ -3,21 +3,26 @@
 
 #include <csignal>
 #include <map>
+#include <memory>
 #include <optional>
 #include <thread>
 
+#include "pentatron/base/env.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/screen.h"
 #include "pentatron/base/signals.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/nccl_backend.h"
 #include "pentatron/comm/phase.h"
+#include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/print.h"
 #include "pentatron/config/use_launcher.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/placement.h"
 #include "pentatron/training/same_options.h"
+#include "pentatron/training/terminal_view.h"
 
 namespace pentatron::training {
 namespace {
@@ -43,18 +48,62 @@ std::chrono::milliseconds timeout_of(const config::ParallelConfig& parallel) {
   return std::chrono::minutes(parallel.distributed_timeout_minutes);
 }
 
+std::string place_text(Device device) {
+  if (device.is_cpu()) return "cpu";
+  const tensor::GpuInfo gpu = tensor::gpus().at(static_cast<std::size_t>(device.index()));
+  return fmt::format("{} ({}, {} GiB)", device.str(), gpu.name, gpu.memory_bytes >> 30);
+}
+
 void print_start(const config::ParsedOptions& options, const config::RunConfig& config,
-                 Device device) {
+                 Device device, TerminalView* view) {
+  const std::vector<std::string> notes{config::layers_line(options),
+                                       config::always_so_line(options),
+                                       config::no_effect_line(options)};
+  if (view != nullptr) {
+    view->start(place_text(device));
+    for (const std::string& line : notes) {
+      if (!line.empty()) view->note(line);
+    }
+    return;
+  }
   if (config.parallel.rank != 0) return;
   log::print_line(config::argument_dump(config));
-  for (const std::string& line : {config::layers_line(options), config::always_so_line(options),
-                                  config::no_effect_line(options)}) {
+  for (const std::string& line : notes) {
     if (!line.empty()) log::print_line(line);
   }
   log::info("{}", config::layout_line(config));
   if (device.is_cpu()) return;
-  const tensor::GpuInfo gpu = tensor::gpus().at(static_cast<std::size_t>(device.index()));
-  log::info("computing on {} ({}, {} GiB)", device.str(), gpu.name, gpu.memory_bytes >> 30);
+  log::info("computing on {}", place_text(device));
+}
+
+// The process that has the run's last rank speaks for all.
+std::unique_ptr<TerminalView> make_view(const config::RunConfig& config) {
+  const config::ParallelConfig& parallel = config.parallel;
+  const bool processes = parallel.world_size > 1 && parallel.distributed_backend != "threads";
+  if (processes) screen::share();
+  if (wants_terminal_view(config.logging)) {
+    return std::make_unique<TerminalView>(config,
+                                          !processes || parallel.rank == parallel.world_size - 1);
+  }
+  screen::set_terse(config.logging.quiet);
+  if (config.logging.quiet && !env_string("PENTATRON_LOG_LEVEL")) {
+    log::set_level(log::Level::kWarn);
+  }
+  return nullptr;
+}
+
+// Twelve steps deserve no two hundred batches of evaluation. Returns what is told of it.
+std::string shorten_evaluation(const config::ParsedOptions& options, config::RunConfig& config) {
+  config::TrainingConfig& t = config.training;
+  if (options.origins.contains("eval_iters") || t.full_validation || t.skip_train) return "";
+  const std::int64_t steps = t.train_samples > 0
+                                 ? config::batch_schedule(config).iterations_for(t.train_samples)
+                                 : t.train_iters;
+  if (steps < 1 || steps >= t.eval_iters) return "";
+  t.eval_iters = steps;
+  return fmt::format(
+      "evaluations take {} batches, as many as this run has steps; --eval-iters sets their number",
+      steps);
 }
 
 // Options, and GPU or host memory, all ranks alike: they would otherwise show as a hang or as a
@@ -150,14 +199,19 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
   config.parallel.distributed_backend = place.backend;
   const config::ParallelConfig& parallel = config.parallel;
   set_up_place(place, config.training.deterministic_mode);
-  print_start(options, config, place.device);
+  const std::string evaluation = shorten_evaluation(options, config);
+  const std::unique_ptr<TerminalView> view = make_view(config);
+  print_start(options, config, place.device, view.get());
+  if (!evaluation.empty() && view == nullptr && parallel.rank == 0) log::info("{}", evaluation);
+  if (!evaluation.empty() && view != nullptr) view->note(evaluation);
   std::optional<SignalFlag> flag;
   if (config.training.exit_signal_handler)
     flag.emplace({signal_number(config.training.exit_signal)});
   const tensor::MemoryMeter memory;
   const TrainerHooks hooks{.exit_signal_seen = [&flag] { return flag && flag->triggered(); },
                            .seconds_before_start = since_start.seconds(),
-                           .memory = &memory};
+                           .memory = &memory,
+                           .view = view.get()};
   TrainerReport report;
   on_place(parallel, place, [&](comm::Backend& backend, Device device) {
     if (place.backend != "threads") {

@@ -135,7 +135,8 @@ void count_passed_over(std::int64_t batch, TrainState& state) {
   state.skipped_train_samples += batch;
 }
 
-EvaluationResult evaluate_set(Engine& engine, const EvaluationSet& set, std::int64_t consumed) {
+EvaluationResult evaluate_set(Engine& engine, const EvaluationSet& set, std::int64_t consumed,
+                              const std::function<void(double)>& on_share) {
   BatchStream stream(*set.dataset, engine.config(), engine.context().data_rank(), consumed,
                      engine.policy());
   EvaluationResult sum;
@@ -143,6 +144,7 @@ EvaluationResult evaluate_set(Engine& engine, const EvaluationSet& set, std::int
     const EvaluationResult result = engine.evaluate(stream.next());
     sum.loss_sum += result.loss_sum;
     sum.num_valid_tokens += result.num_valid_tokens;
+    if (on_share) on_share(static_cast<double>(i + 1) / static_cast<double>(set.iterations));
   }
   return sum;
 }

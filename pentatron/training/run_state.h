@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "pentatron/config/batch_schedule.h"
 #include "pentatron/optimizer/schedule.h"
@@ -55,8 +56,9 @@ void check_spikes(const config::RunConfig& config, const StepResult& result, boo
 // After an iteration whose batch went by unread.
 void count_passed_over(std::int64_t batch, TrainState& state);
 
-// The set's batches from its sample `consumed` on.
+// The set's batches from its sample `consumed` on. `on_share` hears what share of them is done.
 [[nodiscard]] EvaluationResult evaluate_set(Engine& engine, const EvaluationSet& set,
-                                            std::int64_t consumed);
+                                            std::int64_t consumed,
+                                            const std::function<void(double)>& on_share = {});
 
 }  // namespace pentatron::training

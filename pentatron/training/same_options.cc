@@ -27,6 +27,8 @@ std::string agreed_text(const config::RunConfig& config) {
   agreed.training.metrics_file.clear();
   agreed.logging.tensorboard_dir.clear();
   agreed.data.data_cache_path.clear();
+  agreed.logging.log_format.clear();
+  agreed.logging.quiet = false;
   return config::to_json(agreed);
 }
 

@@ -264,5 +264,28 @@ TEST(TrainState, ScheduleIdentityCountsInSamples) {
             std::string::npos);
 }
 
+TEST(TrainState, A14_ContradictionsAreRefused) {
+  const auto refused = [](const TrainState& state) {
+    try {
+      static_cast<void>(parse_train_state(to_json_text(state)));
+      return false;
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::kCheckpoint &&
+             std::string(error.what()).find("contradicts itself") != std::string::npos;
+    }
+  };
+  EXPECT_FALSE(refused(example()));
+  TrainState few = example();
+  few.iteration = 8;
+  few.consumed_train_samples = 3;
+  EXPECT_TRUE(refused(few));
+  TrainState many = example();
+  many.num_updates = many.iteration + 1;
+  EXPECT_TRUE(refused(many));
+  TrainState fast = example();
+  fast.scheduler_samples = fast.consumed_train_samples + 1;
+  EXPECT_TRUE(refused(fast));
+}
+
 }  // namespace
 }  // namespace pentatron::training

@@ -2,7 +2,10 @@
 #include "pentatron/training/trainer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <csignal>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -10,6 +13,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/screen.h"
 #include "pentatron/base/timer.h"
 #include "pentatron/checkpoint/save_folder.h"
 #include "pentatron/comm/parallel_context.h"
@@ -32,6 +36,27 @@
 
 namespace pentatron::training {
 namespace {
+
+// What a run that is stopped by a signal says last.
+std::string stop_notice(const config::CheckpointConfig& options, int signal, std::int64_t iteration,
+                        std::int64_t kept) {
+  const std::string stopped =
+      fmt::format("stopped by {} at iteration {}: ",
+                  signal == SIGINT ? std::string("Ctrl-C") : strsignal(signal), iteration);
+  if (kept >= 0 && !options.save.empty()) {
+    return stopped + fmt::format(
+                         "the checkpoint of iteration {} in {} is kept; the same command with "
+                         "--load {} goes on from there",
+                         kept, options.save, options.save);
+  }
+  if (!options.save.empty()) {
+    return stopped + fmt::format(
+                         "nothing was saved in {} yet; a smaller --save-interval, or "
+                         "--exit-signal-handler, which saves before it stops, keeps more",
+                         options.save);
+  }
+  return stopped + "nothing is kept, this run has no --save";
+}
 
 // One rank's run from data to exit.
 class Trainer {
@@ -96,6 +121,10 @@ class Trainer {
   TrainerReport report_;
   std::int64_t first_iteration_ = 0;
   bool final_ = false;  // the evaluations after training
+  // For a stop signal's last words, which another thread writes.
+  std::atomic<std::int64_t> iteration_now_{0};
+  std::atomic<std::int64_t> kept_iteration_{-1};
+  std::optional<screen::StopNotice> stop_notice_;
 };
 
 Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const TrainerHooks& hooks,
@@ -104,7 +133,7 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
       backend_(backend),
       hooks_(hooks),
       device_(device),
-      reporter_(config_, backend.rank(), backend.world_size(), hooks.memory),
+      reporter_(config_, backend.rank(), backend.world_size(), hooks.memory, hooks.view),
       trace_(config_, backend.rank(), device),
       batches_(config::batch_schedule(config)) {
   config_.parallel.rank = backend.rank();
@@ -112,6 +141,10 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
   // A length in samples is one in whole iterations.
   config::TrainingConfig& t = config_.training;
   if (t.train_samples > 0) t.train_iters = batches_.iterations_for(t.train_samples);
+  if (!reporter_.is_logging_rank()) return;
+  stop_notice_.emplace([this](int signal) {
+    return stop_notice(config_.checkpoint, signal, iteration_now_.load(), kept_iteration_.load());
+  });
 }
 
 void Trainer::build() {
@@ -130,6 +163,7 @@ void Trainer::build() {
     save_lock_ = checkpoint::open_save_folder(config_.checkpoint.save, context_->world());
   // Rank 0 makes shared memory of the caches first; the others find them.
   comm::note_phase(backend_, "building the data");
+  reporter_.phase("reading the data");
   const ResumePoint point = resume_point(config_.checkpoint);
   const auto read_data = [&] {
     data_ = std::make_unique<TrainingData>(config_, *tokenizer_, point);
@@ -143,6 +177,7 @@ void Trainer::build() {
   say("[after megatron is initialized] datetime: {}", current_datetime());
   check_sample_prompts(config_, *tokenizer_);
   comm::note_phase(backend_, "building the model");
+  reporter_.phase("building the model");
   engine_ = std::make_unique<Engine>(config_, *context_, device_);
   if (saves()) check_room_for_save(*engine_);
   reporter_.connect(*context_, device_);
@@ -171,6 +206,7 @@ void Trainer::build() {
 void Trainer::load() {
   state_ = new_state(config_, *data_, *tokenizer_);
   comm::note_phase(backend_, "loading the checkpoint");
+  if (!config_.checkpoint.load.empty()) reporter_.phase("loading the checkpoint");
   const LoadResult result = load_run(*engine_, batches_, config_, state_);
   rates_.emplace(config_, batches_);
   loaded_iteration_ = result.iteration;
@@ -178,6 +214,11 @@ void Trainer::load() {
   const bool resumes = result.loaded && state_.iteration == result.iteration;
   if (resumes && config_.checkpoint.load == config_.checkpoint.save) {
     saved_iteration_ = loaded_iteration_;
+    kept_iteration_.store(saved_iteration_);
+  }
+  if (result.loaded) {
+    reporter_.tell(state_, fmt::format("{} from {}", resumes ? "goes on" : "weights",
+                                       config_.checkpoint.load));
   }
   first_iteration_ = state_.iteration + 1;
   reporter_.open(state_);
@@ -224,6 +265,7 @@ void Trainer::run_iteration() {
   const StepResult result = engine_->read_step();
   trace_.after_iteration(state_.iteration + 1);
   count_step(config_, result, batch, state_);
+  iteration_now_.store(state_.iteration);
   check_finite(config_, result, batch, state_);
   check_spikes(config_, result, reporter_.is_logging_rank(), state_);
   report_.last_loss = result.loss;
@@ -245,7 +287,8 @@ void Trainer::run_iteration() {
 
 void Trainer::evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
                           std::int64_t consumed) {
-  const EvaluationResult result = evaluate_set(*engine_, set, consumed);
+  const EvaluationResult result =
+      evaluate_set(*engine_, set, consumed, [this](double share) { reporter_.phase_share(share); });
   const double count = result.num_valid_tokens;
   reporter_.evaluation(state_, where, kind, set.name,
                        count > 0 ? result.loss_sum / count : std::nan(""), count, final_);
@@ -258,6 +301,7 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
   // A whole set is always read from its start, the test set is read once.
   const bool goes_on = split == datasets::DataSplit::kValid && !t.full_validation;
   const Reporter::Pause pause(reporter_);
+  reporter_.phase("evaluating");
   {
     const TimedScope timed(&reporter_.timers(), "evaluate", 0);
     for (const EvaluationSet& set : sets) {
@@ -265,6 +309,7 @@ void Trainer::evaluate(const std::string& where, const char* kind, datasets::Dat
     }
   }
   if (goes_on) state_.consumed_valid_samples += t.eval_iters * t.eval_global_batch_size;
+  reporter_.phase("");
   reporter_.show_timers({"evaluate"});
 }
 
@@ -287,21 +332,24 @@ bool Trainer::time_to_evaluate() const {
 void Trainer::save() {
   if (config_.checkpoint.save.empty() || saved_iteration_ == state_.iteration) return;
   const Reporter::Pause pause(reporter_);
+  reporter_.phase("saving");
   {
     const TimedScope timed(&reporter_.timers(), "save-checkpoint", 0);
     comm::note_phase(backend_, "saving");
     save_engine(*engine_, state_, loaded_iteration_, save_lock_.get(), tokenizer_files_);
   }
   reporter_.show_timers({"save-checkpoint"});
-  reporter_.saved(state_);
+  reporter_.phase("");
   saved_iteration_ = state_.iteration;
+  kept_iteration_.store(saved_iteration_);
+  reporter_.saved(state_, fmt::format("{}/iter_{:07d}", config_.checkpoint.save, saved_iteration_));
 }
 
 void Trainer::leave(const char* reason, const std::string& told) {
   reporter_.last_line(state_);
   // What was loaded or made by no step is not saved again.
   if (state_.iteration >= first_iteration_) save();
-  say("[exiting program {}] datetime: {}", told, current_datetime());
+  reporter_.left(state_, told);
   report_.exit_reason = reason;
 }
 
@@ -352,6 +400,7 @@ void Trainer::train() {
                                                 state_.consumed_train_samples, engine_->policy(),
                                                 BatchStream::Use::kTraining);
   reporter_.begin_training(state_);
+  reporter_.phase("");
   while (state_.iteration < t.train_iters) {
     if (killed()) return;
     const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
@@ -391,6 +440,7 @@ TrainerReport Trainer::run() {
     evaluate(at + "validation set", "validation", datasets::DataSplit::kValid);
     write_samples();
     evaluate(at + "test set", "test", datasets::DataSplit::kTest);
+    reporter_.finished(state_);
   }
   reporter_.close();
   report_.iteration = state_.iteration;

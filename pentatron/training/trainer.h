@@ -12,6 +12,8 @@
 
 namespace pentatron::training {
 
+class TerminalView;
+
 struct TrainerReport {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
@@ -25,6 +27,7 @@ struct TrainerHooks {
   std::function<bool()> exit_signal_seen = {};
   double seconds_before_start = 0;              // already spent on initialisation
   const tensor::MemoryMeter* memory = nullptr;  // of this process, for reports
+  TerminalView* view = nullptr;                 // instead of Megatron's lines on screen
 };
 
 // One rank's whole training run on the given backend: data, model, checkpoint, loop, evaluation,

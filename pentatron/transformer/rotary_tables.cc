@@ -2,7 +2,6 @@
 #include "pentatron/transformer/rotary_tables.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "pentatron/base/error.h"
 #include "pentatron/config/rotary_forms.h"
@@ -68,8 +67,9 @@ LayerPositions RotaryTables::of(const AttentionSpec& spec) const {
 RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolicy& policy,
                          Device device) {
   if (!rotates(config)) return {};
-  const auto rotary_dim = static_cast<std::int64_t>(
-      std::llround(static_cast<double>(config.kv_channels) * config.rotary_percent));
+  // Rounded down, as Megatron and the check of the options do.
+  const auto rotary_dim =
+      static_cast<std::int64_t>(static_cast<double>(config.kv_channels) * config.rotary_percent);
   PENTATRON_CHECK(
       rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= config.kv_channels, kConfig,
       "--kv-channels {} times --rotary-percent {} must be an even number of channels to "

@@ -27,7 +27,8 @@ constexpr int kCheckpoint = 7;
 
 // A complaint is one logged error; usage or stack traces beside it would bury it.
 void expect_one_message(const ProgramResult& result) {
-  EXPECT_EQ(count(result.err, "[error]"), 1U) << result.describe();
+  const std::size_t last = count("\n" + result.err, "\nerror: ");
+  EXPECT_EQ(count(result.err, "[error]") + last, 1U) << result.describe();
   EXPECT_EQ(count(result.err, "bug of pentatron"), 0U) << result.describe();
 }
 

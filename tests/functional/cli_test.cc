@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <sstream>
 
 #include "tests/functional/tiny_run.h"
 
@@ -130,6 +131,52 @@ TEST(Cli, ManPage) {
   EXPECT_EQ(read.out, "");
 }
 
+// The example that --help begins with runs as it stands.
+TEST(Cli, HelpBeginsWithWhatARunNeeds) {
+  const ProgramResult help = call({"pretrain_gpt", "--help"});
+  EXPECT_TRUE(help.out.starts_with("usage: pentatron pretrain_gpt [options]\n\nA run needs:\n"))
+      << help.out;
+  const std::size_t begin = help.out.find("  pentatron pretrain_gpt --num-layers");
+  ASSERT_NE(begin, std::string::npos) << help.out;
+  std::string example = help.out.substr(begin, help.out.find("\n\n", begin) - begin);
+  std::vector<std::string> words;
+  std::istringstream text(example);
+  for (std::string word; text >> word;) {
+    if (word != "\\" && word != "pentatron") words.push_back(word);
+  }
+  const ProgramResult run = call(words);
+  EXPECT_TRUE(run.ok()) << run.describe();
+  EXPECT_EQ(count(run.out, " iteration       20/      20 |"), 1U) << run.out;
+}
+
+// A reader that has enough is no error; a full disk is one.
+TEST(Cli, ClosedPipeIsQuiet) {
+  const auto shell = [](const std::string& script) {
+    return call(
+        {"launch", "--nproc-per-node", "1", "bash", "-c", script, std::getenv("PENTATRON_BIN")});
+  };
+  const ProgramResult head =
+      shell("\"$0\" options --markdown | head -n 1; echo \"${PIPESTATUS[0]}\"");
+  EXPECT_TRUE(head.ok()) << head.describe();
+  EXPECT_EQ(head.err, "") << head.err;
+  EXPECT_TRUE(head.out.ends_with("\n141\n")) << head.out;
+  const ProgramResult full = shell("\"$0\" options --markdown > /dev/full");
+  EXPECT_NE(full.err.find("error: the result could not be written"), std::string::npos)
+      << full.describe();
+}
+
+TEST(Cli, OnlyNearNamesAreSuggested) {
+  for (const char* far : {"foo", "x", "serve"}) {
+    const ProgramResult refused = call({far});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_EQ(refused.err.find("did you mean"), std::string::npos) << refused.err;
+    EXPECT_TRUE(refused.err.starts_with("error: no command named ")) << refused.err;
+  }
+  EXPECT_NE(call({"generat"}).err.find("did you mean generate?"), std::string::npos);
+  EXPECT_NE(call({"evalaute"}).err.find("did you mean evaluate?"), std::string::npos);
+  EXPECT_EQ(call({"generate", "--zzz", "1"}).err.find("did you mean"), std::string::npos);
+}
+
 TEST(Cli, UnknownCommand) {
   expect_refusal(call({"pretrain_gtp"}), 2, {"'pretrain_gtp'", "pretrain_gpt"});
   const ProgramResult nothing = call({});
@@ -150,6 +197,21 @@ TEST(Cli, CheckOptions) {
   EXPECT_TRUE(good.ok()) << good.describe();
   EXPECT_EQ(count(good.out, "global batch 4 = micro batch 2 x data 1 x 2 accumulation steps"), 1U);
   EXPECT_EQ(count(good.out, "] iteration "), 0U);
+  // What the run would come to, and files that are not there.
+  EXPECT_EQ(count(good.out, "files       2 checked, 0 missing\n"), 1U) << good.out;
+  EXPECT_EQ(count(good.out, "parameters  "), 1U) << good.out;
+  EXPECT_EQ(count(good.out, " optimizer state\n"), 1U) << good.out;
+  EXPECT_EQ(count(good.out, "run         3 steps, 12 samples, 192 tokens, "), 1U) << good.out;
+  const ProgramResult lost = call(base()
+                                      .with("--data-path", "nowhere/corpus")
+                                      .with("--save", "/dev/null")
+                                      .with("--save-interval", 1)
+                                      .with("--check-options")
+                                      .words("pretrain_gpt"));
+  EXPECT_EQ(lost.exit_code, 4) << lost.describe();
+  EXPECT_EQ(count(lost.out, "missing: --data-path nowhere/corpus.idx: there is no such file"), 1U)
+      << lost.out;
+  EXPECT_EQ(count(lost.out, "missing: --save /dev/null: it is not a folder"), 1U) << lost.out;
   const ProgramResult bad = call(base()
                                      .with("--check-options")
                                      .with("--seq-length", 99)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <set>
 #include <sstream>
 
@@ -186,6 +188,49 @@ TEST(Generate, LengthAndPrompt) {
       generate(numbers_model(),
                {"--prompt", "3 1 4", "--tokens", "--temperature", "0", "--max-new-tokens", "20"});
   EXPECT_EQ(from_file.out, direct.out) << from_file.describe();
+}
+
+TEST(Generate, SeveralPromptsAndSpellings) {
+  const Words drawing{"--temperature", "0", "--num-tokens-to-generate", "4"};
+  const auto lines = [&](Words more) {
+    more.insert(more.end(), drawing.begin(), drawing.end());
+    const ProgramResult result = generate(numbers_model(), more);
+    EXPECT_TRUE(result.ok()) << result.describe();
+    return result.out;
+  };
+  const std::string both = lines({"--prompt", "3 1 4", "--prompt", "5 9"});
+  EXPECT_EQ(both, lines({"--prompt", "3 1 4"}) + lines({"--prompt", "5 9"}));
+  EXPECT_EQ(both, lines({"--prompts", "3 1 4", "5 9", "--top_k", "0"}));
+  const fs::path file = new_folder() / "prompts.txt";
+  write_file(file, "3 1 4\n\n5 9\n");
+  EXPECT_EQ(both, lines({"--prompt-lines", file.string()}));
+  // Standard input, and ranks that do not read it.
+  const std::string script = "printf '3 1 4\\n5 9\\n' | \"$0\" generate --load '" +
+                             numbers_model().string() +
+                             "' --threads 1 --prompt-lines - --temperature 0 --max-new-tokens 4 "
+                             "--tensor-model-parallel-size 2";
+  const ProgramResult piped =
+      call({"launch", "--nproc-per-node", "1", "--standalone", "env", "-u", "WORLD_SIZE", "-u",
+            "RANK", "bash", "-c", script, std::getenv("PENTATRON_BIN")});
+  EXPECT_EQ(piped.out, both) << piped.describe();
+}
+
+// Numbers are apart, where the prompt ends as well (F16); so are words that begin with a blank.
+TEST(Generate, F16_TheWordBehindThePrompt) {
+  const Words words{"--prompt", "3 1 4", "--temperature", "0", "--max-new-tokens", "3"};
+  const ProgramResult result = generate(numbers_model(), words);
+  Words ids = words;
+  ids.push_back("--tokens");
+  EXPECT_EQ(result.out, "3 1 4 " + generate(numbers_model(), ids).out) << result.describe();
+}
+
+TEST(Generate, F16_PromptsThatLookLikeOptionsAndHugeLengths) {
+  expect_refusal(generate(numbers_model(), {"--prompt", "--help"}), 2,
+                 {"--prompt needs a value", "--prompt=--help"});
+  expect_refusal(generate(numbers_model(), {"--prompt", "-- hi"}), 3, {"hi"});
+  expect_refusal(
+      generate(numbers_model(), {"--prompt", "3", "--max-new-tokens", "9223372036854775807"}), 2,
+      {"9223372036854775807", "--max-new-tokens"});
 }
 
 TEST(Generate, CheckpointStepAndPrecision) {

@@ -131,6 +131,20 @@ TEST(Options, NoLoadOptim) {
   EXPECT_NE(without.last_loss(), with.last_loss());    // updated without the old moments
 }
 
+// The schedule is the optimizer's, and starts again with it, as Megatron's.
+TEST(Options, N11_NoLoadOptimStartsTheScheduleAgain) {
+  const fs::path folder = new_folder();
+  const Options falling = base().with("--train-iters", 4).with("--lr-decay-style", "linear");
+  (void)train(saving(falling.with("--exit-interval", 2), folder));
+  const Options again = falling.with("--load", folder.string());
+  const auto rates = [](const TinyRun& run) {
+    return run.series("train", "applied_learning_rate");
+  };
+  const std::vector<double> whole = rates(train(falling));
+  EXPECT_EQ(rates(train(again)), (std::vector<double>{whole[2], whole[3]}));
+  EXPECT_EQ(rates(train(again.with("--no-load-optim"))), (std::vector<double>{whole[0], whole[1]}));
+}
+
 TEST(Options, NoSaveOptim) {
   const fs::path folder = new_folder();
   const Options four = base().with("--train-iters", 4);

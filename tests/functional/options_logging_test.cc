@@ -457,6 +457,59 @@ TEST(Options, SamplePrompt) {
   }
 }
 
+// A short run is evaluated on as many batches as it has steps, unless --eval-iters is given.
+TEST(Options, ShortRunsHaveShortEvaluations) {
+  const Options open = base().without("--eval-iters").with("--split", "60,20,20");
+  const auto batches = [](const TinyRun& run) {
+    return run.series("validation", "valid_tokens").at(0) / (4 * 16);
+  };
+  const TinyRun short_run = train(open);
+  EXPECT_EQ(batches(short_run), 3);
+  EXPECT_EQ(count(short_run.program.err, "evaluations take 3 batches"), 1U)
+      << short_run.program.err;
+  const TinyRun asked = train(open.with("--eval-iters", 5));
+  EXPECT_EQ(batches(asked), 5);
+  EXPECT_EQ(count(asked.program.err, "evaluations take"), 0U) << asked.program.err;
+}
+
+// In a pipe Megatron's lines, unless a terminal's are asked for.
+TEST(Options, LogFormat) {
+  const TinyRun plain = train(base().with("--log-interval", 1));
+  EXPECT_EQ(plain.iteration_lines().size(), 3U) << plain.program.out;
+  EXPECT_EQ(train(base().with("--log-interval", 1).with("--log-format", "megatron"))
+                .iteration_lines()
+                .size(),
+            3U);
+  const TinyRun compact = train(base().with("--log-interval", 1).with("--log-format", "terminal"));
+  EXPECT_EQ(compact.iteration_lines().size(), 0U) << compact.program.out;
+  for (const char* row : {"\n1/3  loss ", "\n2/3  loss ", "\n3/3  loss ", "\ndone: 3 iterations"}) {
+    EXPECT_EQ(count(compact.program.out, row), 1U) << row << compact.program.out;
+  }
+  EXPECT_EQ(count(compact.program.out, "\x1b"), 0U) << compact.program.out;
+  EXPECT_EQ(compact.losses(), plain.losses());
+  expect_refusal(try_train(base().with("--log-format", "fancy")).program, 2,
+                 {"--log-format", "fancy", "terminal", "megatron"});
+}
+
+TEST(Options, Quiet) {
+  const Options short_run = base().with("--log-interval", 1).with("--quiet");
+  for (const char* format : {"megatron", "terminal"}) {
+    const TinyRun run = train(
+        short_run.with("--log-format", format).with("--eval-iters", 1).with("--split", "80,20,0"));
+    const bool megatron = std::string(format) == "megatron";
+    EXPECT_EQ(run.iteration_lines().size(), megatron ? 1U : 0U) << run.program.out;
+    EXPECT_EQ(count(run.program.out, megatron ? "iteration        3/       3" : "3/3  loss "), 1U)
+        << run.program.out;
+    EXPECT_EQ(count(run.program.out, "validation"), 1U + (megatron ? 1U : 0U)) << run.program.out;
+    EXPECT_EQ(count(run.program.out, "number of parameters"), 0U) << run.program.out;
+    EXPECT_EQ(run.program.err, "") << run.program.err;
+  }
+  // A run that ends early has its last line too.
+  const TinyRun left = train(short_run.with("--exit-interval", 2));
+  EXPECT_EQ(left.iteration_lines().size(), 1U) << left.program.out;
+  EXPECT_EQ(count(left.program.out, "iteration        2/       3"), 1U) << left.program.out;
+}
+
 TEST(Options, SampleLength) {
   const Options writing = base().with("--eval-iters", 1).with("--sample-prompt", "5 6");
   for (const int length : {1, 9}) {

@@ -516,6 +516,36 @@ TEST(Options, ResetPositionIds) {
   EXPECT_NE(train(base().with("--reset-position-ids")).first_loss(), train(base()).first_loss());
 }
 
+// Rotary positions are places in the sample, as Megatron's, whatever the ids of documents.
+TEST(Options, N10_ResetPositionIdsLeavesRotaryPositions) {
+  const Options rope = base().with("--position-embedding-type", "rope").with("--fp64");
+  EXPECT_EQ(train(rope.with("--reset-position-ids")).losses(), train(rope).losses());
+  // Where documents do not see each other, their distances are the same either way.
+  const Options apart = rope.with("--reset-attention-mask");
+  expect_same_losses(train(apart.with("--reset-position-ids")), train(apart), 1e-12);
+}
+
+TEST(Options, N11_RotaryChannelsAreRoundedDown) {
+  const Options rope = base()
+                           .with("--position-embedding-type", "rope")
+                           .with("--num-attention-heads", 2)
+                           .with("--kv-channels", 20);
+  EXPECT_EQ(train(rope.with("--rotary-percent", "0.33")).losses(),
+            train(rope.with("--rotary-percent", "0.3")).losses());  // six of twenty both
+}
+
+TEST(Options, F16_RangesAreToldAtOnce) {
+  const auto refused = [](const char* option, const char* value) {
+    const ProgramResult result =
+        call(base().with(option, value).with("--check-options").words("pretrain_gpt"));
+    EXPECT_EQ(result.exit_code, 2) << result.describe();
+    EXPECT_EQ(count(result.out, option), 1U) << result.describe();
+  };
+  refused("--seed", "4294967296");
+  refused("--distributed-timeout-minutes", "200000000");
+  refused("--cpu-threads-per-rank", "1000000");
+}
+
 TEST(Options, ResetAttentionMask) {
   const double reset = train(base().with("--reset-attention-mask")).first_loss();
   EXPECT_NE(reset, train(base()).first_loss());

@@ -157,10 +157,14 @@ DryRun plan(const config::RunConfig& config) {
   return result;
 }
 
-void run(const config::ParsedOptions& options) {
+DryRun plan_of(const config::ParsedOptions& options) {
   config::RunConfig config = options.config;
   set_vocabulary(config);
-  const DryRun result = plan(config);
+  return plan(config);
+}
+
+void run(const config::ParsedOptions& options) {
+  const DryRun result = plan_of(options);
   if (const auto file = options.program_values.find("--dry-run-json");
       file != options.program_values.end()) {
     AtomicFile json(file->second.at(0));

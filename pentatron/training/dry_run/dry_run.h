@@ -65,6 +65,11 @@ struct DryRun {
 // large to be planned: kUnsupported.
 [[nodiscard]] DryRun plan(const config::RunConfig& config);
 
+// The same of a run's options: the vocabulary from --vocab-size or the tokenizer's files.
+[[nodiscard]] DryRun plan_of(const config::ParsedOptions& options);
+
+// Parameters, and memory of the asked rank by kind, in a few lines, without the last one's end.
+[[nodiscard]] std::string short_text(const DryRun& run);
 // Lines of at most 80 columns, without the last one's end.
 [[nodiscard]] std::string to_text(const DryRun& run);
 [[nodiscard]] nlohmann::json to_json(const DryRun& run);

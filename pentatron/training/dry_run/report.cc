@@ -144,6 +144,22 @@ nlohmann::json rank_json(const RankPlan& rank) {
 
 }  // namespace
 
+std::string short_text(const DryRun& run) {
+  const MemoryPlan& memory = run.asked.memory;
+  std::string text = fmt::format("parameters  {}\n", count_text(run.num_parameters));
+  text +=
+      fmt::format("memory      {} on rank {}, of it", bytes_text(memory.total()), run.asked.rank);
+  for (const Kind& kind : kKinds) {
+    if (memory.*kind.bytes > 0) {
+      text += fmt::format("\n            {} {}", bytes_text(memory.*kind.bytes), kind.text);
+    }
+  }
+  if (memory.on_host > 0) {
+    text += fmt::format("\n            {} on the host beside it", bytes_text(memory.on_host));
+  }
+  return text;
+}
+
 std::string to_text(const DryRun& run) {
   return head_text(run) + memory_text(run) + traffic_text(run) + schedule_text(run.schedule);
 }
