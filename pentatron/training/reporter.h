@@ -25,6 +25,7 @@
 #include "pentatron/training/progress.h"
 #include "pentatron/training/samples.h"
 #include "pentatron/training/train_state.h"
+#include "pentatron/training/utilisation.h"
 
 namespace pentatron::training {
 
@@ -154,6 +155,7 @@ class Reporter final {
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<ProgressFile> progress_;
   std::optional<EnergyMeter> energy_;
+  std::optional<UtilisationMeter> utilisation_;  // where there is a metrics file
   Window window_;
   nn::StepScalars last_;               // of the last step
   std::optional<Energy> last_energy_;  // where the step's line is due
