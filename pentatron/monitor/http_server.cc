@@ -142,6 +142,7 @@ struct Connection {
   bool answering = false;
   bool close_after = false;
   bool closing = false;           // all is sent and our side is shut: what still comes is dropped
+  std::size_t dropped = 0;        // bytes of that
   Clock::time_point since = Clock::now();  // of the state that it is in, or the last byte taken
 };
 
@@ -223,7 +224,8 @@ class HttpServer::Loop {
     const ssize_t got = ::recv(c.socket.get(), block.data(), block.size(), 0);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
-    if (c.closing) return true;
+    constexpr std::size_t kMostDropped = 1 << 18;
+    if (c.closing) return (c.dropped += static_cast<std::size_t>(got)) < kMostDropped;
     if (c.in.empty()) c.since = Clock::now();
     c.in.append(block.data(), static_cast<std::size_t>(got));
     return answer_next(c);

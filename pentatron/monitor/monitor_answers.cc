@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "pentatron/monitor/page.h"
 
@@ -31,7 +32,8 @@ bool for_each_part(std::string_view text, char separator, Visit&& visit) {
 template <typename Number>
 bool read_number(std::string_view text, Number& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
+  return error == std::errc() && end == text.data() + text.size() &&
+         std::isfinite(static_cast<double>(number));
 }
 
 // "ID:GENERATION:WIDTH:SINCE,..."; of the last three all or none.

@@ -380,8 +380,8 @@ TEST(Plot, NumbersHaveUnitsAndTheirLabelsRoom) {
   const auto svg = folder.path() / "m.svg";
   plot({.metrics_files = {metrics}, .output = svg, .metric = "memory_reserved"});
   std::string text = read_text_file(svg);
-  (void)place_of(text, "memory (GiB)");
-  (void)place_of(text, "3.5");
+  EXPECT_NE(text.find(">memory (GiB)<"), std::string::npos);
+  (void)place_of(text, "3.4");
   (void)place_of(text, "20k");
   plot({.metrics_files = {metrics}, .output = svg, .metric = "tokens_per_second"});
   text = read_text_file(svg);

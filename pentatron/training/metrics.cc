@@ -129,7 +129,7 @@ void MetricsFile::write(const std::string& kind, std::int64_t iteration, const V
   (void)out_->append(dump_json(json) + "\n");
 }
 
-void MetricsFile::write(const std::string& kind, std::int64_t iteration, Json members) {
+void MetricsFile::write_members(const std::string& kind, std::int64_t iteration, Json members) {
   if (path_.empty()) return;
   members["kind"] = kind;
   members["iteration"] = iteration;

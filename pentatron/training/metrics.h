@@ -31,7 +31,7 @@ class MetricsFile final {
   void write(const std::string& kind, std::int64_t iteration, const Values& values,
              const Texts& texts = {});
   // The members of an object, and "time", seconds since 1970 (run_record.h).
-  void write(const std::string& kind, std::int64_t iteration, nlohmann::json members);
+  void write_members(const std::string& kind, std::int64_t iteration, nlohmann::json members);
 
  private:
   std::filesystem::path path_;

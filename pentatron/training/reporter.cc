@@ -44,7 +44,7 @@ void Reporter::open(const TrainState& state) {
   const config::LoggingConfig& logging = config_.logging;
   metrics_ = std::make_unique<MetricsFile>(config_.training.metrics_file, state.iteration);
   if (!config_.training.metrics_file.empty()) {
-    metrics_->write("run", state.iteration, run_record(config_, world_size_, device_));
+    metrics_->write_members("run", state.iteration, run_record(config_, world_size_, device_));
     utilisation_.emplace(gpu_busy_share(device_));
   }
   if (!logging.tensorboard_dir.empty()) {

@@ -39,9 +39,9 @@ class Browser final {
   void drag(double from_x, double from_y, double to_x, double to_y);
   // PNG of the whole page.
   void picture(const std::filesystem::path& path);
-  // What the page has logged as errors, exceptions and violations of its content policy.
+  // What the page has logged as errors, exceptions and violations of its content policy; not
+  // that the server is gone.
   [[nodiscard]] std::string complaints() const { return complaints_; }
-  void forget_complaints() { complaints_.clear(); }
 
  private:
   nlohmann::json call(const std::string& method, nlohmann::json params = nlohmann::json::object());

@@ -93,7 +93,7 @@ export function drawLayout() {
   if (list(layout.stages).length > 1) parts.push(html('h3', {}, 'Pipeline stages'), stagePicture(layout));
   const schedule = layout.schedule;
   if (schedule !== null && typeof schedule === 'object' && list(schedule.spans).length > 1) {
-    parts.push(html('h3', {}, `One step by schedule ${schedule.name}, ${short(100 * schedule.bubble_share, 3)} % bubble (planned, all layers alike)`),
+    parts.push(html('h3', {}, `One step by schedule ${schedule.name}, ${short(100 * schedule.bubble_share, 3)} % bubble (as planned)`),
       html('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Schedule of a step'}, schedulePicture(schedule)), key());
   }
   $('layout-body').replaceChildren(...parts);
