@@ -203,13 +203,12 @@ class Chart {
     constexpr double kLeastHeight = 12;
     std::size_t longest = 0;
     for (const Key& key : keys_) longest = std::max(longest, key.text.size());
-    const double width = std::min(kSwatch + kLetter * static_cast<double>(longest),
-                                  kLargestShare * options_.width);
+    const double width =
+        std::min(kSwatch + kLetter * static_cast<double>(longest), kLargestShare * options_.width);
     right_ = options_.width - width - kRight;
     top_ = kTop + 4;
     const double room = bottom() - top_;
-    key_height_ =
-        std::clamp(room / static_cast<double>(keys_.size()), kLeastHeight, kKeyHeight);
+    key_height_ = std::clamp(room / static_cast<double>(keys_.size()), kLeastHeight, kKeyHeight);
     const auto most = static_cast<std::size_t>(std::max(1.0, room / key_height_));
     const std::size_t left_out = keys_.size() > most ? keys_.size() - most + 1 : 0;
     if (left_out > 0) {

@@ -67,8 +67,8 @@ constexpr std::string_view kFixedHeaders =
 
 std::string head_of(const HttpAnswer& answer, bool keep_alive) {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\n{}Content-Type: {}\r\nConnection: {}\r\n",
-                                 answer.status, words_of(answer.status), kFixedHeaders,
-                                 answer.type, keep_alive ? "keep-alive" : "close");
+                                 answer.status, words_of(answer.status), kFixedHeaders, answer.type,
+                                 keep_alive ? "keep-alive" : "close");
   if (!answer.next_piece) head += fmt::format("Content-Length: {}\r\n", answer.body.size());
   if (answer.status == 405) head += "Allow: GET, HEAD\r\n";
   if (!answer.file_name.empty()) {
@@ -103,8 +103,9 @@ Socket listen_on(const std::string& host, int port) {
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
   (void)::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(
-      found, [](addrinfo* list) { if (list != nullptr) ::freeaddrinfo(list); });
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, [](addrinfo* list) {
+    if (list != nullptr) ::freeaddrinfo(list);
+  });
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     Socket socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket.get() < 0) continue;
@@ -117,9 +118,10 @@ Socket listen_on(const std::string& host, int port) {
       return socket;
     }
   }
-  PENTATRON_CHECK(false, kIo,
-                  "cannot listen on {} port {}: is the port taken or the address another machine's?",
-                  host, port);
+  PENTATRON_CHECK(
+      false, kIo,
+      "cannot listen on {} port {}: is the port taken or the address another machine's?", host,
+      port);
   return Socket();
 }
 
@@ -141,8 +143,8 @@ struct Connection {
   std::function<std::string()> next_piece = {};
   bool answering = false;
   bool close_after = false;
-  bool closing = false;           // all is sent and our side is shut: what still comes is dropped
-  std::size_t dropped = 0;        // bytes of that
+  bool closing = false;     // all is sent and our side is shut: what still comes is dropped
+  std::size_t dropped = 0;  // bytes of that
   Clock::time_point since = Clock::now();  // of the state that it is in, or the last byte taken
 };
 
@@ -211,10 +213,10 @@ class HttpServer::Loop {
   }
 
   [[nodiscard]] bool expired(const Connection& c) const {
-    const double limit = c.closing       ? 1
-                         : c.answering   ? limits_.write_seconds
-                         : c.in.empty()  ? limits_.idle_seconds
-                                         : limits_.head_seconds;
+    const double limit = c.closing      ? 1
+                         : c.answering  ? limits_.write_seconds
+                         : c.in.empty() ? limits_.idle_seconds
+                                        : limits_.head_seconds;
     return seconds_since(c.since) > limit;
   }
 
@@ -244,8 +246,7 @@ class HttpServer::Loop {
       }
     } else {
       c.in.clear();
-      answer = {.status = parsed.status,
-                .body = fmt::format("{}\n", words_of(parsed.status))};
+      answer = {.status = parsed.status, .body = fmt::format("{}\n", words_of(parsed.status))};
     }
     c.close_after = parsed.status != 200 || !parsed.request.keep_alive || answer.next_piece;
     c.out = head_of(answer, !c.close_after);
@@ -263,8 +264,8 @@ class HttpServer::Loop {
     constexpr std::size_t kPiecesAtOnce = 4;  // then others have their turn
     for (std::size_t pieces = 0;;) {
       while (c.sent < c.out.size()) {
-        const ssize_t done = ::send(c.socket.get(), c.out.data() + c.sent, c.out.size() - c.sent,
-                                    MSG_NOSIGNAL);
+        const ssize_t done =
+            ::send(c.socket.get(), c.out.data() + c.sent, c.out.size() - c.sent, MSG_NOSIGNAL);
         if (done < 0) return errno == EAGAIN || errno == EINTR;
         c.sent += static_cast<std::size_t>(done);
         c.since = Clock::now();

@@ -24,8 +24,8 @@ struct HttpAnswer {
 struct HttpLimits {
   // Where all are taken, the one that waits for its request longest makes room.
   std::size_t max_connections = 256;
-  double head_seconds = 5;   // from a connection's or request's first byte to the head's end
-  double idle_seconds = 30;  // between requests
+  double head_seconds = 5;    // from a connection's or request's first byte to the head's end
+  double idle_seconds = 30;   // between requests
   double write_seconds = 20;  // without a byte taken by the client
 };
 

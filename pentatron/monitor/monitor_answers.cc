@@ -88,7 +88,8 @@ HttpAnswer series(RunStore& store, const HttpRequest& request) {
   const std::int64_t buckets = request.integer("buckets").value_or(0);
   wanted.smoothing = request.number("smoothing").value_or(0);
   if (buckets < 1 || buckets > kMostBuckets || wanted.smoothing < 0 || wanted.smoothing >= 1) {
-    return refusal(400, fmt::format("buckets: 1 to {}; smoothing: from 0 to below 1", kMostBuckets));
+    return refusal(400,
+                   fmt::format("buckets: 1 to {}; smoothing: from 0 to below 1", kMostBuckets));
   }
   wanted.num_buckets = static_cast<std::size_t>(buckets);
   return {.type = kJson, .body = store.series_json(runs, std::move(wanted))};

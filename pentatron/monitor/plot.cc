@@ -18,9 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 12> kColours{
-    "#3b7ddd", "#e0702b", "#2ba36b", "#a05cd6", "#d6455d", "#1aa0b8",
-    "#b08a1f", "#7a7f8c", "#d94fb0", "#7cae3a", "#7a6ff0", "#8c4a3a"};
+constexpr std::array<const char*, 12> kColours{"#3b7ddd", "#e0702b", "#2ba36b", "#a05cd6",
+                                               "#d6455d", "#1aa0b8", "#b08a1f", "#7a7f8c",
+                                               "#d94fb0", "#7cae3a", "#7a6ff0", "#8c4a3a"};
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 struct MetricText {
@@ -63,8 +63,7 @@ std::vector<Record> read_records(const fs::path& file) {
 }
 
 std::vector<ChartPoint> points_of(const std::vector<Record>& records, RecordKind kind,
-                                  const std::string& set, std::size_t field,
-                                  double scale) {
+                                  const std::string& set, std::size_t field, double scale) {
   std::vector<ChartPoint> points;
   for (const Record& record : records) {
     if (record.kind != kind || record.set != set) continue;

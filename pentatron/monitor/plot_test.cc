@@ -388,7 +388,8 @@ TEST(Plot, NumbersHaveUnitsAndTheirLabelsRoom) {
   (void)place_of(text, "80k");
   EXPECT_EQ(text.find("e+0"), std::string::npos);
   // The longest label ends right of the axis's turned title (19 pixels from the edge).
-  const std::string labels = svg_chart({{.label = "l", .points = {{1, 0.12345}, {2, 0.12346}}}}, {});
+  const std::string labels =
+      svg_chart({{.label = "l", .points = {{1, 0.12345}, {2, 0.12346}}}}, {});
   for (const Element& e : named(XmlReader(labels).read(), "text")) {
     if (e.attributes.at("text-anchor") != "end") continue;
     EXPECT_GT(std::stod(e.attributes.at("x")) - 7.2 * static_cast<double>(e.text.size()), 24)

@@ -11,9 +11,9 @@ namespace pentatron::monitor {
 
 // Numbers of a record that can be drawn.
 inline constexpr std::array<std::string_view, 11> kFields{
-    "lm_loss",         "grad_norm",       "learning_rate",    "tokens_per_second",
-    "memory_reserved", "seconds",         "tflops_per_gpu",   "cpu_utilisation",
-    "gpu_utilisation", "watts_per_gpu",   "loss_scale"};
+    "lm_loss",         "grad_norm",     "learning_rate",  "tokens_per_second",
+    "memory_reserved", "seconds",       "tflops_per_gpu", "cpu_utilisation",
+    "gpu_utilisation", "watts_per_gpu", "loss_scale"};
 inline constexpr std::size_t kLossField = 0;
 inline constexpr std::size_t kSpeedField = 3;
 inline constexpr std::size_t kSecondsField = 5;

@@ -120,10 +120,8 @@ TEST(RunData, NewsJoinWhatIsThere) {
   for (int i = 0; i < 3000; ++i) {
     data.add(step(i, std::sin(i * 0.7)));
     if (i % 37 != 0) continue;
-    const json part = series(data, {.num_buckets = 64,
-                                    .generation = generation,
-                                    .width = width,
-                                    .since = last});
+    const json part =
+        series(data, {.num_buckets = 64, .generation = generation, .width = width, .since = last});
     if (part["since"].is_null()) {
       ++whole;
       x = part["series"]["lm_loss"];

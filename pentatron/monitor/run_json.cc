@@ -88,9 +88,7 @@ std::string RunData::series_json(const SeriesRequest& request) const {
   const bool follows = request.generation == generation_ && request.width == width && begin < end;
   if (follows) begin = std::max(begin, std::min(end, lower_bound(axis, request.since)));
   const double newest = size > 0 ? axis_value(axis, size - 1) : 0;
-  const double last = begin < end ? axis_value(axis, end - 1)
-                      : follows   ? request.since
-                                  : first;
+  const double last = begin < end ? axis_value(axis, end - 1) : follows ? request.since : first;
   std::string out = fmt::format(
       R"("generation":{},"version":{},"width":{:.17g},"since":{},"last":{:.17g},"end":{:.12g},"series":{{)",
       generation_, version_, width, follows ? fmt::format("{:.17g}", request.since) : "null",
@@ -107,8 +105,8 @@ std::string RunData::series_json(const SeriesRequest& request) const {
       if (std::any_of(wanted.begin(), wanted.end(), [](float v) { return std::isfinite(v); })) {
         append_thinned(x, wanted, width, points);
       }
-      fmt::format_to(std::back_inserter(text), "{}\"{}\":",
-                     text.empty() || text.back() == '{' ? "" : ",", kFields[field]);
+      fmt::format_to(std::back_inserter(text),
+                     "{}\"{}\":", text.empty() || text.back() == '{' ? "" : ",", kFields[field]);
       append_points(points, text);
     };
     append(all, out);

@@ -77,7 +77,10 @@ struct MonitorServer::State {
 };
 
 MonitorServer::MonitorServer(const std::filesystem::path& folder, ServerOptions options)
-    : state_(std::make_unique<State>(folder, std::move(options))) {}
+    : state_(std::make_unique<State>(folder, std::move(options))) {
+  // The first answer has runs already, if not all of them whole.
+  (void)state_->store.read_some();
+}
 MonitorServer::~MonitorServer() = default;
 
 int MonitorServer::port() const { return state_->server.port(); }

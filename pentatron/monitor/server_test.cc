@@ -70,9 +70,9 @@ TEST(MonitorServer, ServesThePageWithoutForeignParts) {
   const TestAnswer page = serving.get("/");
   EXPECT_EQ(page.status, 200);
   EXPECT_NE(page.body.find("<title>pentatron watch</title>"), std::string::npos);
-  for (const char* header : {"Content-Type: text/html; charset=utf-8\r\n",
-                             "X-Content-Type-Options: nosniff\r\n",
-                             "Content-Security-Policy: default-src 'none'; script-src 'self';"}) {
+  for (const char* header :
+       {"Content-Type: text/html; charset=utf-8\r\n", "X-Content-Type-Options: nosniff\r\n",
+        "Content-Security-Policy: default-src 'none'; script-src 'self';"}) {
     EXPECT_NE(page.head.find(header), std::string::npos) << page.head;
   }
   EXPECT_GT(page_files().size(), 10U);
@@ -83,7 +83,8 @@ TEST(MonitorServer, ServesThePageWithoutForeignParts) {
       EXPECT_EQ(part.status, 200) << name;
       EXPECT_EQ(part.body, file.content) << name;
       // Browsers run nothing of another type.
-      const char* type = name.ends_with(".js") ? "Content-Type: text/javascript" : "Content-Type: text/css";
+      const char* type =
+          name.ends_with(".js") ? "Content-Type: text/javascript" : "Content-Type: text/css";
       EXPECT_NE(part.head.find(type), std::string::npos) << part.head;
     }
     std::string text(file.content);
@@ -150,8 +151,8 @@ TEST(MonitorServer, RefusesWhatItShould) {
     EXPECT_EQ(serving.get(std::string("/api/series?") + query).status, 400) << query;
   }
   // Ends that are no numbers or the wrong way round, and runs that are not there.
-  for (const char* more : {"&from=nan&to=inf", "&from=9&to=1", "&from=-1e300&to=1e300",
-                           "&smoothing=0.99"}) {
+  for (const char* more :
+       {"&from=nan&to=inf", "&from=9&to=1", "&from=-1e300&to=1e300", "&smoothing=0.99"}) {
     EXPECT_EQ(serving.get("/api/series?" + good + more).status, 200) << more;
   }
   std::string too_many = "runs=0";

@@ -18,7 +18,8 @@ void append_thinned(std::span<const double> x, std::span<const float> y, double 
                     std::vector<SeriesPoint>& points) {
   if (width <= 0) {
     for (std::size_t i = 0; i < x.size(); ++i) {
-      points.push_back({x[i], std::isfinite(y[i]) ? y[i] : std::numeric_limits<float>::quiet_NaN()});
+      points.push_back(
+          {x[i], std::isfinite(y[i]) ? y[i] : std::numeric_limits<float>::quiet_NaN()});
     }
     return;
   }

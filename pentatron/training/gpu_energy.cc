@@ -125,10 +125,10 @@ std::function<double()> nvml_busy_share(const NvmlFunctions& functions,
   session->check(session->functions().gpu(pci_bus_id.c_str(), &gpu),
                  "does not know the GPU at " + pci_bus_id);
   BusyPercents first;
-  PENTATRON_CHECK(session->functions().busy != nullptr &&
-                      session->functions().busy(gpu, &first) == 0,
-                  kUnsupported, "NVIDIA's management library does not tell how busy the GPU at {} is",
-                  pci_bus_id);
+  PENTATRON_CHECK(
+      session->functions().busy != nullptr && session->functions().busy(gpu, &first) == 0,
+      kUnsupported, "NVIDIA's management library does not tell how busy the GPU at {} is",
+      pci_bus_id);
   return [session, gpu] {
     BusyPercents percents;
     if (session->functions().busy(gpu, &percents) != 0) {

@@ -25,8 +25,8 @@ using NvmlFunctions = std::function<void*(const char* name)>;
 // error on the CPU and where there is no such library.
 [[nodiscard]] EnergyCounter gpu_energy_counter(Device device);
 
-// The share of time (0 to 1) in which that GPU ran a kernel, in the driver's last sample (a sixth of
-// a second to one); NaN where it no longer tells. Errors as of nvml_energy_counter.
+// The share of time (0 to 1) in which that GPU ran a kernel, in the driver's last sample (a sixth
+// of a second to one); NaN where it no longer tells. Errors as of nvml_energy_counter.
 [[nodiscard]] std::function<double()> nvml_busy_share(const NvmlFunctions& functions,
                                                       const std::string& pci_bus_id);
 // Of the GPU that the device is; empty on the CPU and where nobody tells: it is no reason to end a

@@ -138,8 +138,7 @@ void MetricsFile::write_members(const std::string& kind, std::int64_t iteration,
 }
 
 double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 std::vector<MetricsPoint> read_metrics(const std::filesystem::path& path, const std::string& kind,

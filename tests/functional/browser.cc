@@ -79,9 +79,8 @@ Browser::Browser(const std::filesystem::path& profile) {
   to_ = commands[1];
   from_ = answers[0];
   const Json tab = call("Target.createTarget", {{"url", "about:blank"}});
-  session_ =
-      call("Target.attachToTarget", {{"targetId", tab.at("targetId")}, {"flatten", true}})
-          .at("sessionId");
+  session_ = call("Target.attachToTarget", {{"targetId", tab.at("targetId")}, {"flatten", true}})
+                 .at("sessionId");
   for (const char* domain : {"Page", "Runtime", "Log"}) {
     (void)call(std::string(domain) + ".enable");
   }
@@ -153,11 +152,12 @@ void Browser::set_view(const View& view) {
                                                     {"height", view.height},
                                                     {"deviceScaleFactor", 1},
                                                     {"mobile", false}});
-  (void)call("Emulation.setEmulatedMedia",
-             {{"features", Json::array({{{"name", "prefers-color-scheme"},
-                                         {"value", view.dark ? "dark" : "light"}},
-                                        {{"name", "prefers-reduced-motion"},
-                                         {"value", view.reduced_motion ? "reduce" : ""}}})}});
+  (void)call(
+      "Emulation.setEmulatedMedia",
+      {{"features",
+        Json::array({{{"name", "prefers-color-scheme"}, {"value", view.dark ? "dark" : "light"}},
+                     {{"name", "prefers-reduced-motion"},
+                      {"value", view.reduced_motion ? "reduce" : ""}}})}});
 }
 
 void Browser::open(const std::string& url) {
@@ -172,9 +172,9 @@ void Browser::reload() {
 }
 
 Json Browser::evaluate(const std::string& expression) {
-  const Json answer = call("Runtime.evaluate", {{"expression", expression},
-                                                {"returnByValue", true},
-                                                {"awaitPromise", true}});
+  const Json answer =
+      call("Runtime.evaluate",
+           {{"expression", expression}, {"returnByValue", true}, {"awaitPromise", true}});
   EXPECT_FALSE(answer.contains("exceptionDetails")) << expression << answer.dump();
   return answer["result"].value("value", Json());
 }

@@ -97,9 +97,10 @@ class Page : public testing::Test {
   static void open(const Serving& serving, int runs, const std::string& hash = "") {
     browser().open("about:blank");
     browser().open(serving.url() + hash);
-    EXPECT_TRUE(browser().wait_for(
-        "document.body.dataset.updates > 0 && document.querySelectorAll('#run-rows tr').length === " +
-        std::to_string(runs)))
+    EXPECT_TRUE(
+        browser().wait_for("document.body.dataset.updates > 0 && "
+                           "document.querySelectorAll('#run-rows tr').length === " +
+                           std::to_string(runs)))
         << evaluate("document.body.innerText");
   }
   // Tab until the focus is on what the selector names.
@@ -133,7 +134,8 @@ TEST_F(Page, DrawsATrainedRunAndFollowsIt) {
   EXPECT_EQ(text("#run-rows .pill"), "finished");
   // All that the page shows of the run comes from the file that the trainer wrote.
   EXPECT_TRUE(browser().wait_for("document.querySelectorAll('.strip li').length > 0"));
-  EXPECT_TRUE(browser().wait_for("document.querySelector('#option-count').innerText !== 'loading'"));
+  EXPECT_TRUE(
+      browser().wait_for("document.querySelector('#option-count').innerText !== 'loading'"));
   EXPECT_NE(text("#option-rows").find("train-iters"), std::string::npos);
   EXPECT_NE(text("#layout-body").find("Ranks"), std::string::npos);
   std::ofstream(file, std::ios::app)
@@ -141,7 +143,8 @@ TEST_F(Page, DrawsATrainedRunAndFollowsIt) {
       << "\n"
       << R"({"kind":"sample","iteration":41,"prompt":"<i>x</i>","text":" & <script>alert(1)</script>"})"
       << "\n";
-  EXPECT_TRUE(browser().wait_for("document.querySelector('#chart-loss').dataset.value === '0.125'"));
+  EXPECT_TRUE(
+      browser().wait_for("document.querySelector('#chart-loss').dataset.value === '0.125'"));
   EXPECT_EQ(evaluate("document.querySelector('#chart-learning-rate').dataset.value"), "0.5");
   // What the model wrote is text.
   EXPECT_TRUE(browser().wait_for(
@@ -154,11 +157,13 @@ TEST_F(Page, EachOfTwelveRunsHasItsNumberAndLook) {
   for (int i = 1; i <= 15; ++i) {
     write_run(folder, {.name = "run " + std::to_string(i),
                        .steps = i == 3 ? 40 : 100,
-                       .options = {{"lr", i % 2 == 0 ? "0.001" : "0.002"}, {"save", "/" + std::to_string(i)}}});
+                       .options = {{"lr", i % 2 == 0 ? "0.001" : "0.002"},
+                                   {"save", "/" + std::to_string(i)}}});
   }
   const Serving serving(folder);
   open(serving, 15);
-  for (const char* card : {"loss", "learning-rate", "gradient-norm", "throughput", "memory", "cpu"}) {
+  for (const char* card :
+       {"loss", "learning-rate", "gradient-norm", "throughput", "memory", "cpu"}) {
     const Json numbers = all("#chart-" + std::string(card) + " .values strong", "e.innerText");
     EXPECT_EQ(numbers.size(), std::string(card) == "loss" ? 30U : 15U) << card;
     for (const Json& number : numbers) EXPECT_NE(number, "\u2013") << card;
@@ -227,18 +232,24 @@ TEST_F(Page, ADragZoomsAllCharts) {
   open(serving, 1);
   const Json box = evaluate(
       "(() => { const e = document.querySelector('#chart-loss .plot'); e.scrollIntoView({block: "
-      "'center'}); const b = e.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()");
+      "'center'}); const b = e.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; "
+      "})()");
   const double y = box[1].get<double>() + box[3].get<double>() / 2;
   const double left = box[0];
   const double width = box[2];
   browser().drag(left + 0.5 * width, y, left + 0.52 * width, y);
   EXPECT_TRUE(browser().wait_for("location.hash.includes('from=')"));
   // The server sends the part in full: of 4,000 steps some 80 are in view, none left out.
-  EXPECT_TRUE(browser().wait_for("Number(document.querySelector('#chart-memory').dataset.points) < 120"));
-  EXPECT_GT(std::stoi(evaluate("document.querySelector('#chart-memory').dataset.points").get<std::string>()), 50);
+  EXPECT_TRUE(
+      browser().wait_for("Number(document.querySelector('#chart-memory').dataset.points) < 120"));
+  EXPECT_GT(
+      std::stoi(
+          evaluate("document.querySelector('#chart-memory').dataset.points").get<std::string>()),
+      50);
   EXPECT_EQ(evaluate("document.querySelector('#unzoom').disabled"), false);
   (void)evaluate("document.querySelector('#unzoom').click()");
-  EXPECT_TRUE(browser().wait_for("Number(document.querySelector('#chart-memory').dataset.points) > 500"));
+  EXPECT_TRUE(
+      browser().wait_for("Number(document.querySelector('#chart-memory').dataset.points) > 500"));
 }
 
 TEST_F(Page, TheLiveRunStaysInViewOfTheLastTenthAndOfSmoothing) {
@@ -247,10 +258,12 @@ TEST_F(Page, TheLiveRunStaysInViewOfTheLastTenthAndOfSmoothing) {
   write_run(folder, {.name = "live", .steps = 40, .train_iters = 2000});
   const Serving serving(folder);
   open(serving, 2, "#last=0.1&smooth=0.9");
-  EXPECT_TRUE(browser().wait_for("document.querySelectorAll('#chart-memory .values li').length === 2"));
+  EXPECT_TRUE(
+      browser().wait_for("document.querySelectorAll('#chart-memory .values li').length === 2"));
   const Json live = evaluate(
       "import('./data.js').then(m => { const r = m.wantedRange(); const run = m.runNamed('live'); "
-      "return [r.from, r.to, run.curves.smooth.lm_loss.length, run.curves.series.lm_loss.length]; })");
+      "return [r.from, r.to, run.curves.smooth.lm_loss.length, run.curves.series.lm_loss.length]; "
+      "})");
   EXPECT_EQ(live[0], 36);
   EXPECT_EQ(live[1], 40);
   EXPECT_GE(live[2], 10);
@@ -346,7 +359,8 @@ TEST_F(Page, FitsEverySizeInLightAndDark) {
           << width;
       grounds.insert(evaluate("getComputedStyle(document.body).backgroundColor"));
       if (keep == nullptr) continue;
-      browser().picture(fs::path(keep) / ("page_" + std::to_string(width) + (dark ? "_dark" : "") + ".png"));
+      browser().picture(fs::path(keep) /
+                        ("page_" + std::to_string(width) + (dark ? "_dark" : "") + ".png"));
     }
   }
   EXPECT_EQ(grounds.size(), 2U) << "light and dark";
@@ -386,13 +400,16 @@ TEST_F(Page, AMillionPointsAreThereWithinASecond) {
   }
   const Serving serving(folder);
   open(serving, 30);
-  ASSERT_TRUE(browser().wait_for("fetch('api/runs').then(r => r.json()).then(a => a.runs.every(r => "
-                                 "r.num_records === 33336))", 100));
+  ASSERT_TRUE(
+      browser().wait_for("fetch('api/runs').then(r => r.json()).then(a => a.runs.every(r => "
+                         "r.num_records === 33336))",
+                         100));
   // The best of three: other work on the machine is not the page's.
   double best = 1e9;
   for (int i = 0; i < 3; ++i) {
     open(serving, 30);
-    best = std::min(best, std::stod(evaluate("document.body.dataset.firstDrawn").get<std::string>()));
+    best =
+        std::min(best, std::stod(evaluate("document.body.dataset.firstDrawn").get<std::string>()));
   }
   EXPECT_LT(best, 1000) << "milliseconds from the start of the navigation to the first curves";
   EXPECT_EQ(all("#chart-loss .values li", "1").size(), 60U);
@@ -407,10 +424,12 @@ TEST_F(Page, SaysThatAFolderIsEmptyAndThatTheServerIsGone) {
   {
     const Serving serving(folder);
     browser().open(serving.url());
-    EXPECT_TRUE(browser().wait_for("document.querySelector('#status').innerText === 'no runs here yet'"));
+    EXPECT_TRUE(
+        browser().wait_for("document.querySelector('#status').innerText === 'no runs here yet'"));
     EXPECT_NE(text("#empty").find("--metrics-file"), std::string::npos);
   }
-  EXPECT_TRUE(browser().wait_for("document.querySelector('#status').innerText === 'no connection'"));
+  EXPECT_TRUE(
+      browser().wait_for("document.querySelector('#status').innerText === 'no connection'"));
 }
 
 }  // namespace
