@@ -98,7 +98,7 @@ export class Chart {
     const most = Math.max(2, Math.floor(height / 48));
     place.yTicks = place.logarithmic ? logTicks(place.y0, place.y1, most) : linearTicks(place.y0, place.y1, most);
     place.left = Math.ceil(10 + 6.7 * Math.max(...place.yTicks.map(tick => short(tick).length), 2));
-    const xMost = Math.max(2, Math.floor((place.right - place.left) / 90));
+    const xMost = Math.max(2, Math.floor((place.right - place.left) / 70));
     place.xTicks = this.view.state.axis === 'time' ? timeTicks(place.x0, place.x1, xMost) : linearTicks(place.x0, place.x1, xMost, this.view.state.axis === 'iteration' ? [1, 2, 5, 10] : undefined);
     if (this.view.state.axis === 'iteration') place.xTicks = place.xTicks.filter(tick => Math.abs(tick - Math.round(tick)) < 1e-9);
     const {x0, x1, y0, y1, left, right, top, bottom} = place, scale = this.spec.scale || 1;
@@ -222,7 +222,7 @@ export class Chart {
     for (const mark of marks) { mark.y = Math.max(mark.y, free); free = mark.y + gap; }
     let limit = place.bottom;
     for (const mark of marks.reverse()) { mark.y = Math.min(mark.y, limit); limit = mark.y - gap; }
-    if (gap < 7) return;
+    if (gap < 8.5) return;  // they would cover each other; the numbers above tell the runs apart
     for (const mark of marks) {
       const text = svg('text', {class: 'end', x: mark.x + 4, y: mark.y + 3.5}, markOf(mark.run.id));
       text.style.fill = colourOf(mark.run.id);
