@@ -15,7 +15,8 @@ int plot(const Words& words) {
       {{"--output", "FILE", "where to write: .svg or .png", "loss.svg"},
        {"--metric", "NAME",
         "lm_loss (with evaluations), grad_norm, learning_rate, tokens_per_second, "
-        "memory_reserved, seconds or tflops_per_gpu",
+        "memory_reserved, seconds, tflops_per_gpu, cpu_utilisation, gpu_utilisation, "
+        "watts_per_gpu or loss_scale",
         "lm_loss"},
        {"--log-scale", "", "logarithmic axis of values"},
        {"--smoothing", "W", "weight of the past in a running mean, from 0 to below 1", "0"},

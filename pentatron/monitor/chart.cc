@@ -4,15 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/monitor/thin_out.h"
 
 namespace pentatron::monitor {
 namespace {
 
-constexpr double kLeft = 76;
 constexpr double kRight = 26;
 constexpr double kTop = 44;
 constexpr double kBottom = 54;
@@ -76,17 +79,57 @@ std::vector<double> log_ticks(const Range& range) {
   return kept;
 }
 
+constexpr double kLetter = 7.2;  // width of an average letter of 13 pixels
+
+// 0.001, 250, 32k, 1.5M: four digits and a letter.
+std::string short_number(double value) {
+  const double size = std::abs(value);
+  constexpr std::array<std::pair<double, const char*>, 4> kUnits{
+      {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
+  constexpr double kPlain = 1e4;
+  constexpr double kMost = 1e15;
+  if (size < kPlain || size >= kMost) return fmt::format("{:.4g}", value);
+  for (const auto& [unit, letter] : kUnits) {
+    if (size >= unit) return fmt::format("{:.4g}{}", value / unit, letter);
+  }
+  return fmt::format("{:.4g}", value);
+}
+
+// Labels of ticks; with all their digits where four would make two of them alike.
+std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
+  std::vector<std::string> labels;
+  for (const double tick : ticks) labels.push_back(short_number(tick));
+  if (std::adjacent_find(labels.begin(), labels.end()) == labels.end()) return labels;
+  for (std::size_t i = 0; i < ticks.size(); ++i) labels[i] = fmt::format("{:.12g}", ticks[i]);
+  return labels;
+}
+
+// Of whole characters, with a mark where some are left out.
+std::string shortened(const std::string& text, double width) {
+  const auto most = static_cast<std::size_t>(std::max(1.0, width / kLetter));
+  if (text.size() <= most) return text;
+  std::size_t end = most - 1;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end) + "\u2026";
+}
+
 class Chart {
  public:
   Chart(Canvas& canvas, const std::vector<ChartSeries>& series, const ChartOptions& options)
-      : canvas_(canvas), series_(series), options_(options) {
+      : canvas_(canvas), series_(series), options_(options), right_(options.width - kRight) {
     find_ranges();
+    y_ticks_ = options.log_scale ? log_ticks(y_) : linear_ticks(y_);
+    y_labels_ = tick_labels(y_ticks_);
+    // The axis's title, the labels and their gaps.
+    std::size_t longest = 2;
+    for (const std::string& label : y_labels_) longest = std::max(longest, label.size());
+    left_ = 40 + kLetter * static_cast<double>(longest);
     place_keys();
   }
 
   void draw() {
     canvas_.fill("#ffffff");
-    canvas_.text({kLeft, 28}, options_.title, {.colour = kInk, .size = 17});
+    canvas_.text({left_, 28}, options_.title, {.colour = kInk, .size = 17});
     draw_keys();
     draw_grid();
     for (const bool faint : {true, false}) {
@@ -100,6 +143,7 @@ class Chart {
   struct Key {
     const ChartSeries* series;
     Spot place;
+    std::string text;
   };
 
   [[nodiscard]] bool drawable(double value) const {
@@ -133,39 +177,68 @@ class Chart {
     y_.high += margin;
   }
 
-  // In rows under the title.
+  static constexpr double kSwatch = 30;
+
+  // In rows under the title; more than two rows of them stand beside the curves.
   void place_keys() {
-    constexpr double kSwatch = 30;
-    constexpr double kLetter = 7.2;  // of an average letter
     constexpr double kGap = 20;
-    double x = kLeft;
+    double x = left_;
     double y = kTop + 4;
     for (const ChartSeries& s : series_) {
       if (s.faint) continue;
       const double width = kSwatch + kLetter * static_cast<double>(s.label.size());
-      if (x > kLeft && x + width > options_.width - kRight) {
-        x = kLeft;
+      if (x > left_ && x + width > right_) {
+        x = left_;
         y += kKeyHeight;
       }
-      keys_.push_back({&s, {x, y}});
+      keys_.push_back({.series = &s, .place = {x, y}, .text = s.label});
       x += width + kGap;
     }
     top_ = y + kKeyHeight;
+    if (top_ > kTop + 4 + 2 * kKeyHeight) place_keys_beside();
+  }
+
+  void place_keys_beside() {
+    constexpr double kLargestShare = 0.3;
+    constexpr double kLeastHeight = 12;
+    std::size_t longest = 0;
+    for (const Key& key : keys_) longest = std::max(longest, key.text.size());
+    const double width =
+        std::min(kSwatch + kLetter * static_cast<double>(longest), kLargestShare * options_.width);
+    right_ = options_.width - width - kRight;
+    top_ = kTop + 4;
+    const double room = bottom() - top_;
+    key_height_ = std::clamp(room / static_cast<double>(keys_.size()), kLeastHeight, kKeyHeight);
+    const auto most = static_cast<std::size_t>(std::max(1.0, room / key_height_));
+    const std::size_t left_out = keys_.size() > most ? keys_.size() - most + 1 : 0;
+    if (left_out > 0) {
+      keys_.resize(most - 1);
+      more_ = fmt::format("and {} more", left_out);
+    }
+    double y = top_ + 10;
+    for (Key& key : keys_) {
+      key.place = {right_ + 16, y};
+      key.text = shortened(key.text, width - kSwatch);
+      y += key_height_;
+    }
+    more_place_ = {right_ + 16, y};
   }
 
   void draw_keys() {
+    const double size = std::min(13.0, key_height_);
     for (const Key& key : keys_) {
       const auto [x, y] = key.place;
       canvas_.curve({{{x, y - 4}, {x + 22, y - 4}}},
                     {.colour = key.series->colour, .width = 2, .dashed = key.series->markers});
       if (key.series->markers) canvas_.dot({x + 11, y - 4}, 3.5, key.series->colour);
-      canvas_.text({x + 29, y}, key.series->label, {.colour = kInk, .size = 13});
+      canvas_.text({x + 29, y}, key.text, {.colour = kInk, .size = size});
     }
+    if (!more_.empty()) canvas_.text(more_place_, more_, {.colour = kSoft, .size = size});
   }
 
   [[nodiscard]] double bottom() const { return options_.height - kBottom; }
   [[nodiscard]] double px(double x) const {
-    return kLeft + (x - x_.low) / (x_.high - x_.low) * (options_.width - kLeft - kRight);
+    return left_ + (x - x_.low) / (x_.high - x_.low) * (right_ - left_);
   }
   [[nodiscard]] double py(double y) const {
     const double share = options_.log_scale ? (std::log(y) - std::log(y_.low)) /
@@ -175,18 +248,19 @@ class Chart {
   }
 
   void draw_grid() {
-    const double right = options_.width - kRight;
-    for (const double x : linear_ticks(x_)) {
-      canvas_.curve({{{px(x), top_}, {px(x), bottom()}}}, {.colour = kGrid});
-      canvas_.text({px(x), bottom() + 19}, fmt::format("{:.12g}", x),
-                   {.colour = kSoft, .anchor = Anchor::kMiddle});
+    const std::vector<double> x_ticks = linear_ticks(x_);
+    const std::vector<std::string> x_labels = tick_labels(x_ticks);
+    for (std::size_t i = 0; i < x_ticks.size(); ++i) {
+      const double x = px(x_ticks[i]);
+      canvas_.curve({{{x, top_}, {x, bottom()}}}, {.colour = kGrid});
+      canvas_.text({x, bottom() + 19}, x_labels[i], {.colour = kSoft, .anchor = Anchor::kMiddle});
     }
-    for (const double y : options_.log_scale ? log_ticks(y_) : linear_ticks(y_)) {
-      canvas_.curve({{{kLeft, py(y)}, {right, py(y)}}}, {.colour = kGrid});
-      canvas_.text({kLeft - 9, py(y) + 4}, fmt::format("{:g}", y),
-                   {.colour = kSoft, .anchor = Anchor::kEnd});
+    for (std::size_t i = 0; i < y_ticks_.size(); ++i) {
+      const double y = py(y_ticks_[i]);
+      canvas_.curve({{{left_, y}, {right_, y}}}, {.colour = kGrid});
+      canvas_.text({left_ - 9, y + 4}, y_labels_[i], {.colour = kSoft, .anchor = Anchor::kEnd});
     }
-    canvas_.text({(kLeft + right) / 2, options_.height - 13.0}, options_.x_label,
+    canvas_.text({(left_ + right_) / 2, options_.height - 13.0}, options_.x_label,
                  {.colour = kInk, .anchor = Anchor::kMiddle});
     canvas_.text({19, (top_ + bottom()) / 2}, options_.y_label,
                  {.colour = kInk, .anchor = Anchor::kMiddle, .upwards = true});
@@ -219,7 +293,14 @@ class Chart {
   const ChartOptions& options_;
   Range x_;
   Range y_;
+  std::vector<double> y_ticks_;
+  std::vector<std::string> y_labels_;
   std::vector<Key> keys_;
+  std::string more_;  // keys that have no room
+  Spot more_place_;
+  double key_height_ = kKeyHeight;
+  double left_ = 0;  // edges of the plot
+  double right_;
   double top_ = kTop;
 };
 
@@ -232,16 +313,9 @@ void draw_chart(Canvas& canvas, const std::vector<ChartSeries>& series,
 
 std::vector<ChartPoint> smoothed(const std::vector<ChartPoint>& points, double weight) {
   std::vector<ChartPoint> result;
-  double sum = 0;
-  double mass = 0;
+  RunningMean mean(weight);
   for (const ChartPoint& point : points) {
-    ChartPoint mean = point;
-    if (std::isfinite(point.value)) {
-      sum = sum * weight + point.value * (1 - weight);
-      mass = mass * weight + (1 - weight);
-      mean.value = sum / mass;
-    }
-    result.push_back(mean);
+    result.push_back({.iteration = point.iteration, .value = mean.add(point.value)});
   }
   return result;
 }

@@ -31,7 +31,8 @@ struct ChartOptions {
   int height = 540;
 };
 
-// A line chart with axes, grid, title and a key under the title (readable on light and dark pages:
+// A line chart with axes, grid, title and keys under the title, beside the
+// curves where there are many (readable on light and dark pages:
 // it has its own ground). Fewer than two finite points in all: kData error.
 void draw_chart(Canvas& canvas, const std::vector<ChartSeries>& series,
                 const ChartOptions& options);

@@ -6,19 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <nlohmann/json.hpp>
-
-#include "pentatron/base/error.h"
-#include "pentatron/base/json.h"
 
 namespace pentatron::monitor {
 namespace {
 
 constexpr std::size_t kFingerprint = 64;  // bytes
-constexpr std::size_t kLongestText = 4000;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Closes at the end of the scope.
 class Descriptor final {
@@ -51,72 +43,7 @@ std::string read_at(int fd, std::uint64_t offset, std::size_t length) {
   return bytes;
 }
 
-// Cut at the start of a character.
-std::string shortened(std::string text, std::size_t longest = kLongestText) {
-  if (text.size() <= longest) return text;
-  std::size_t end = longest;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return text.substr(0, end) + "...";
-}
-
-// "validation-NAME" where there are several sets.
-constexpr std::string_view kOneOfSeveral = "validation-";
-constexpr std::size_t kLongestSetName = 60;
-
-std::optional<RecordKind> kind_of(const std::string& name) {
-  if (name == "train") return RecordKind::kTrain;
-  if (name.size() > kOneOfSeveral.size() && name.starts_with(kOneOfSeveral)) {
-    return RecordKind::kValidation;
-  }
-  if (name == "validation") return RecordKind::kValidation;
-  if (name == "test") return RecordKind::kTest;
-  if (name == "sample") return RecordKind::kSample;
-  return std::nullopt;
-}
-
 }  // namespace
-
-std::optional<Record> parse_record(std::string_view line) {
-  nlohmann::json json;
-  try {
-    json = parse_json(line, "record");
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-  if (!json.is_object()) return std::nullopt;
-  const auto kind = json.find("kind");
-  const auto iteration = json.find("iteration");
-  if (kind == json.end() || !kind->is_string() || iteration == json.end() ||
-      !iteration->is_number_integer()) {
-    return std::nullopt;
-  }
-  const auto& name_of_kind = kind->get_ref<const std::string&>();
-  const std::optional<RecordKind> known = kind_of(name_of_kind);
-  constexpr std::int64_t kMaxIteration = 1LL << 53;  // what a page's numbers hold exactly
-  if (!known ||
-      (iteration->is_number_unsigned() && iteration->get<std::uint64_t>() > kMaxIteration)) {
-    return std::nullopt;
-  }
-  Record record{.kind = *known, .iteration = iteration->get<std::int64_t>()};
-  if (record.iteration < 0) return std::nullopt;
-  if (name_of_kind.starts_with(kOneOfSeveral)) {
-    record.set = shortened(name_of_kind.substr(kOneOfSeveral.size()), kLongestSetName);
-  }
-  record.values.fill(kNan);
-  for (std::size_t i = 0; i < kFields.size(); ++i) {
-    const auto value = json.find(kFields[i]);
-    if (value != json.end() && value->is_number()) record.values[i] = value->get<double>();
-  }
-  if (record.kind == RecordKind::kSample) {
-    for (const auto& [name, target] :
-         {std::pair{"prompt", &record.prompt}, std::pair{"text", &record.text}}) {
-      const auto value = json.find(name);
-      if (value == json.end() || !value->is_string()) return std::nullopt;
-      *target = shortened(value->get<std::string>());
-    }
-  }
-  return record;
-}
 
 void MetricsTail::start_anew() {
   offset_ = 0;
@@ -143,6 +70,7 @@ MetricsTail::Result MetricsTail::poll(std::vector<Record>& records) {
   }
   changed_at_ = status.st_mtime;
   const auto size = static_cast<std::uint64_t>(status.st_size);
+  size_ = size;
   Result result = Result::kNothingNew;
   if (!open_before_ || !still_the_same(file.get(), status.st_dev, status.st_ino, size)) {
     open_before_ = true;

@@ -3,44 +3,23 @@
 
 #include <sys/types.h>
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "pentatron/monitor/record.h"
+
 namespace pentatron::monitor {
-
-// Numbers of a record that the page draws, in the order in which they travel to it.
-inline constexpr std::array<std::string_view, 7> kFields{
-    "lm_loss",         "grad_norm", "learning_rate", "tokens_per_second",
-    "memory_reserved", "seconds",   "tflops_per_gpu"};
-
-enum class RecordKind { kTrain, kValidation, kTest, kSample };
-
-// One line of a metrics file. Values that are missing or not finite are NaN.
-struct Record {
-  RecordKind kind = RecordKind::kTrain;
-  std::int64_t iteration = 0;
-  std::array<double, kFields.size()> values{};
-  std::string set = {};     // of several validation sets
-  std::string prompt = {};  // of samples
-  std::string text = {};
-};
-
-// Nothing for a line that is no record or of a kind that the page does not show. Texts are cut to a
-// few thousand bytes, names of sets to some dozens.
-[[nodiscard]] std::optional<Record> parse_record(std::string_view line);
 
 // Follows a metrics file that another process writes. Reads only what is new; a file that was
 // rewritten, replaced or cut off is read anew. Lines that are no records are counted and skipped;
 // a line longer than kLongestLine is skipped without being kept in memory.
 class MetricsTail final {
  public:
-  static constexpr std::size_t kLongestLine = 1 << 16;
-  static constexpr std::size_t kMaxBytesPerPoll = 8 << 20;
+  static constexpr std::size_t kLongestLine = 1 << 18;
+  static constexpr std::size_t kMaxBytesPerPoll = 1 << 20;
 
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
 
@@ -55,6 +34,9 @@ class MetricsTail final {
   [[nodiscard]] std::int64_t num_bad_lines() const { return bad_lines_; }
   // Modification time of the file as the last poll saw it, in seconds since 1970.
   [[nodiscard]] std::int64_t changed_at() const { return changed_at_; }
+  // The file's size as the last poll saw it, and how much of it has been read, in bytes.
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+  [[nodiscard]] std::uint64_t bytes_read() const { return offset_; }
 
  private:
   void start_anew();
@@ -66,6 +48,7 @@ class MetricsTail final {
   bool open_before_ = false;
   dev_t device_ = 0;
   ino_t inode_ = 0;
+  std::uint64_t size_ = 0;
   std::uint64_t offset_ = 0;  // of the next byte to read
   std::string head_;          // the file's first bytes and the last ones that were read: when they
   std::string tail_;          // change, the file was rewritten in place

@@ -18,12 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 8> kColours{"#3b7ddd", "#e0702b", "#2ba36b", "#a05cd6",
-                                              "#d6455d", "#1aa0b8", "#b08a1f", "#7a7f8c"};
+constexpr std::array<const char*, 12> kColours{"#3b7ddd", "#e0702b", "#2ba36b", "#a05cd6",
+                                               "#d6455d", "#1aa0b8", "#b08a1f", "#7a7f8c",
+                                               "#d94fb0", "#7cae3a", "#7a6ff0", "#8c4a3a"};
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 struct MetricText {
   std::string title;
   std::string unit;
+  double scale = 1;  // from the file's unit to that of the axis
 };
 const std::map<std::string, MetricText, std::less<>>& metric_texts() {
   static const std::map<std::string, MetricText, std::less<>> kTexts{
@@ -31,9 +34,13 @@ const std::map<std::string, MetricText, std::less<>>& metric_texts() {
       {"grad_norm", {"Gradient norm", "gradient norm"}},
       {"learning_rate", {"Learning rate", "learning rate"}},
       {"tokens_per_second", {"Throughput", "tokens per second"}},
-      {"memory_reserved", {"Memory", "memory (bytes)"}},
+      {"memory_reserved", {"Memory", "memory (GiB)", 1 / kGib}},
       {"seconds", {"Time of a step", "seconds"}},
-      {"tflops_per_gpu", {"Throughput", "model TFLOP/s per rank"}}};
+      {"tflops_per_gpu", {"Throughput", "model TFLOP/s per rank"}},
+      {"cpu_utilisation", {"CPU utilisation", "% of the process's CPUs", 100}},
+      {"gpu_utilisation", {"GPU utilisation", "% of the time", 100}},
+      {"watts_per_gpu", {"Power", "W per GPU"}},
+      {"loss_scale", {"Loss scale", "loss scale"}}};
   return kTexts;
 }
 
@@ -56,13 +63,13 @@ std::vector<Record> read_records(const fs::path& file) {
 }
 
 std::vector<ChartPoint> points_of(const std::vector<Record>& records, RecordKind kind,
-                                  const std::string& set, std::size_t field) {
+                                  const std::string& set, std::size_t field, double scale) {
   std::vector<ChartPoint> points;
   for (const Record& record : records) {
     if (record.kind != kind || record.set != set) continue;
     // A run that went on in an old file says some iterations again: the later word counts.
     while (!points.empty() && points.back().iteration >= record.iteration) points.pop_back();
-    points.push_back({record.iteration, record.values[field]});
+    points.push_back({record.iteration, scale * record.values[field]});
   }
   return points;
 }
@@ -87,10 +94,11 @@ std::string run_name(const fs::path& file) {
 void add_run(const PlotRequest& request, std::size_t index, std::size_t field,
              std::vector<ChartSeries>& series) {
   const std::vector<Record> records = read_records(request.metrics_files[index]);
+  const double scale = metric_texts().at(request.metric).scale;
   const bool alone = request.metrics_files.size() == 1;
   const std::string name = alone ? "" : run_name(request.metrics_files[index]) + " ";
   const std::string colour = kColours[index % kColours.size()];
-  std::vector<ChartPoint> points = points_of(records, RecordKind::kTrain, "", field);
+  std::vector<ChartPoint> points = points_of(records, RecordKind::kTrain, "", field, scale);
   if (!points.empty() && request.smoothing > 0) {
     series.push_back({.label = {}, .points = points, .colour = colour, .faint = true});
     points = smoothed(points, request.smoothing);
@@ -105,7 +113,7 @@ void add_run(const PlotRequest& request, std::size_t index, std::size_t field,
     const bool own_colour = alone || !sets[i].empty();
     const std::size_t number = index + (i + 1) * request.metrics_files.size();
     series.push_back({.label = name + "validation" + (sets[i].empty() ? "" : " " + sets[i]),
-                      .points = points_of(records, RecordKind::kValidation, sets[i], field),
+                      .points = points_of(records, RecordKind::kValidation, sets[i], field, scale),
                       .colour = own_colour ? kColours[number % kColours.size()] : colour,
                       .markers = true});
   }

@@ -344,6 +344,59 @@ TEST(Plot, ValidationSetsAreSeriesOfTheirOwn) {
   EXPECT_EQ(std::set<std::string>(colours.begin(), colours.end()).size(), 6U);
 }
 
+// The curves of twelve runs have most of the picture, whatever their names.
+TEST(Plot, ManyKeysStandBesideTheCurves) {
+  std::vector<ChartSeries> series;
+  for (int i = 0; i < 12; ++i) {
+    series.push_back({.label = "a run with a long name, number " + std::to_string(i),
+                      .points = {{1, 1.0 + i}, {100, 2.0 + i}}});
+  }
+  for (const int copies : {1, 10}) {
+    std::vector<ChartSeries> many;
+    for (int i = 0; i < copies; ++i) many.insert(many.end(), series.begin(), series.end());
+    const std::string svg = svg_chart(many, {.title = "t"});
+    const std::vector<Element> paths = curves(svg);
+    ASSERT_EQ(paths.size(), many.size());
+    const std::vector<PathPoint> first = path_points(paths[0]);
+    EXPECT_GT(first[1].x - first[0].x, 0.55 * 960);
+    EXPECT_GT(first[0].y - path_points(paths[11])[1].y, 0.65 * 540);
+    for (const Element& e : named(XmlReader(svg).read(), "text")) {
+      if (!e.text.starts_with("a run")) continue;
+      EXPECT_GT(std::stod(e.attributes.at("x")), first[1].x);
+      EXPECT_LT(std::stod(e.attributes.at("y")), 540);
+    }
+  }
+  (void)place_of(svg_chart(series, {.title = "t", .width = 1600}), series[11].label);
+}
+
+TEST(Plot, NumbersHaveUnitsAndTheirLabelsRoom) {
+  const TempFolder folder;
+  const auto metrics = folder.path() / "m.jsonl";
+  std::ofstream(metrics)
+      << R"({"kind":"train","iteration":1,"memory_reserved":3221225472,"tokens_per_second":20000})"
+      << "\n"
+      << R"({"kind":"train","iteration":20000,"memory_reserved":4294967296,"tokens_per_second":90000})"
+      << "\n";
+  const auto svg = folder.path() / "m.svg";
+  plot({.metrics_files = {metrics}, .output = svg, .metric = "memory_reserved"});
+  std::string text = read_text_file(svg);
+  EXPECT_NE(text.find(">memory (GiB)<"), std::string::npos);
+  (void)place_of(text, "3.4");
+  (void)place_of(text, "20k");
+  plot({.metrics_files = {metrics}, .output = svg, .metric = "tokens_per_second"});
+  text = read_text_file(svg);
+  (void)place_of(text, "80k");
+  EXPECT_EQ(text.find("e+0"), std::string::npos);
+  // The longest label ends right of the axis's turned title (19 pixels from the edge).
+  const std::string labels =
+      svg_chart({{.label = "l", .points = {{1, 0.12345}, {2, 0.12346}}}}, {});
+  for (const Element& e : named(XmlReader(labels).read(), "text")) {
+    if (e.attributes.at("text-anchor") != "end") continue;
+    EXPECT_GT(std::stod(e.attributes.at("x")) - 7.2 * static_cast<double>(e.text.size()), 24)
+        << e.text;
+  }
+}
+
 using Surface = std::unique_ptr<cairo_surface_t, void (*)(cairo_surface_t*)>;
 
 // Pixels of about this colour.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/monitor/run_store.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -13,39 +14,10 @@ namespace pentatron::monitor {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-const char* letter(RecordKind kind) {
-  switch (kind) {
-    case RecordKind::kTrain:
-      return "t";
-    case RecordKind::kValidation:
-      return "v";
-    case RecordKind::kTest:
-      return "e";
-    case RecordKind::kSample:
-      break;
-  }
-  return "s";
-}
-
-json to_json(const Record& record) {
-  json row = json::array({letter(record.kind), record.iteration});
-  if (record.kind == RecordKind::kSample) {
-    row.push_back(record.prompt);
-    row.push_back(record.text);
-    return row;
-  }
-  for (const double value : record.values) {
-    row.push_back(std::isfinite(value) ? json(value) : json());
-  }
-  if (!record.set.empty()) row.push_back(record.set);
-  return row;
-}
 
 // Names of files need not be UTF-8.
-std::string dump(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+std::string dump(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // Regular *.jsonl files below a folder, in the order of their names.
@@ -71,26 +43,33 @@ void collect(const fs::path& folder, int levels, std::vector<fs::path>& found) {
 
 }  // namespace
 
-RunStore::RunStore(std::filesystem::path folder) : folder_(std::move(folder)) {
+RunStore::RunStore(std::filesystem::path folder, std::size_t max_records)
+    : folder_(std::move(folder)), max_records_(max_records) {
   PENTATRON_CHECK(fs::is_directory(folder_), kIo,
                   "{} is no folder; give the one that holds the "
                   "--metrics-file of a run",
                   folder_.string());
 }
 
-void RunStore::refresh(double min_interval_seconds) {
-  const std::lock_guard lock(mutex_);
-  if (refreshed_ && since_refresh_.seconds() < min_interval_seconds) return;
-  refreshed_ = true;
+bool RunStore::read_some() {
   find_files();
-  for (Run& run : runs_) read_news(run);
-  since_refresh_.restart();
+  bool more = false;
+  // The reading thread alone adds runs, so it may go through them without the lock.
+  for (Run& run : runs_) more = read_news(run) || more;
+  make_room();
+  return more;
+}
+
+void RunStore::read_all() {
+  while (read_some()) {
+  }
 }
 
 void RunStore::find_files() {
   constexpr int kLevels = 2;
   std::vector<fs::path> found;
   collect(folder_, kLevels, found);
+  const std::lock_guard lock(mutex_);
   for (const fs::path& file : found) {
     if (runs_.size() >= kMaxRuns) return;
     const bool known =
@@ -103,89 +82,102 @@ void RunStore::find_files() {
   }
 }
 
-void RunStore::read_news(Run& run) {
+bool RunStore::read_news(Run& run) {
   std::vector<Record> records;
+  const MetricsTail::Result result = run.tail.poll(records);  // without the lock: it reads a file
+  const bool gone = result == MetricsTail::Result::kGone;
+  const std::lock_guard lock(mutex_);
+  if (result == MetricsTail::Result::kStartedAnew || (gone && !run.gone)) run.data.clear();
+  run.gone = gone;
+  run.bad_lines = run.tail.num_bad_lines();
+  run.changed_at = run.tail.changed_at();
+  const auto size = static_cast<double>(run.tail.size());
+  run.read_share = size > 0 ? static_cast<double>(run.tail.bytes_read()) / size : 1;
+  for (Record& record : records) run.data.add(std::move(record));
+  return !gone && run.tail.bytes_read() < run.tail.size();
+}
+
+void RunStore::make_room() {
+  const std::lock_guard lock(mutex_);
   while (true) {
-    records.clear();
-    const MetricsTail::Result result = run.tail.poll(records);
-    if (result == MetricsTail::Result::kStartedAnew ||
-        (result == MetricsTail::Result::kGone && !run.gone)) {
-      if (!run.records.empty()) ++run.generation;
-      run.records.clear();
-      run.stride = 1;
-      run.num_samples = 0;
-      run.sets.clear();
+    std::size_t all = 0;
+    Run* longest = nullptr;
+    for (Run& run : runs_) {
+      const std::size_t size = run.data.num_records();
+      all += size;
+      if (longest == nullptr || size > longest->data.num_records()) longest = &run;
     }
-    run.gone = result == MetricsTail::Result::kGone;
-    for (Record& record : records) keep(run, std::move(record));
-    if (records.empty()) return;
+    if (all <= max_records_ || longest == nullptr) return;
+    longest->data.thin_out();
   }
 }
 
-void RunStore::keep(Run& run, Record record) {
-  if (record.kind == RecordKind::kTrain && record.iteration % run.stride != 0) return;
-  if (!record.set.empty() && !run.sets.contains(record.set)) {
-    if (run.sets.size() >= kMaxSets) return;
-    run.sets.insert(record.set);
-  }
-  if (record.kind == RecordKind::kSample && ++run.num_samples > kMaxSamples) {
-    run.num_samples -= kMaxSamples / 2;
-    std::size_t left = kMaxSamples / 2;
-    std::erase_if(run.records, [&left](const Record& r) {
-      return r.kind == RecordKind::kSample && left > 0 && left-- > 0;
-    });
-    ++run.generation;
-  }
-  run.records.push_back(std::move(record));
-  if (run.records.size() > kMaxRecords) thin_out(run);
-}
-
-void RunStore::thin_out(Run& run) {
-  run.stride *= 2;
-  std::erase_if(run.records, [&run](const Record& r) {
-    return r.kind == RecordKind::kTrain && r.iteration % run.stride != 0;
-  });
-  // Evaluations alone, or iterations that are all even: the older half goes.
-  if (run.records.size() > kMaxRecords) {
-    run.records.erase(run.records.begin(),
-                      run.records.begin() + static_cast<std::ptrdiff_t>(kMaxRecords / 2));
-  }
-  ++run.generation;
+RunStore::Run* RunStore::find(std::int64_t id) {
+  if (id < 0 || static_cast<std::size_t>(id) >= runs_.size()) return nullptr;
+  return &runs_[static_cast<std::size_t>(id)];
 }
 
 std::string RunStore::runs_json() {
   const std::lock_guard lock(mutex_);
-  json runs = json::array();
+  std::string out = "{\"runs\":[";
   const std::int64_t now = std::time(nullptr);
   for (std::size_t id = 0; id < runs_.size(); ++id) {
-    const Run& run = runs_[id];
+    Run& run = runs_[id];
     if (run.gone) continue;
-    runs.push_back({{"id", id},
-                    {"name", run.name},
-                    {"generation", run.generation},
-                    {"num_records", run.records.size()},
-                    {"bad_lines", run.tail.num_bad_lines()},
-                    {"age_seconds", std::max<std::int64_t>(0, now - run.tail.changed_at())}});
+    if (out.back() != '[') out += ',';
+    const auto age = static_cast<double>(std::max<std::int64_t>(0, now - run.changed_at));
+    out += fmt::format(R"({{"id":{},"name":{},"bad_lines":{},"read_share":{:.4g},{}}})", id,
+                       dump(run.name), run.bad_lines, run.read_share, run.data.summary_json(age));
   }
-  return dump({{"runs", std::move(runs)}});
+  return out + "]}";
 }
 
-std::string RunStore::records_json(std::int64_t id, std::int64_t generation, std::int64_t from) {
+std::string RunStore::series_json(const std::vector<Wanted>& runs, SeriesRequest request) {
+  std::string out = "{\"runs\":[";
+  for (const Wanted& wanted : runs) {
+    const std::lock_guard lock(mutex_);  // for each: the reading thread has its turn between
+    const Run* run = find(wanted.id);
+    if (run == nullptr || run->gone) continue;
+    request.generation = wanted.generation;
+    request.width = wanted.width;
+    request.since = wanted.since;
+    if (out.back() != '[') out += ',';
+    out += fmt::format(R"({{"id":{},{}}})", wanted.id, run->data.series_json(request));
+  }
+  return out + "]}";
+}
+
+std::string RunStore::about_json(std::int64_t id) {
   const std::lock_guard lock(mutex_);
-  if (id < 0 || static_cast<std::size_t>(id) >= runs_.size()) return {};
-  const Run& run = runs_[static_cast<std::size_t>(id)];
-  const std::size_t size = run.records.size();
-  const bool same = generation == run.generation && from >= 0;
-  const std::size_t begin = same ? std::min(static_cast<std::size_t>(from), size) : 0;
-  const std::size_t end = std::min(size, begin + kMaxRecordsPerAnswer);
-  json rows = json::array();
-  for (std::size_t i = begin; i < end; ++i) rows.push_back(to_json(run.records[i]));
-  return dump({{"run", id},
-               {"generation", run.generation},
-               {"from", begin},
-               {"next", end},
-               {"num_records", size},
-               {"records", std::move(rows)}});
+  const Run* run = find(id);
+  if (run == nullptr || run->gone) return {};
+  return fmt::format(R"({{"id":{},{},"samples":{}}})", id, run->data.about_json(),
+                     run->data.samples_json());
+}
+
+std::function<std::string()> RunStore::csv(std::int64_t id) {
+  const std::lock_guard lock(mutex_);
+  const Run* run = find(id);
+  if (run == nullptr || run->gone) return {};
+  return [this, id, generation = run->data.generation(), from = std::size_t{0},
+          head = true]() mutable -> std::string {
+    const std::lock_guard here(mutex_);
+    if (head) {
+      head = false;
+      return RunData::csv_head();
+    }
+    const Run* asked = find(id);
+    if (asked == nullptr || asked->data.generation() != generation) return {};
+    std::string rows = asked->data.csv_rows(from);
+    from += static_cast<std::size_t>(std::count(rows.begin(), rows.end(), '\n'));
+    return rows;
+  };
+}
+
+std::string RunStore::name(std::int64_t id) {
+  const std::lock_guard lock(mutex_);
+  const Run* run = find(id);
+  return run == nullptr ? "" : run->name;
 }
 
 }  // namespace pentatron::monitor

@@ -26,7 +26,7 @@ void append(const fs::path& path, const std::string& text) {
 }
 
 json runs_of(RunStore& store) {
-  store.refresh(0);
+  store.read_all();
   return json::parse(store.runs_json())["runs"];
 }
 
@@ -57,37 +57,60 @@ TEST(RunStore, FindsRunsInTwoLevelsAndNoLinks) {
   expect_error(ErrorKind::kIo, "is no folder", [&] { RunStore none(folder.path() / "b.jsonl"); });
 }
 
-TEST(RunStore, SendsRecordsFromAnOffset) {
+json series_of(RunStore& store, const RunStore::Wanted& wanted, SeriesRequest request) {
+  request.fields = {kLossField};
+  return json::parse(store.series_json({wanted}, std::move(request)))["runs"][0];
+}
+
+TEST(RunStore, SendsWhatIsNew) {
   const TempFolder folder;
   const fs::path file = folder.path() / "r.jsonl";
   append(file, train(1) + train(2));
-  append(file, R"({"kind":"sample","iteration":2,"prompt":"<b>","text":"\"</script>"})"
-               "\n");
   RunStore store(folder.path());
-  const json run = runs_of(store)[0];
-  EXPECT_EQ(run["num_records"], 3);
-  const json all = json::parse(store.records_json(0, run["generation"], 0));
-  ASSERT_EQ(all["records"].size(), 3U);
-  EXPECT_EQ(all["records"][1],
-            json::array({"t", 2, 2.5, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr}));
-  EXPECT_EQ(all["records"][2], json::array({"s", 2, "<b>", "\"</script>"}));
+  EXPECT_EQ(runs_of(store)[0]["num_records"], 2);
+  const json all = series_of(store, {.id = 0}, {});
+  EXPECT_EQ(all["series"]["lm_loss"], json::parse("[1,2.5,2,2.5]"));
+  EXPECT_EQ(all["since"], nullptr);
   append(file, train(3));
-  store.refresh(0);
-  const json rest = json::parse(store.records_json(0, run["generation"], all["next"]));
-  EXPECT_EQ(rest["from"], 3);
-  ASSERT_EQ(rest["records"].size(), 1U);
-  EXPECT_EQ(rest["records"][0][1], 3);
+  store.read_all();
+  const RunStore::Wanted known{
+      .id = 0, .generation = all["generation"], .width = all["width"], .since = all["last"]};
+  const json rest = series_of(store, known, {});
+  EXPECT_EQ(rest["since"], 2);
+  EXPECT_EQ(rest["series"]["lm_loss"], json::parse("[2,2.5,3,2.5]"));
   // Rewritten: what the reader holds is void.
   write_file_atomically(file, train(1));
-  store.refresh(0);
-  const json anew = json::parse(store.records_json(0, run["generation"], 4));
-  EXPECT_NE(anew["generation"], run["generation"]);
-  EXPECT_EQ(anew["from"], 0);
-  EXPECT_EQ(anew["records"].size(), 1U);
-  for (const std::int64_t none : {-1, 1, 1000}) EXPECT_EQ(store.records_json(none, 1, 0), "");
-  EXPECT_EQ(json::parse(store.records_json(0, anew["generation"], 1'000'000))["records"].size(),
-            0U);
-  EXPECT_EQ(json::parse(store.records_json(0, anew["generation"], -5))["from"], 0);
+  store.read_all();
+  const json anew = series_of(store, known, {});
+  EXPECT_NE(anew["generation"], all["generation"]);
+  EXPECT_EQ(anew["since"], nullptr);
+  EXPECT_EQ(anew["series"]["lm_loss"], json::parse("[1,2.5]"));
+  for (const std::int64_t none : {-1, 1, 1000}) {
+    EXPECT_EQ(json::parse(store.series_json({{.id = none}}, {}))["runs"].size(), 0U);
+    EXPECT_EQ(store.about_json(none), "");
+    EXPECT_FALSE(store.csv(none));
+  }
+}
+
+TEST(RunStore, SamplesAndOptionsAreSentAsTheyAre) {
+  const TempFolder folder;
+  append(folder.path() / "r.jsonl",
+         R"({"kind":"run","iteration":0,"train_iters":8,"options":{"lr":"<i>0.1</i>"}})"
+         "\n"
+         R"({"kind":"sample","iteration":2,"prompt":"<b>","text":"\"</script>"})"
+         "\n");
+  append(folder.path() / "r.jsonl", train(4));
+  RunStore store(folder.path());
+  const json run = runs_of(store)[0];
+  EXPECT_EQ(run["train_iters"], 8);
+  EXPECT_EQ(run["state"], "running");
+  EXPECT_EQ(run["starts"], 1);
+  const json about = json::parse(store.about_json(0));
+  EXPECT_EQ(about["run"]["options"]["lr"], "<i>0.1</i>");
+  EXPECT_EQ(about["samples"],
+            json::parse(R"([{"iteration":2,"prompt":"<b>","text":"\"</script>"}])"));
+  append(folder.path() / "r.jsonl", train(8));
+  EXPECT_EQ(runs_of(store)[0]["state"], "finished");
 }
 
 TEST(RunStore, SeveralValidationSetsAreToldByName) {
@@ -99,18 +122,16 @@ TEST(RunStore, SeveralValidationSetsAreToldByName) {
   append(file, train(4) + evaluated("web") + evaluated("<b>code</b>"));
   RunStore store(folder.path());
   EXPECT_EQ(runs_of(store)[0]["bad_lines"], 0);
-  const json rows = json::parse(store.records_json(0, 1, 0))["records"];
-  ASSERT_EQ(rows.size(), 3U);
-  EXPECT_EQ(rows[0].size(), 2 + kFields.size());
-  EXPECT_EQ(rows[1], json::array({"v", 4, 2.5, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                                  "web"}));
-  EXPECT_EQ(rows[2].back(), "<b>code</b>");
+  const json sets = series_of(store, {.id = 0}, {})["validation"];
+  EXPECT_EQ(sets, json::parse(R"({"web":[4,2.5],"<b>code</b>":[4,2.5]})"));
   // A file cannot fill the page's key: beyond some sets no more are taken, the known ones go on.
   for (int i = 0; i < 1000; ++i) append(file, evaluated(std::to_string(i)));
-  append(file, evaluated("web"));
-  EXPECT_EQ(runs_of(store)[0]["num_records"], 1 + RunStore::kMaxSets + 1);
-  write_file_atomically(file, train(1) + evaluated("another"));
-  EXPECT_EQ(runs_of(store)[0]["num_records"], 2);
+  append(file, R"({"kind":"validation-web","iteration":5,"lm_loss":2})"
+               "\n");
+  store.read_all();
+  const json more = series_of(store, {.id = 0}, {})["validation"];
+  EXPECT_EQ(more.size(), RunData::kMaxSets);
+  EXPECT_EQ(more["web"], json::parse("[4,2.5,5,2]"));
 }
 
 TEST(RunStore, NamesThatAreNoTextDoNotBreakTheAnswer) {
@@ -122,26 +143,52 @@ TEST(RunStore, NamesThatAreNoTextDoNotBreakTheAnswer) {
   EXPECT_EQ(runs[0]["name"], "a\xef\xbf\xbd<\"&");
 }
 
-TEST(RunStore, LongRunsAreThinnedOut) {
+TEST(RunStore, TheLongestRunIsThinnedOutAndItsSpikesStay) {
   const TempFolder folder;
-  const auto count = static_cast<std::int64_t>(RunStore::kMaxRecords);
   std::string text;
-  for (std::int64_t i = 1; i <= count + 1; ++i) {
-    text += train(i);
-    if (i == 7)
-      text += R"({"kind":"validation","iteration":7,"lm_loss":1})"
-              "\n";
+  for (std::int64_t i = 1; i <= 4000; ++i) {
+    text += i == 777 ? R"({"kind":"train","iteration":777,"lm_loss":99})"
+                       "\n"
+                     : train(i);
   }
+  append(folder.path() / "long.jsonl", text);
+  append(folder.path() / "short.jsonl", train(1) + train(2));
+  RunStore store(folder.path(), 1500);
+  const json runs = runs_of(store);
+  EXPECT_EQ(runs[0]["num_records"], 1000);
+  EXPECT_EQ(runs[1]["num_records"], 2);
+  EXPECT_EQ(runs[0]["iteration"], 4000);
+  const std::string loss =
+      series_of(store, {.id = 0}, {.num_buckets = 50})["series"]["lm_loss"].dump();
+  EXPECT_NE(loss.find(",777,99,"), std::string::npos) << loss;
+}
+
+TEST(RunStore, CsvHasAllRowsInPieces) {
+  const TempFolder folder;
+  std::string text;
+  for (std::int64_t i = 1; i <= 4500; ++i) text += train(i);
+  text += R"({"kind":"validation-a,\"b\"","iteration":4500,"lm_loss":2.25})"
+          "\n";
   append(folder.path() / "r.jsonl", text);
   RunStore store(folder.path());
-  const json run = runs_of(store)[0];
-  EXPECT_EQ(run["num_records"], count / 2 + 1);
-  const json part = json::parse(store.records_json(0, run["generation"], 0));
-  EXPECT_EQ(part["records"].size(), RunStore::kMaxRecordsPerAnswer);
-  EXPECT_EQ(part["records"][0][1], 2);
-  EXPECT_EQ(part["records"][3],
-            json::array({"v", 7, 1.0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr}));
-  EXPECT_EQ(part["records"][4][1], 8);
+  store.read_all();
+  const auto next = store.csv(0);
+  std::string table;
+  std::size_t pieces = 0;
+  for (std::string piece = next(); !piece.empty(); piece = next()) {
+    table += piece;
+    ++pieces;
+  }
+  EXPECT_EQ(pieces, 1 + 3);  // the head, and 4,501 rows
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 1 + 4500 + 1);
+  EXPECT_TRUE(table.starts_with("kind,set,iteration,tokens,training_seconds,lm_loss,"));
+  EXPECT_NE(table.find("\ntrain,,4500,0,0,2.5,"), std::string::npos);
+  EXPECT_NE(table.find("\nvalidation,\"a,\"\"b\"\"\",4500,0,0,2.25,"), std::string::npos);
+  const auto stopped = store.csv(0);
+  (void)stopped();
+  write_file_atomically(folder.path() / "r.jsonl", train(1));
+  store.read_all();
+  EXPECT_EQ(stopped(), "");
 }
 
 }  // namespace

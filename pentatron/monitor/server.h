@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "pentatron/monitor/http_server.h"
+
 namespace pentatron::monitor {
 
 struct ServerOptions {
@@ -14,12 +16,14 @@ struct ServerOptions {
   int port = 0;  // 0: a free one
   // Called on the server's thread with each path that is asked for, before the answer is made.
   std::function<void(std::string_view path)> on_request = {};
+  HttpLimits limits = {};
 };
 
-// Serves the page of a folder's runs: /, /page.css, /page.js, /api/runs, /api/records?run=&
-// generation=&from=. Nothing of the file system can be named by a request. On a loopback address
-// only requests that name this machine are answered (a page elsewhere cannot read through the
-// user's browser).
+// Serves the page of a folder's runs: / and the other files of page/, /api/runs, /api/series?runs=
+// &fields=&axis=&buckets= (and from=, to=, smoothing=), /api/run?run=, /api/csv?run=; JSON as
+// RunStore has it. Nothing of the file system can be named by a request. On a loopback address only
+// requests that name this machine are answered (a page elsewhere cannot read through the user's
+// browser). Files are read on a thread of their own, so that no answer waits for one.
 class MonitorServer final {
  public:
   // Binds at once: port() is known and connections wait until run(). kIo: not a folder, or the
@@ -31,7 +35,7 @@ class MonitorServer final {
 
   [[nodiscard]] int port() const;
   [[nodiscard]] std::string url() const;
-  // Serves until stop(), which may come from another thread.
+  // Serves until stop(), which may come from another thread, and before run() too.
   void run();
   void stop();
 

@@ -15,6 +15,12 @@ namespace {
 
 constexpr const char* kRemedy = "drop --log-energy";
 
+// Percents, of nvmlDeviceGetUtilizationRates.
+struct BusyPercents {
+  unsigned int gpu = 0;
+  unsigned int memory = 0;
+};
+
 // The few functions of NVML's C interface that are used; a code of 0 is success.
 struct Nvml {
   using Handle = void*;
@@ -22,6 +28,7 @@ struct Nvml {
   int (*shutdown)() = nullptr;
   int (*gpu)(const char* pci_bus_id, Handle* gpu) = nullptr;
   int (*millijoules)(Handle gpu, unsigned long long* energy) = nullptr;
+  int (*busy)(Handle gpu, BusyPercents* percents) = nullptr;  // null: an older library
   const char* (*words)(int code) = nullptr;
 };
 
@@ -41,6 +48,7 @@ class NvmlSession final {
     find(functions, "nvmlDeviceGetHandleByPciBusId_v2", nvml_.gpu);
     find(functions, "nvmlDeviceGetTotalEnergyConsumption", nvml_.millijoules);
     find(functions, "nvmlErrorString", nvml_.words);
+    nvml_.busy = reinterpret_cast<decltype(nvml_.busy)>(functions("nvmlDeviceGetUtilizationRates"));
     check(nvml_.init(), "does not start");
   }
   ~NvmlSession() { nvml_.shutdown(); }
@@ -108,6 +116,37 @@ EnergyCounter gpu_energy_counter(Device device) {
   void* library = open_library("libnvidia-ml.so.1");
   return nvml_energy_counter([library](const char* name) { return ::dlsym(library, name); },
                              pci_bus_id(static_cast<int>(device.index())));
+}
+
+std::function<double()> nvml_busy_share(const NvmlFunctions& functions,
+                                        const std::string& pci_bus_id) {
+  const auto session = std::make_shared<const NvmlSession>(functions);
+  Nvml::Handle gpu = nullptr;
+  session->check(session->functions().gpu(pci_bus_id.c_str(), &gpu),
+                 "does not know the GPU at " + pci_bus_id);
+  BusyPercents first;
+  PENTATRON_CHECK(
+      session->functions().busy != nullptr && session->functions().busy(gpu, &first) == 0,
+      kUnsupported, "NVIDIA's management library does not tell how busy the GPU at {} is",
+      pci_bus_id);
+  return [session, gpu] {
+    BusyPercents percents;
+    if (session->functions().busy(gpu, &percents) != 0) {
+      return std::numeric_limits<double>::quiet_NaN();
+    }
+    return static_cast<double>(percents.gpu) / 100;
+  };
+}
+
+std::function<double()> gpu_busy_share(Device device) {
+  if (!device.is_cuda()) return {};
+  try {
+    void* library = open_library("libnvidia-ml.so.1");
+    return nvml_busy_share([library](const char* name) { return ::dlsym(library, name); },
+                           pci_bus_id(static_cast<int>(device.index())));
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 EnergyMeter::EnergyMeter(EnergyCounter counter)

@@ -6,7 +6,8 @@
 
 #include "pentatron/tensor/tensor.h"
 
-// Energy that GPUs use (--log-energy), as NVIDIA's management library (NVML) counts it.
+// Energy that GPUs use (--log-energy) and how busy they are, as NVIDIA's management library (NVML)
+// counts it.
 namespace pentatron::training {
 
 // Joules since some start, never falling; NaN where the GPU no longer tells.
@@ -23,6 +24,14 @@ using NvmlFunctions = std::function<void*(const char* name)>;
 // Of the GPU that the device is, through libnvidia-ml.so.1, which is opened here. kUnsupported
 // error on the CPU and where there is no such library.
 [[nodiscard]] EnergyCounter gpu_energy_counter(Device device);
+
+// The share of time (0 to 1) in which that GPU ran a kernel, in the driver's last sample (a sixth
+// of a second to one); NaN where it no longer tells. Errors as of nvml_energy_counter.
+[[nodiscard]] std::function<double()> nvml_busy_share(const NvmlFunctions& functions,
+                                                      const std::string& pci_bus_id);
+// Of the GPU that the device is; empty on the CPU and where nobody tells: it is no reason to end a
+// run.
+[[nodiscard]] std::function<double()> gpu_busy_share(Device device);
 
 // Joules of a window of time, pauses left out.
 class EnergyMeter final {

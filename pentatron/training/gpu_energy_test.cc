@@ -34,6 +34,14 @@ int read_energy(void* gpu, unsigned long long* millijoules) {
   *millijoules = FakeNvml::millijoules;
   return gpu == &FakeNvml::gpu ? FakeNvml::code : 2;
 }
+struct Percents {
+  unsigned int gpu = 0;
+  unsigned int memory = 0;
+};
+int read_busy(void* gpu, Percents* percents) {
+  *percents = {.gpu = 87, .memory = 12};
+  return gpu == &FakeNvml::gpu ? FakeNvml::code : 2;
+}
 const char* words(int code) { return code == 6 ? "Not Found" : "Not Supported"; }
 
 class Nvml : public testing::Test {
@@ -81,6 +89,20 @@ TEST_F(Nvml, RefusesInItsWords) {
   known_.erase("nvmlDeviceGetTotalEnergyConsumption");
   expect_error(ErrorKind::kUnsupported, "has no nvmlDeviceGetTotalEnergyConsumption",
                [&] { (void)nvml_energy_counter(functions(), "0000:1A:00.0"); });
+}
+
+TEST_F(Nvml, TellsHowBusyTheGpuIs) {
+  expect_error(ErrorKind::kUnsupported, "does not tell how busy",
+               [&] { (void)nvml_busy_share(functions(), "0000:1A:00.0"); });
+  known_["nvmlDeviceGetUtilizationRates"] = reinterpret_cast<void*>(&read_busy);
+  {
+    const auto share = nvml_busy_share(functions(), "0000:1A:00.0");
+    EXPECT_DOUBLE_EQ(share(), 0.87);
+    FakeNvml::code = 15;
+    EXPECT_TRUE(std::isnan(share()));
+  }
+  EXPECT_EQ(FakeNvml::users, 0);
+  EXPECT_FALSE(gpu_busy_share(Device("cpu"))) << "a run on CPUs goes on without";
 }
 
 TEST(GpuEnergy, IsRefusedOnTheCpu) {

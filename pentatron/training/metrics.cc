@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/metrics.h"
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -126,6 +127,18 @@ void MetricsFile::write(const std::string& kind, std::int64_t iteration, const V
   }
   for (const auto& [name, text] : texts) json[name] = text;
   (void)out_->append(dump_json(json) + "\n");
+}
+
+void MetricsFile::write_members(const std::string& kind, std::int64_t iteration, Json members) {
+  if (path_.empty()) return;
+  members["kind"] = kind;
+  members["iteration"] = iteration;
+  members["time"] = unix_seconds();
+  (void)out_->append(dump_json(members) + "\n");
+}
+
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 std::vector<MetricsPoint> read_metrics(const std::filesystem::path& path, const std::string& kind,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,14 +27,19 @@ class MetricsFile final {
   // Empty path: everything is a no-op.
   MetricsFile(const std::filesystem::path& path, std::int64_t resume_iteration);
   using Texts = std::vector<std::pair<std::string, std::string>>;
-  // kind: "train", "validation", "test", "sample". Texts that are no UTF-8: kData.
+  // kind: "train", "validation", "test", "sample", "run". Texts that are no UTF-8: kData.
   void write(const std::string& kind, std::int64_t iteration, const Values& values,
              const Texts& texts = {});
+  // The members of an object, and "time", seconds since 1970 (run_record.h).
+  void write_members(const std::string& kind, std::int64_t iteration, nlohmann::json members);
 
  private:
   std::filesystem::path path_;
   std::optional<ReportFile> out_;
 };
+
+// The time of day, in seconds since 1970.
+[[nodiscard]] double unix_seconds();
 
 // One series of a metrics file (of a kind and a value's name), in the file's order; values that
 // were not finite are so again; damaged lines are passed over. Errors: kIo, and kData for a file in

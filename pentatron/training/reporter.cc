@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "pentatron/base/format.h"
 #include "pentatron/config/print.h"
 #include "pentatron/tensor/device.h"
+#include "pentatron/training/run_record.h"
 #include "pentatron/training/scalar_forms.h"
 #include "pentatron/training/timer_report.h"
 
@@ -42,6 +44,10 @@ void Reporter::open(const TrainState& state) {
   if (!is_logging_rank_) return;
   const config::LoggingConfig& logging = config_.logging;
   metrics_ = std::make_unique<MetricsFile>(config_.training.metrics_file, state.iteration);
+  if (!config_.training.metrics_file.empty()) {
+    metrics_->write_members("run", state.iteration, run_record(config_, world_size_, device_));
+    utilisation_.emplace(gpu_busy_share(device_));
+  }
   if (!logging.tensorboard_dir.empty()) {
     events_ = std::make_unique<EventFile>(logging.tensorboard_dir, logging.tensorboard_queue_size);
     for (const auto& [name, value] : config::argument_list(config_)) {
@@ -181,6 +187,12 @@ void Reporter::write_metrics(const TrainState& state) {
     scalars.set("energy per GPU (J/iter/GPU)", last_energy_->joules_per_iteration);
     scalars.set("power per GPU (W/GPU)", last_energy_->watts);
   }
+  scalars.set("consumed tokens", static_cast<double>(state.consumed_train_samples) *
+                                     static_cast<double>(config_.model.seq_length));
+  scalars.set("time", unix_seconds());
+  const UtilisationMeter::Shares busy = utilisation_->read();
+  if (std::isfinite(busy.cpu)) scalars.set("cpu utilisation", busy.cpu);
+  if (std::isfinite(busy.gpu)) scalars.set("gpu utilisation", busy.gpu);
   MetricsFile::Values values;
   for (const nn::StepScalar& scalar : scalars) {
     const ScalarForm form = form_of(scalar);

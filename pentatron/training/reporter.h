@@ -26,6 +26,7 @@
 #include "pentatron/training/samples.h"
 #include "pentatron/training/terminal_view.h"
 #include "pentatron/training/train_state.h"
+#include "pentatron/training/utilisation.h"
 
 namespace pentatron::training {
 
@@ -180,6 +181,7 @@ class Reporter final {
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<ProgressFile> progress_;
   std::optional<EnergyMeter> energy_;
+  std::optional<UtilisationMeter> utilisation_;  // where there is a metrics file
   Window window_;
   nn::StepScalars last_;               // of the last step
   std::optional<Energy> last_energy_;  // where the step's line is due

@@ -188,7 +188,12 @@ TEST(Options, MetricsFile) {
   const std::filesystem::path file = new_folder() / "deep" / "m.jsonl";
   const TinyRun run = train(base().with("--metrics-file", file.string()));
   EXPECT_EQ(run.losses(), train(base()).losses());
-  EXPECT_EQ(count(read_file(file), "\n"), 3U);
+  // What the run is, then its steps.
+  EXPECT_EQ(count(read_file(file), "\n"), 4U);
+  EXPECT_EQ(run.series("run", "train_iters"), std::vector<double>{3});
+  EXPECT_TRUE(contains(read_file(file), "\"options\":{")) << read_file(file);
+  EXPECT_EQ(run.series("train", "consumed_tokens"), (std::vector<double>{64, 128, 192}));
+  EXPECT_EQ(run.series("train", "time").size(), 3U);
   // Full precision: more digits than the log line's.
   const std::vector<std::string> lines = run.iteration_lines();
   ASSERT_EQ(lines.size(), 3U);
