@@ -9,6 +9,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/temp_folder.h"
+#include "pentatron/base/test_support.h"
 #include "pentatron/datasets/bert_dataset.h"
 #include "pentatron/datasets/sample_batch.h"
 #include "pentatron/datasets/t5_dataset.h"
@@ -322,22 +323,7 @@ TEST_F(MaskedDatasets, StandInBatchesAndTellTheirIdentity) {
   EXPECT_EQ(both.sequences.at("decoder").samples, (Values{0, 24, 48}));
 }
 
-template <typename Make>
-std::string error_of(Make&& make, ErrorKind kind) {
-  try {
-    make();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
-
 TEST_F(MaskedDatasets, ErrorsNameTheRemedy) {
-  const auto contains = [](const std::string& text, std::string_view part) {
-    EXPECT_NE(text.find(part), std::string::npos) << text;
-  };
   const auto t5 = [&](std::shared_ptr<const MaskVocabulary> vocabulary, std::int64_t rows) {
     const T5Dataset source(corpus_, std::move(vocabulary),
                            {.split = "1",
@@ -349,52 +335,38 @@ TEST_F(MaskedDatasets, ErrorsNameTheRemedy) {
   };
   MaskVocabulary few = reference_vocabulary();
   few.sentinels.resize(1);
-  contains(
-      error_of([&] { t5(std::make_shared<const MaskVocabulary>(few), 48); }, ErrorKind::kConfig),
-      "--vocab-extra-ids");
+  expect_error(ErrorKind::kConfig, "--vocab-extra-ids",
+               [&] { t5(std::make_shared<const MaskVocabulary>(few), 48); });
   few.sentinels.clear();
-  contains(
-      error_of([&] { t5(std::make_shared<const MaskVocabulary>(few), 48); }, ErrorKind::kConfig),
-      "<extra_id_0>");
+  expect_error(ErrorKind::kConfig, "<extra_id_0>",
+               [&] { t5(std::make_shared<const MaskVocabulary>(few), 48); });
   MaskVocabulary many = reference_vocabulary();
   for (std::int64_t i = 0; i < 40; ++i) many.sentinels.push_back(99);
-  contains(
-      error_of([&] { t5(std::make_shared<const MaskVocabulary>(many), 12); }, ErrorKind::kConfig),
-      "--decoder-seq-length 12");
-  contains(error_of([&] { bert({.split = "1", .sequence_length = 4}, 10); }, ErrorKind::kConfig),
-           "--seq-length");
-  contains(
-      error_of([&] { bert({.split = "1", .sequence_length = 32, .mask = {.probability = 1}}, 10); },
-               ErrorKind::kConfig),
-      "--mask-prob");
-  contains(error_of(
-               [&] {
-                 bert({.split = "1", .sequence_length = 32, .short_sequence_probability = 1.5}, 10);
-               },
-               ErrorKind::kConfig),
-           "--short-seq-prob");
+  expect_error(ErrorKind::kConfig, "--decoder-seq-length 12",
+               [&] { t5(std::make_shared<const MaskVocabulary>(many), 12); });
+  expect_error(ErrorKind::kConfig, "--seq-length",
+               [&] { bert({.split = "1", .sequence_length = 4}, 10); });
+  expect_error(ErrorKind::kConfig, "--mask-prob", [&] {
+    bert({.split = "1", .sequence_length = 32, .mask = {.probability = 1}}, 10);
+  });
+  expect_error(ErrorKind::kConfig, "--short-seq-prob", [&] {
+    bert({.split = "1", .sequence_length = 32, .short_sequence_probability = 1.5}, 10);
+  });
   // Documents of one sequence each: no two texts, so no epoch ever gives a sample.
   const std::string prefix = (folder_.path() / "plain").string();
   testing::write_corpus(prefix, testing::counting_documents(4, 20));
   const auto plain = std::make_shared<const IndexedDataset>(prefix);
-  contains(error_of(
-               [&] {
-                 (void)BertDataset(plain, vocabulary_, {.split = "1", .sequence_length = 32},
-                                   DataSplit::kTrain, 10);
-               },
-               ErrorKind::kData),
-           "--split-sentences");
+  expect_error(ErrorKind::kData, "--split-sentences", [&] {
+    (void)BertDataset(plain, vocabulary_, {.split = "1", .sequence_length = 32}, DataSplit::kTrain,
+                      10);
+  });
   MaskVocabulary small = reference_vocabulary();
   small.size = 30;
-  contains(error_of(
-               [&] {
-                 const BertDataset source(corpus_, std::make_shared<const MaskVocabulary>(small),
-                                          {.split = "1", .sequence_length = 32}, DataSplit::kTrain,
-                                          10);
-                 for (std::int64_t i = 0; i < source.num_samples(); ++i) (void)source.sample(i);
-               },
-               ErrorKind::kData),
-           "the vocabulary has 30");
+  expect_error(ErrorKind::kData, "the vocabulary has 30", [&] {
+    const BertDataset source(corpus_, std::make_shared<const MaskVocabulary>(small),
+                             {.split = "1", .sequence_length = 32}, DataSplit::kTrain, 10);
+    for (std::int64_t i = 0; i < source.num_samples(); ++i) (void)source.sample(i);
+  });
 }
 
 TEST(MaskVocabulary, IsReadFromATokenizer) {
