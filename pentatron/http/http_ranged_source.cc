@@ -15,6 +15,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/base/printable.h"
 
 namespace pentatron::http {
 namespace {
@@ -23,13 +24,10 @@ constexpr int kPartialContent = 206;
 constexpr int kWholeContent = 200;
 constexpr int kNoSuchRange = 416;
 
-// Header fields come from outside; what of them stands in messages is short and printable.
-std::string printable(std::string_view text) {
-  constexpr std::size_t kMax = 100;
-  std::string out(text.substr(0, kMax));
-  std::ranges::replace_if(
-      out, [](char c) { return c < ' ' || c > '~'; }, '?');
-  return out;
+// Header fields come from outside; what of them stands in messages is short.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMaxBytes = 100;
+  return printable(text, kMaxBytes);
 }
 
 std::optional<std::uint64_t> number(std::string_view text) {
@@ -168,7 +166,7 @@ HttpRangedSource::Answer HttpRangedSource::ask(std::uint64_t offset,
     answer.range = parse_content_range(response.get_header_value("Content-Range"));
     answer.version = response.get_header_value("ETag");
     if (answer.version.empty()) answer.version = response.get_header_value("Last-Modified");
-    answer.location = printable(response.get_header_value("Location"));
+    answer.location = shown(response.get_header_value("Location"));
     return response.status == kPartialContent;  // no other body is read
   };
   const auto on_body = [&](const char* data, std::size_t count) {
@@ -234,7 +232,7 @@ void HttpRangedSource::read(std::uint64_t offset, std::span<std::byte> out) cons
   if (!answer.problem.empty()) refuse(answer);
   PENTATRON_CHECK(answer.version == version_, kData,
                   "{} has changed while in use: its version is {}, at first it was {}", url_,
-                  printable(answer.version), printable(version_));
+                  shown(answer.version), shown(version_));
 }
 
 }  // namespace pentatron::http

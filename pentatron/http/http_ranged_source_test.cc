@@ -16,6 +16,9 @@
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/test_support.h"
 #include "pentatron/datasets/block_cache.h"
+#include "pentatron/datasets/data_loader.h"
+#include "pentatron/datasets/global_batch_plan.h"
+#include "pentatron/datasets/gpt_dataset.h"
 #include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/datasets/indexed_dataset_writer.h"
 #include "pentatron/http/range_server_test_support.h"
@@ -375,6 +378,65 @@ TEST(RemoteCorpus, EqualsTheFiles) {
   expect_error(ErrorKind::kData, server.url("/e.idx"),
                [&] { datasets::IndexedDataset{server.url("/e")}; });
   expect_error(ErrorKind::kIo, "404", [&] { datasets::IndexedDataset{server.url("/f")}; });
+}
+
+// Training reads a corpus on a disturbed server as it reads the files, in several threads.
+TEST(RemoteCorpus, FeedsTheLoader) {
+  const TempFolder folder;
+  const std::string prefix = (folder.path() / "corpus").string();
+  {
+    datasets::IndexedDatasetWriter writer(prefix, datasets::TokenDtype::kUint16);
+    for (int d = 0; d < 200; ++d) {
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(5 + d * 37 % 300));
+      for (std::size_t t = 0; t < tokens.size(); ++t) {
+        tokens[t] = static_cast<std::int32_t>((static_cast<std::size_t>(d) * 31 + t) % 1000);
+      }
+      writer.add_sequence(tokens);
+      writer.end_document();
+    }
+    writer.finish();
+  }
+  RangeServer server;
+  server.put("/c.idx", read_text_file(prefix + ".idx"), "\"i\"");
+  server.put("/c.bin", read_text_file(prefix + ".bin"), "\"b\"");
+  server.disturb([](const httplib::Request&, httplib::Response& response, int number) {
+    if (number == 2) response.status = 503;
+    return number == 2;
+  });
+  const auto options_of = [](const std::string& path) {
+    datasets::GptDatasetOptions options;
+    options.data_path = path;
+    options.split = "1";
+    options.sequence_length = 64;
+    options.vocab_size = 1000;
+    options.eod = 999;
+    return options;
+  };
+  const auto batches = [&](const std::string& path) {
+    datasets::GptDatasetOptions options = options_of(path);
+    options.data_cache_path = (folder.path() / "cache").string();
+    const datasets::GptDataset dataset(datasets::open_gpt_corpus(options), options,
+                                       datasets::DataSplit::kTrain, 100);
+    datasets::DataLoader loader(
+        dataset, {.plan = std::make_shared<datasets::GlobalBatchPlan>(4, 2, 1), .num_workers = 3});
+    std::vector<std::int64_t> tokens;
+    while (const auto step = loader.next()) {
+      for (const datasets::SampleBatch& batch : *step) {
+        const auto& ids = std::get<std::vector<std::int64_t>>(batch.fields.at("tokens"));
+        tokens.insert(tokens.end(), ids.begin(), ids.end());
+      }
+    }
+    return tokens;
+  };
+  const std::vector<std::int64_t> local = batches(prefix);
+  EXPECT_GE(local.size(), 6400U);
+  EXPECT_EQ(batches(server.url("/c")), local);
+  // Without a folder for its index.
+  expect_error(ErrorKind::kConfig, "--data-cache-path", [&] {
+    const datasets::GptDatasetOptions options = options_of(server.url("/c"));
+    (void)datasets::GptDataset(datasets::open_gpt_corpus(options), options,
+                               datasets::DataSplit::kTrain, 10);
+  });
 }
 
 }  // namespace
