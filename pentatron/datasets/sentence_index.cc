@@ -10,6 +10,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/datasets/token_reading.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -146,12 +147,7 @@ std::vector<std::int64_t> read_sentences(const IndexedDataset& corpus, const Sen
     if (from < to) {
       const auto part =
           all.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from));
-      corpus.read(i, from - at, part);
-      for (const std::int64_t token : part) {
-        PENTATRON_CHECK(token >= 0 && token < vocab_size, kData,
-                        "{}: sequence {} holds token {}, the vocabulary has {}", corpus.name(), i,
-                        token, vocab_size);
-      }
+      read_tokens(corpus, i, from - at, part, vocab_size);
     }
     at += length;
   }

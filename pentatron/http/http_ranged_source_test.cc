@@ -431,6 +431,29 @@ TEST(RemoteCorpus, FeedsTheLoader) {
   const std::vector<std::int64_t> local = batches(prefix);
   EXPECT_GE(local.size(), 6400U);
   EXPECT_EQ(batches(server.url("/c")), local);
+  // What a reading thread meets is thrown in the step that needs it, with address and sequence.
+  {
+    datasets::GptDatasetOptions options = options_of(server.url("/c"));
+    options.data_cache_path = (folder.path() / "cache").string();
+    const datasets::GptDataset dataset(datasets::open_gpt_corpus(options), options,
+                                       datasets::DataSplit::kTrain, 100);
+    server.disturb([](const httplib::Request&, httplib::Response& response, int) {
+      response.status = 404;
+      return true;
+    });
+    datasets::DataLoader loader(dataset,
+                                {.plan = std::make_shared<datasets::GlobalBatchPlan>(4, 2, 1)});
+    try {
+      (void)loader.next();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kIo);
+      const std::string_view text = error.what();
+      EXPECT_NE(text.find(server.url("/c.bin")), std::string_view::npos) << text;
+      EXPECT_NE(text.find("while sequence "), std::string_view::npos) << text;
+    }
+  }
+  server.disturb(nullptr);
   // Without a folder for its index.
   expect_error(ErrorKind::kConfig, "--data-cache-path", [&] {
     const datasets::GptDatasetOptions options = options_of(server.url("/c"));
