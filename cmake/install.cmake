@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: bin/pentatron, lib/libpentatron.so, libpentatron_monitor.so (and the CUDA library), the public headers, and a
+# cmake --install: bin/pentatron, lib/libpentatron.so, libpentatron_monitor.so, libpentatron_http.so (and the CUDA library), the public headers, and a
 # package that find_package(Pentatron) reads. The prefix may be moved, and works when the clone is gone: libtorch is copied into
 # lib/pentatron/site. With PENTATRON_INSTALL_TORCH=OFF that is a link to the build's own instead, to be kept or pointed elsewhere.
 option(PENTATRON_INSTALL_TORCH "Copy libtorch into the installed tree; OFF: link to where the build found it" ON)
@@ -33,9 +33,11 @@ pentatron_install(pentatron "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET pentatron_sentencepiece)
   pentatron_install(pentatron_sentencepiece "${CMAKE_INSTALL_LIBDIR}")
 endif()
-if(TARGET pentatron_monitor_library)
-  pentatron_install(pentatron_monitor_library "${CMAKE_INSTALL_LIBDIR}")
-endif()
+foreach(library pentatron_monitor_library pentatron_http_library)
+  if(TARGET ${library})
+    pentatron_install(${library} "${CMAKE_INSTALL_LIBDIR}")
+  endif()
+endforeach()
 if(TARGET pentatron_cuda)
   pentatron_install(pentatron_cuda "${CMAKE_INSTALL_LIBDIR}" "${PENTATRON_CUDA_ROOT}/lib")
 endif()

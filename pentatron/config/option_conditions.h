@@ -123,6 +123,8 @@ inline constexpr Condition kShards{
 
 inline constexpr Condition kReadsFiles{[](const RunConfig& c) { return !c.data.mock_data; },
                                        "--mock-data reads no files"};
+inline constexpr Condition kNoSft{[](const RunConfig& c) { return !c.data.sft; },
+                                  "--sft pads by its format"};
 inline constexpr Condition kSft{[](const RunConfig& c) { return c.data.sft; }, "there is no --sft"};
 inline constexpr Condition kFim{[](const RunConfig& c) { return c.data.fim_data; },
                                 "there is no --fim-data"};

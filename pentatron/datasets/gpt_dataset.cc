@@ -10,6 +10,7 @@
 #include "pentatron/base/sha256.h"
 #include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/datasets/mock_corpus.h"
+#include "pentatron/datasets/token_reading.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -84,15 +85,7 @@ GptText GptDataset::text(std::int64_t i) const {
       text.sequence_starts.push_back(static_cast<std::int64_t>(text.tokens.size() - rest.size()));
     }
     const std::span<std::int64_t> piece = rest.first(count);
-    corpus_->read(sequence, offset, piece);
-    for (const std::int64_t token : piece) {
-      PENTATRON_CHECK(
-          token >= 0 && token < vocab_size_, kData,
-          "{}: sequence {} holds token {}, but the vocabulary has {} entries: the corpus "
-          "was made with another tokenizer; give the --tokenizer-type, --vocab-file or "
-          "--vocab-size it was made with",
-          corpus_->name(), sequence, token, vocab_size_);
-    }
+    read_tokens(*corpus_, sequence, offset, piece, vocab_size_);
     rest = rest.subspan(count);
     ++place;
     offset = 0;

@@ -14,6 +14,7 @@
 #include "pentatron/base/screen.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/datasets/index_file.h"
+#include "pentatron/datasets/remote_file.h"
 
 namespace pentatron::datasets {
 namespace fs = std::filesystem;
@@ -89,6 +90,9 @@ std::string gpt_index_file_stem(const GptIndexRequest& request, MegatronVersion 
 
 std::string gpt_index_cache_folder(const GptIndexRequest& request) {
   if (!request.cache_path.empty()) return request.cache_path;
+  PENTATRON_CHECK(!is_remote(request.dataset_path), kConfig,
+                  "{} is on a server, where no index can be kept: give --data-cache-path a folder",
+                  request.dataset_path);
   return (fs::path(request.dataset_path) / "cache" / (request.class_name + "_indices")).string();
 }
 

@@ -9,11 +9,14 @@
 #include <cstring>
 #include <limits>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/datasets/block_cache.h"
+#include "pentatron/datasets/remote_file.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -38,10 +41,12 @@ std::string hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-IndexHeader read_header(std::span<const std::byte> index, std::string_view name) {
-  PENTATRON_CHECK(index.size() >= kIndexHeaderBytes, kData,
+// Of the first bytes of an index of `size` bytes.
+IndexHeader read_header(std::span<const std::byte> index, std::uint64_t size,
+                        std::string_view name) {
+  PENTATRON_CHECK(index.size() >= kIndexHeaderBytes && size >= index.size(), kData,
                   "{}: not an index: expected at least {} bytes, found {}", name, kIndexHeaderBytes,
-                  index.size());
+                  size);
   PENTATRON_CHECK(std::memcmp(index.data(), kMagic.data(), kMagic.size()) == 0, kData,
                   "{}: not an index: magic at byte 0: expected 4d4d49444944580000, found {}", name,
                   hex(index.first(kMagic.size())));
@@ -54,24 +59,24 @@ IndexHeader read_header(std::span<const std::byte> index, std::string_view name)
   const auto num_sequences = load<std::uint64_t>(index, kSequencesOffset);
   const auto num_entries = load<std::uint64_t>(index, kDocumentsOffset);
   // Bounded by the file's size first, so that the products below cannot overflow.
-  PENTATRON_CHECK(num_sequences <= index.size() / 12, kData,
+  PENTATRON_CHECK(num_sequences <= size / 12, kData,
                   "{}: number of sequences at byte {}: found {}, too many for a file of {} bytes",
-                  name, kSequencesOffset, num_sequences, index.size());
+                  name, kSequencesOffset, num_sequences, size);
   PENTATRON_CHECK(
-      num_entries >= 1 && num_entries <= index.size() / 8, kData,
+      num_entries >= 1 && num_entries <= size / 8, kData,
       "{}: entries of the document index at byte {}: found {}, expected 1 or more and no "
       "more than fit into a file of {} bytes",
-      name, kDocumentsOffset, num_entries, index.size());
+      name, kDocumentsOffset, num_entries, size);
   const std::uint64_t plain = kIndexHeaderBytes + 12 * num_sequences + 8 * num_entries;
-  PENTATRON_CHECK(index.size() == plain || index.size() == plain + num_sequences, kData,
+  PENTATRON_CHECK(size == plain || size == plain + num_sequences, kData,
                   "{}: size: expected {} bytes for {} sequences and {} document entries ({} with "
                   "modes), found {}",
-                  name, plain, num_sequences, num_entries, plain + num_sequences, index.size());
+                  name, plain, num_sequences, num_entries, plain + num_sequences, size);
   IndexHeader header;
   header.dtype = static_cast<TokenDtype>(code);
   header.num_sequences = static_cast<std::int64_t>(num_sequences);
   header.num_document_entries = static_cast<std::int64_t>(num_entries);
-  header.has_modes = num_sequences > 0 && index.size() != plain;
+  header.has_modes = num_sequences > 0 && size != plain;
   return header;
 }
 
@@ -157,7 +162,7 @@ void widen_tokens(TokenDtype dtype, std::span<const std::byte> bytes, std::span<
 
 IndexHeader validate_index(std::span<const std::byte> index, std::uint64_t bin_size,
                            std::string_view name) {
-  const IndexHeader header = read_header(index, name);
+  const IndexHeader header = read_header(index, index.size(), name);
   check_sequences(index, header, bin_size, name);
   check_documents(index, header, name);
   return header;
@@ -169,7 +174,7 @@ std::filesystem::path bin_path(const std::string& prefix) { return prefix + ".bi
 std::string corpus_prefix(const std::string& word) {
   const bool extended = word.ends_with(".bin") || word.ends_with(".idx");
   // A prefix itself may end so.
-  if (!extended || std::filesystem::exists(index_path(word))) return word;
+  if (!extended || (!is_remote(word) && std::filesystem::exists(index_path(word)))) return word;
   return word.substr(0, word.size() - 4);
 }
 
@@ -247,20 +252,55 @@ class IndexedDataset::FileBin final : public Bin {
   std::uint64_t size_ = 0;
 };
 
+class IndexedDataset::RemoteBin final : public Bin {
+ public:
+  explicit RemoteBin(const std::string& url) : source_(open_remote(url)), blocks_(source_) {}
+  [[nodiscard]] std::uint64_t size() const override { return source_->size(); }
+  void read(std::uint64_t offset, std::uint64_t bytes, TokenDtype dtype,
+            std::span<std::int64_t> out) const override {
+    std::vector<std::byte> buffer(bytes);
+    blocks_.read(offset, buffer);
+    widen_tokens(dtype, buffer, out);
+  }
+  // Past the cache: what is hashed is read once.
+  void read_bytes(std::uint64_t offset, std::span<std::byte> out) const override {
+    source_->read(offset, out);
+  }
+
+ private:
+  std::shared_ptr<const RangedSource> source_;
+  BlockCache blocks_;
+};
+
 // The mapped `.idx`; a type of its own keeps base/file.h out of the header.
 class IndexFile final {
  public:
   explicit IndexFile(const std::filesystem::path& path) : file_(path) {}
+  explicit IndexFile(MappedFile file) : file_(std::move(file)) {}
   [[nodiscard]] std::span<const std::byte> bytes() const { return file_.bytes(); }
 
  private:
   MappedFile file_;
 };
 
+// The `.idx` of an address: its head is checked before the rest is copied.
+std::unique_ptr<IndexFile> open_remote_index(const std::string& url) {
+  const std::unique_ptr<RangedSource> source = open_remote(url);
+  std::vector<std::byte> head(
+      static_cast<std::size_t>(std::min<std::uint64_t>(source->size(), kIndexHeaderBytes)));
+  source->read(0, head);
+  (void)read_header(head, source->size(), url);
+  return std::make_unique<IndexFile>(download(*source));
+}
+
 IndexedDataset::IndexedDataset(std::string prefix, IndexedDatasetOptions options)
-    : prefix_(std::move(prefix)), index_(std::make_unique<IndexFile>(index_path(prefix_))) {
+    : prefix_(std::move(prefix)),
+      index_(is_remote(prefix_) ? open_remote_index(prefix_ + ".idx")
+                                : std::make_unique<IndexFile>(index_path(prefix_))) {
   const std::filesystem::path bin = bin_path(prefix_);
-  if (options.mmap_bin_files) {
+  if (is_remote(prefix_)) {
+    bin_ = std::make_unique<RemoteBin>(prefix_ + ".bin");
+  } else if (options.mmap_bin_files) {
     bin_ = std::make_unique<MappedBin>(bin);
   } else {
     bin_ = std::make_unique<FileBin>(bin);

@@ -46,7 +46,8 @@ struct IndexedDatasetOptions {
 
 // Read access to a corpus of tokens in Megatron's layout: `PREFIX.bin` holds the bare tokens,
 // `PREFIX.idx` lengths, byte offsets and the document index. Both files are checked at open;
-// afterwards all methods are const and safe from any number of threads.
+// afterwards all methods are const and safe from any number of threads. PREFIX may be an address
+// (http://...): the index is then copied at open, and tokens come by range requests.
 class IndexedDataset final : public Corpus {
  public:
   // Errors: ErrorKind::kIo when a file cannot be opened, kData when one is damaged, kUnsupported
@@ -79,6 +80,7 @@ class IndexedDataset final : public Corpus {
   class Bin;
   class MappedBin;
   class FileBin;
+  class RemoteBin;
 
   std::string prefix_;
   IndexHeader header_;

@@ -2,10 +2,14 @@
 #include "pentatron/sentencepiece/sentence_piece_api.h"
 
 #include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 struct pentatron_sentence_piece {
@@ -29,7 +33,60 @@ const char* message_of(Call&& call) {
   return message.c_str();
 }
 
+// Of lines NAME=VALUE. The library's lines about its progress are turned off: they would go to a
+// std::cerr that is not the program's, because this library is bound to its own symbols first.
+std::unordered_map<std::string, std::string> arguments_of(std::string_view settings) {
+  std::unordered_map<std::string, std::string> arguments = {{"minloglevel", "3"}};
+  while (!settings.empty()) {
+    const std::string_view line = settings.substr(0, settings.find('\n'));
+    settings.remove_prefix(std::min(settings.size(), line.size() + 1));
+    const std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos) continue;
+    arguments.emplace(line.substr(0, equals), line.substr(equals + 1));
+  }
+  return arguments;
+}
+
+class Sentences final : public sentencepiece::SentenceIterator {
+ public:
+  Sentences(bool (*next)(void*, const char**, std::size_t*), void* context)
+      : next_(next), context_(context) {
+    Sentences::Next();
+  }
+  bool done() const override { return done_; }
+  void Next() override {
+    const char* text = nullptr;
+    std::size_t size = 0;
+    done_ = !next_(context_, &text, &size);
+    if (!done_) value_.assign(text, size);
+  }
+  const std::string& value() const override { return value_; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  bool (*next_)(void*, const char**, std::size_t*);
+  void* context_;
+  std::string value_;
+  bool done_ = false;
+};
+
 }  // namespace
+
+const char* pentatron_sentence_piece_train(const char* settings,
+                                           bool (*next)(void*, const char**, std::size_t*),
+                                           void (*take)(void*, const char*, std::size_t),
+                                           void* context) {
+  return message_of([&] {
+    // Samples of the sentences are the same in each run.
+    sentencepiece::SetRandomGeneratorSeed(0);
+    Sentences sentences(next, context);
+    std::string model;
+    const auto status =
+        sentencepiece::SentencePieceTrainer::Train(arguments_of(settings), &sentences, &model);
+    if (status.ok()) take(context, model.data(), model.size());
+    return status;
+  });
+}
 
 const char* pentatron_sentence_piece_open(const char* bytes, std::size_t size,
                                           pentatron_sentence_piece** model) {

@@ -38,6 +38,15 @@ int pentatron_sentence_piece_find(const pentatron_sentence_piece* model, const c
 // 0: text, 1: control, unknown or unused, 2: a byte. The id must lie inside the vocabulary.
 int pentatron_sentence_piece_kind(const pentatron_sentence_piece* model, int id);
 
+// Trains a model. `settings` are lines NAME=VALUE, the options of spm_train less its input and
+// output. next(context,
+// text, size) gives one sentence a call, valid until the next call, and false at the end. Calls
+// take(context, model, size) once.
+const char* pentatron_sentence_piece_train(const char* settings,
+                                           bool (*next)(void*, const char**, std::size_t*),
+                                           void (*take)(void*, const char*, std::size_t),
+                                           void* context);
+
 // -1 where the model has no such piece.
 struct pentatron_sentence_piece_info {
   std::int32_t size;

@@ -7,9 +7,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 
 #include "pentatron/tokenizers/bpe_vocabulary.h"
+#include "pentatron/tokenizers/word_counts.h"
 
 namespace pentatron::tokenizers {
 
@@ -41,16 +42,13 @@ class BpeTrainer final {
   // smaller). Throws kConfig for a bad option, kData if no text was added.
   [[nodiscard]] BpeVocabulary train(const BpeTrainOptions& options) const;
 
-  [[nodiscard]] std::size_t num_distinct_words() const { return words_.size(); }
+  // The words of another trainer, which has none afterwards.
+  void absorb(BpeTrainer&& other) { words_.absorb(std::move(other.words_)); }
+
+  [[nodiscard]] std::size_t num_distinct_words() const { return words_.counts().size(); }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
-  };
-  std::unordered_map<std::string, std::int64_t, Hash, std::equal_to<>> words_;
+  WordCounts words_;
 };
 
 // Trains on text files (mapped, not loaded). Throws kIo for one that cannot be read.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/tokenizers/sentence_piece_tokenizer.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 
 #include "pentatron/base/error.h"
@@ -10,60 +8,12 @@
 #include "pentatron/base/sha256.h"
 #include "pentatron/sentencepiece/sentence_piece_api.h"
 #include "pentatron/tokenizers/bpe_vocabulary.h"
+#include "pentatron/tokenizers/sentence_piece_library.h"
 
 namespace pentatron::tokenizers {
 namespace {
 
-// The library's functions; it stays open until the process ends.
-struct Library {
-  decltype(&pentatron_sentence_piece_open) open = nullptr;
-  decltype(&pentatron_sentence_piece_close) close = nullptr;
-  decltype(&pentatron_sentence_piece_encode) encode = nullptr;
-  decltype(&pentatron_sentence_piece_spans) spans = nullptr;
-  decltype(&pentatron_sentence_piece_decode) decode = nullptr;
-  decltype(&pentatron_sentence_piece_find) find = nullptr;
-  decltype(&pentatron_sentence_piece_kind) kind = nullptr;
-  decltype(&pentatron_sentence_piece_describe) describe = nullptr;
-};
-
-std::filesystem::path own_folder() {
-  Dl_info info{};
-  const bool found = ::dladdr(reinterpret_cast<const void*>(&own_folder), &info) != 0;
-  return found ? std::filesystem::path(info.dli_fname).parent_path() : std::filesystem::path();
-}
-
-Library open_library() {
-#if defined(__SANITIZE_ADDRESS__)
-  PENTATRON_THROW(kUnsupported, "a build with sanitisers has no SentencePiece tokenizer");
-#else
-  const std::filesystem::path path = own_folder() / "libpentatron_sentencepiece.so";
-  // Its own symbols first: the sentencepiece library holds another protobuf than ours.
-  void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-  PENTATRON_CHECK(handle != nullptr, kUnsupported,
-                  "SentencePiece models need {}, which cannot be opened: {}", path.string(),
-                  ::dlerror());
-  const auto find = [&](const char* name, auto& function) {
-    function =
-        reinterpret_cast<std::remove_reference_t<decltype(function)> >(::dlsym(handle, name));
-    PENTATRON_CHECK(function != nullptr, kInternal, "{} has no {}", path.string(), name);
-  };
-  Library library;
-  find("pentatron_sentence_piece_open", library.open);
-  find("pentatron_sentence_piece_close", library.close);
-  find("pentatron_sentence_piece_encode", library.encode);
-  find("pentatron_sentence_piece_spans", library.spans);
-  find("pentatron_sentence_piece_decode", library.decode);
-  find("pentatron_sentence_piece_find", library.find);
-  find("pentatron_sentence_piece_kind", library.kind);
-  find("pentatron_sentence_piece_describe", library.describe);
-  return library;
-#endif
-}
-
-const Library& library() {
-  static const Library opened = open_library();
-  return opened;
-}
+const SentencePieceLibrary& library() { return sentence_piece_library(); }
 
 std::optional<std::int32_t> known(std::int32_t id) {
   return id < 0 ? std::nullopt : std::optional(id);

@@ -54,10 +54,32 @@ DataWords data_words(const config::DataConfig& data) {
 }
 
 // The token that stands for nothing in a corpus; -1 where it is the end of document or of a
-// sequence, too, which are to be learnt (Megatron's rule).
-std::int64_t padding_of(const tokenizers::Tokenizer& tokenizer) {
+// sequence, too, which are to be learnt (Megatron's rule) unless `ambiguous` says otherwise.
+std::int64_t padding_of(const tokenizers::Tokenizer& tokenizer, bool ambiguous) {
   const std::int64_t pad = tokenizer.pad();
+  if (ambiguous) return pad;
   return pad == tokenizer.eod() || pad == tokenizer.eos().value_or(-1) ? -1 : pad;
+}
+
+// Tells what is done with padding that is the end of something, too.
+void tell_padding(const config::DataConfig& data, const tokenizers::Tokenizer& tokenizer) {
+  const bool ambiguous = tokenizer.pad() >= 0 && padding_of(tokenizer, false) < 0;
+  if (data.allow_ambiguous_pad_tokens && !ambiguous) {
+    log::warn(
+        "--allow-ambiguous-pad-tokens changes nothing: the tokenizer's padding token ({}) is "
+        "no other token",
+        tokenizer.pad());
+  } else if (data.allow_ambiguous_pad_tokens) {
+    log::warn(
+        "the padding token {} is the end token, too, and counts nowhere: the model will not "
+        "learn to end (--allow-ambiguous-pad-tokens)",
+        tokenizer.pad());
+  } else if (ambiguous && !data.sft) {
+    log::warn(
+        "the padding token {} is the end token, too: it counts in the loss; with a padding token "
+        "of its own, or --allow-ambiguous-pad-tokens, padding in the corpus is left out",
+        tokenizer.pad());
+  }
 }
 
 // Fill in the middle, where it is asked for.
@@ -98,7 +120,7 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
           .tokenizer_vocab_size = tokenizer.vocab_size(),
           .eod = tokenizer.eod(),
           .tokenizer = tokenizer.description(),
-          .masks = {.pad = padding_of(tokenizer),
+          .masks = {.pad = padding_of(tokenizer, config.data.allow_ambiguous_pad_tokens),
                     .reset_position_ids = resets_positions(config.model),
                     .reset_attention_mask = config.model.reset_attention_mask,
                     .eod_mask_loss = config.model.eod_mask_loss},
@@ -270,13 +292,7 @@ TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::To
   const DataWords words = data_words(config.data);
   counts_ = sample_counts(config, words, point);
   validation_names_ = validation_names(config, words);
-  if (config.parallel.rank == 0 && !config.data.sft && tokenizer.pad() >= 0 &&
-      padding_of(tokenizer) < 0) {
-    log::warn(
-        "the padding token {} is the end token, too: it counts in the loss; with a padding token "
-        "of its own, padding in the corpus is left out",
-        tokenizer.pad());
-  }
+  if (config.parallel.rank == 0) tell_padding(config.data, tokenizer);
   sets_ = build_sets(config, tokenizer, words, counts_, caches);
   identity_ = data_identity(train(), tokenizer);
   files_ = data_files(sets_, config.data.data_content_hash == "whole");

@@ -340,8 +340,6 @@ TEST(Options, NullTokenizerIds) {
   const Options same = base().with("--null-tokenizer-pad-id", 63);
   EXPECT_EQ(valid(same), 3 * 64);
   EXPECT_EQ(count(train(same).program.err, "the padding token 63 is the end token, too"), 1U);
-  expect_refusal(try_train(same.with("--allow-ambiguous-pad-tokens")).program, 2,
-                 {"--allow-ambiguous-pad-tokens", "a padding token of its own"});
   // The padding token is part of the tokenizer's identity: an index of its own, another run.
   const auto caches = [](const Options& options) {
     const fs::path cache = new_folder();
@@ -350,6 +348,27 @@ TEST(Options, NullTokenizerIds) {
   };
   EXPECT_EQ(caches(base()), caches(base()));
   EXPECT_NE(caches(base().with("--null-tokenizer-pad-id", 7)), caches(base()));
+}
+
+TEST(Options, AllowAmbiguousPadTokens) {
+  const Options same = base().with("--null-tokenizer-pad-id", 63);
+  const TinyRun counted = train(same);
+  const TinyRun left_out = train(same.with("--allow-ambiguous-pad-tokens"));
+  const auto valid = [](const TinyRun& run) {
+    double sum = 0;
+    for (const double tokens : run.series("train", "valid_tokens")) sum += tokens;
+    return sum;
+  };
+  EXPECT_EQ(valid(counted), 3 * 64);
+  EXPECT_LT(valid(left_out), 3 * 64);
+  EXPECT_NE(left_out.losses(), counted.losses());
+  EXPECT_NE(left_out.program.err.find("the model will not learn to end"), std::string::npos);
+  const TinyRun unique =
+      train(base().with("--null-tokenizer-pad-id", 7).with("--allow-ambiguous-pad-tokens"));
+  EXPECT_NE(unique.program.err.find("changes nothing"), std::string::npos);
+  EXPECT_EQ(unique.losses(), train(base().with("--null-tokenizer-pad-id", 7)).losses());
+  expect_refusal(try_train(same.with("--allow-ambiguous-pad-tokens").with("--sft")).program, 2,
+                 {"--allow-ambiguous-pad-tokens"});
 }
 
 TEST(Options, MockData) {

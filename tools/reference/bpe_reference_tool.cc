@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our side of tokenizers_reference.py:
 //   bpe_reference_tool train VOCAB_SIZE MIN_FREQUENCY OUT_FOLDER line|file TEXT_FILE...
-//   bpe_reference_tool encode VOCAB_JSON MERGES_TXT < JSON list of strings > JSON list of id lists
-//   bpe_reference_tool split < JSON list of strings > JSON list of lists of word sizes in bytes
+//   bpe_reference_tool word_pieces VOCAB_SIZE MIN_FREQUENCY < JSON list of texts > JSON list of
+//   tokens bpe_reference_tool encode VOCAB_JSON MERGES_TXT < JSON list of strings > JSON list of id
+//   lists bpe_reference_tool split < JSON list of strings > JSON list of lists of word sizes in
+//   bytes
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -14,6 +16,7 @@
 #include "pentatron/tokenizers/bpe_tokenizer.h"
 #include "pentatron/tokenizers/bpe_trainer.h"
 #include "pentatron/tokenizers/pre_tokenizer.h"
+#include "pentatron/tokenizers/word_piece_trainer.h"
 
 namespace {
 
@@ -35,6 +38,14 @@ void train(const std::vector<std::string>& arguments) {
       {.vocab_size = std::stoll(arguments.at(0)), .min_frequency = std::stoll(arguments.at(1))},
       unit);
   vocabulary.save(folder / "vocab.json", folder / "merges.txt");
+}
+
+void word_pieces(const std::vector<std::string>& arguments) {
+  pentatron::tokenizers::WordPieceTrainer trainer(true);
+  for (const std::string& text : read_texts()) trainer.add_text(text);
+  const nlohmann::json tokens = trainer.train(
+      {.vocab_size = std::stoll(arguments.at(0)), .min_frequency = std::stoll(arguments.at(1))});
+  std::cout << tokens.dump() << '\n';
 }
 
 void encode(const std::vector<std::string>& arguments) {
@@ -68,12 +79,14 @@ int main(int argc, char** argv) {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     if (command == "train") {
       train(rest);
+    } else if (command == "word_pieces") {
+      word_pieces(rest);
     } else if (command == "encode") {
       encode(rest);
     } else if (command == "split") {
       split();
     } else {
-      PENTATRON_THROW(kConfig, "expected train, encode or split, got '{}'", command);
+      PENTATRON_THROW(kConfig, "expected train, word_pieces, encode or split, got '{}'", command);
     }
   } catch (const std::exception& error) {
     std::cerr << "bpe_reference_tool: " << error.what() << '\n';

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares our byte-level BPE (trainer, encoder, word split) with the `tokenizers` wheel.
+"""Compares our byte-level BPE (trainer, encoder, word split) and WordPiece trainer with the `tokenizers` wheel.
 
 Usage: tokenizers_reference.py --tool PATH/bpe_reference_tool [--text FILE --vocab-size N]
 
@@ -22,7 +22,7 @@ REENTERED = "PENTATRON_REFERENCE_REENTERED"
 
 try:
     import tokenizers
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 except ImportError:
     python = os.environ.get("PENTATRON_REFERENCE_PYTHON",
                             str(ROOT / ".deps" / "reference-venv" / "bin" / "python"))
@@ -133,6 +133,29 @@ def compare_classes(tool, known):
     print(f"word split: {len(known)} code points (Unicode {unicodedata.unidata_version}) equal")
 
 
+def compare_word_pieces(tool, rng):
+    """Tokens of the WordPiece trainers. The wheel breaks ties between pairs anew in each run, so the counts are all
+    different: words of two letters, each another number of times."""
+    letters = "abcdefghijklmnopqrstuvwxyz\u00e9\u0436\u4e2d"
+    words = [a + b for a in letters for b in letters]
+    rng.shuffle(words)
+    texts = [(word + " ") * (count + 2) for count, word in enumerate(words[:300])]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    for vocab_size, min_frequency in ((100, 2), (180, 2), (300, 2), (1000, 2), (1000, 150)):
+        reference = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        reference.normalizer = normalizers.BertNormalizer(lowercase=True)
+        reference.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency,
+                                            special_tokens=special, show_progress=False)
+        reference.train_from_iterator(texts, trainer)
+        ours = run_tool(tool, ["word_pieces", vocab_size, min_frequency], texts)
+        theirs = set(reference.get_vocab())
+        if len(ours) != len(set(ours)) or set(ours) != theirs:
+            sys.exit(f"word pieces of {vocab_size}: only ours {sorted(set(ours) - theirs)[:10]}, "
+                     f"only the wheel's {sorted(theirs - set(ours))[:10]}")
+    print("word pieces: equal")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tool", required=True)
@@ -150,6 +173,7 @@ def main():
         compare(arguments.tool, "given text", files, arguments.vocab_size, 2, False, texts)
         return
     compare_classes(arguments.tool, known)
+    compare_word_pieces(arguments.tool, rng)
     with tempfile.TemporaryDirectory() as folder:
         words, more = pathlib.Path(folder, "words.txt"), pathlib.Path(folder, "more.txt")
         words.write_bytes(word_text(rng, 60000).encode())
