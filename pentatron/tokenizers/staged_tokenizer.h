@@ -71,12 +71,14 @@ class StagedTokenizer final : public Tokenizer {
                               bool with_special, std::vector<std::int32_t>& ids, Piece&& piece);
   void encode_text(std::string_view text, bool at_start, bool with_special,
                    std::vector<std::int32_t>& ids) const;
-  void encode_normalized(std::string text, bool at_start, std::vector<std::int32_t>& ids) const;
+  void encode_normalized(std::string_view text, bool at_start,
+                         std::vector<std::int32_t>& ids) const;
 
   TokenizerStages stages_;
   SpecialTokenIds special_;
   TokenizerDescription description_;
   bool include_template_;
+  std::optional<WordRule> rule_;               // words and model in one go, by byte_bpe()
   AddedTokenFinder plain_;                     // looked for in the text as it is
   AddedTokenFinder normalized_;                // looked for in the normalised text
   std::map<std::int32_t, std::string> added_;  // content by id
