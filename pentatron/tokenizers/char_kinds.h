@@ -60,7 +60,8 @@ class CharKinds final {
     std::uint32_t size;  // bytes
   };
   // The character at data[at], at < size.
-  [[nodiscard]] Char at(const std::uint8_t* data, std::size_t at, std::size_t size) const {
+  [[nodiscard, gnu::always_inline]] Char at(const std::uint8_t* data, std::size_t at,
+                                            std::size_t size) const {
     const std::uint8_t first = data[at];
     if (first < 0x80) return {kAsciiKinds[first], 1};
     return beyond_ascii(data, at, size);
@@ -69,8 +70,8 @@ class CharKinds final {
  private:
   CharKinds();
 
-  [[nodiscard]] Char beyond_ascii(const std::uint8_t* data, std::size_t at,
-                                  std::size_t size) const {
+  [[nodiscard, gnu::noinline]] Char beyond_ascii(const std::uint8_t* data, std::size_t at,
+                                                 std::size_t size) const {
     int used = 0;
     const int left = size - at < U8_MAX_LENGTH ? static_cast<int>(size - at) : U8_MAX_LENGTH;
     UChar32 code_point = 0;

@@ -78,7 +78,6 @@ class StagedTokenizer final : public Tokenizer {
   SpecialTokenIds special_;
   TokenizerDescription description_;
   bool include_template_;
-  std::optional<WordRule> rule_;               // words and model in one go, by byte_bpe()
   AddedTokenFinder plain_;                     // looked for in the text as it is
   AddedTokenFinder normalized_;                // looked for in the normalised text
   std::map<std::int32_t, std::string> added_;  // content by id
@@ -86,6 +85,7 @@ class StagedTokenizer final : public Tokenizer {
   std::int64_t vocab_size_ = 0;
   std::string identity_hash_;
   std::string chat_template_;
+  std::optional<WordRule> rule_;  // words and model in one go, by byte_bpe()
 };
 
 }  // namespace pentatron::tokenizers

@@ -13,6 +13,9 @@
 #include <emmintrin.h>
 #endif
 
+// A word takes a few nanoseconds: calls inside would be a good part of them.
+#define PENTATRON_INLINE [[nodiscard, gnu::always_inline]] inline
+
 namespace pentatron::tokenizers {
 
 // Cuts a text into the words of a WordRule, one after the other, as its regular expression would:
@@ -29,7 +32,7 @@ class WordScanner final {
 
   // End of the word that begins at `at` < text.size(), a border of words.
   template <WordRule kRule>
-  [[nodiscard]] std::size_t word_end(std::size_t at) const {
+  PENTATRON_INLINE std::size_t word_end(std::size_t at) const {
     if constexpr (kRule == WordRule::kGpt2) {
       return gpt2_word(at);
     } else if constexpr (kRule == WordRule::kO200k || kRule == WordRule::kMegatronV2) {
@@ -42,7 +45,7 @@ class WordScanner final {
  private:
   using Char = CharKinds::Char;
 
-  [[nodiscard]] Char char_at(std::size_t at) const { return kinds_.at(data_, at, size_); }
+  PENTATRON_INLINE Char char_at(std::size_t at) const { return kinds_.at(data_, at, size_); }
   // Flags at `at`, none at the end of the text.
   [[nodiscard]] Char char_or_end(std::size_t at) const {
     return at < size_ ? char_at(at) : Char{0, 0};
@@ -70,7 +73,7 @@ class WordScanner final {
 
   // End of the run of ASCII letters (with `kAnyCase`; else small ones) at `at`.
   template <bool kAnyCase>
-  [[nodiscard]] std::size_t ascii_letters(std::size_t at) const {
+  PENTATRON_INLINE std::size_t ascii_letters(std::size_t at) const {
 #ifdef __SSE2__
     const __m128i case_bit = _mm_set1_epi8(kAnyCase ? 0x20 : 0);
     const __m128i first = _mm_set1_epi8('a');
@@ -90,16 +93,26 @@ class WordScanner final {
   }
   // End of the run of letters at `at`, or of the flags of kLower.
   template <std::uint8_t kFlag>
-  [[nodiscard]] std::size_t letters_end(std::size_t at) const {
+  PENTATRON_INLINE std::size_t letters_end(std::size_t at) const {
     for (;;) {
       at = ascii_letters<kFlag == char_kind::kLetter>(at);
-      if (at >= size_ || data_[at] < 0x80) return at;
-      do {
-        const Char c = char_at(at);
-        if ((c.flags & kFlag) == 0) return at;
-        at += c.size;
-      } while (at < size_ && data_[at] >= 0x80);
+      if (at >= size_ || data_[at] < 0x80) [[likely]] {
+        return at;
+      }
+      const std::size_t end = other_letters<kFlag>(at);
+      if (end == at || end >= size_ || data_[end] >= 0x80) return end;
+      at = end;
     }
+  }
+  // End of the run at `at` of characters beyond ASCII with the flag.
+  template <std::uint8_t kFlag>
+  [[nodiscard, gnu::noinline]] std::size_t other_letters(std::size_t at) const {
+    while (at < size_ && data_[at] >= 0x80) {
+      const Char c = char_at(at);
+      if ((c.flags & kFlag) == 0) break;
+      at += c.size;
+    }
+    return at;
   }
 
   // End of the word of white space at `at`: the whole run at the end of the text, else the run
@@ -163,7 +176,7 @@ class WordScanner final {
   }
 
   // ' ?' before a run of letters, numbers or symbols; white space.
-  [[nodiscard]] std::size_t gpt2_word(std::size_t at) const {
+  PENTATRON_INLINE std::size_t gpt2_word(std::size_t at) const {
     using namespace char_kind;
     std::size_t body = at;
     std::uint8_t flags = kAsciiKinds[data_[at]];
@@ -219,7 +232,7 @@ class WordScanner final {
 
   // [^\r\n\p{L}\p{N}]?\p{L}+ and what follows it.
   template <WordRule kRule>
-  [[nodiscard]] std::size_t plain_word(std::size_t at) const {
+  PENTATRON_INLINE std::size_t plain_word(std::size_t at) const {
     using namespace char_kind;
     if (kRule != WordRule::kMegatronV1 && data_[at] == '\'') {
       const std::size_t end = contraction_end<true>(at);
@@ -282,3 +295,5 @@ class WordScanner final {
 };
 
 }  // namespace pentatron::tokenizers
+
+#undef PENTATRON_INLINE
