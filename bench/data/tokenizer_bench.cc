@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodes documents with a new tokenizer, one call a document, and prints one JSON object: seconds of
-// loading and of each pass over the documents (the first one with cold caches), processor seconds,
-// tokens. bench/data/tokenizers.py runs it beside other programs.
+// Encodes documents with a new tokenizer, one call a document, and prints one JSON object: seconds
+// of loading and of each pass over the documents (the first one with cold caches), processor
+// seconds, tokens. bench/data/tokenizers.py runs it beside other programs.
 //
 //   tokenizer_bench TOKENIZER --documents FILE [--threads N] [--passes N] [--ids FILE]
 //   tokenizer_bench TOKENIZER --input FILE.jsonl --output-prefix PREFIX [--threads N]
@@ -72,7 +72,8 @@ std::vector<std::string_view> documents_of(std::string_view bytes) {
 
 using Ids = std::vector<std::int32_t>;
 
-// Threads take the next documents in turn; each keeps its ids in one buffer, as a corpus writer does.
+// Threads take the next documents in turn; each keeps its ids in one buffer, as a corpus writer
+// does.
 struct Encoded {
   std::vector<Ids> documents;  // only when they are asked for
   std::size_t tokens = 0;

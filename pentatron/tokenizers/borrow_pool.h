@@ -8,9 +8,9 @@
 
 namespace pentatron::tokenizers {
 
-// Objects that a const method needs to itself for the time of a call (caches, buffers): a call borrows
-// one that no other call has, so threads neither wait for each other nor share cache lines. There
-// are as many as there were calls at once; the one given back last is lent first.
+// Objects that a const method needs to itself for the time of a call (caches, buffers): a call
+// borrows one that no other call has, so threads neither wait for each other nor share cache lines.
+// There are as many as there were calls at once; the one given back last is lent first.
 template <typename T>
 class BorrowPool final {
  public:

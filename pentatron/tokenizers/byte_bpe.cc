@@ -62,9 +62,8 @@ struct ByteBpe::Scratch {
   std::array<std::uint16_t, WordCache::kLongBytes + 1> previous;
 };
 
-ByteBpe::ByteBpe(std::span<const std::string> tokens,
-                 const std::array<std::int32_t, 256>& byte_ids, const MergeTable& merges,
-                 bool whole_words, std::size_t cache_slots)
+ByteBpe::ByteBpe(std::span<const std::string> tokens, const std::array<std::int32_t, 256>& byte_ids,
+                 const MergeTable& merges, bool whole_words, std::size_t cache_slots)
     : byte_ids_(byte_ids),
       pairs_(tokens, byte_ids, merges),
       merger_(merges),
@@ -115,8 +114,8 @@ std::size_t ByteBpe::merge_short(std::string_view word, Scratch& s, std::int32_t
     s.next[left] = static_cast<std::uint16_t>(after);
     s.previous[after] = static_cast<std::uint16_t>(left);
     s.keys[right] = kNoMerge;
-    s.keys[left] = after < count ? key_of(pairs_.find(s.symbols[left], s.symbols[after]), left)
-                                 : kNoMerge;
+    s.keys[left] =
+        after < count ? key_of(pairs_.find(s.symbols[left], s.symbols[after]), left) : kNoMerge;
     if (left > 0) {
       const std::size_t before = s.previous[left];
       s.keys[before] = key_of(pairs_.find(s.symbols[before], s.symbols[left]), before);

@@ -48,8 +48,7 @@ class ByteBpe final {
                                   BpeWork& work) const;
   [[nodiscard]] std::size_t merge_short(std::string_view word, Scratch& scratch, std::int32_t* ids,
                                         BpeWork& work) const;
-  void encode_huge_word(std::string_view word, std::vector<std::int32_t>& ids,
-                        BpeWork& work) const;
+  void encode_huge_word(std::string_view word, std::vector<std::int32_t>& ids, BpeWork& work) const;
 
   std::array<std::int32_t, 256> byte_ids_;
   PairTable pairs_;

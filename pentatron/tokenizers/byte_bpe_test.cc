@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "pentatron/tokenizers/bpe_test_support.h"
 #include "pentatron/tokenizers/subword_model.h"
+#include "pentatron/tokenizers/text_stage.h"
 
 namespace pentatron::tokenizers {
 namespace {
@@ -102,6 +105,34 @@ TEST(ByteBpe, TextsGiveTheIdsOfTheirWords) {
   }
 }
 
+// Which pre-tokenisers of a tokenizer.json take the fast path.
+TEST(ByteBpe, PreTokenisersThatAreARule) {
+  using nlohmann::json;
+  const auto rule_of = [](const json& object) {
+    return make_word_splitter(object, "test")->rule();
+  };
+  const auto byte_level = [](bool prefix, bool regex) {
+    return json{{"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"use_regex", regex}};
+  };
+  const auto split = [](std::string_view pattern, const char* behavior) {
+    return json{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", behavior}};
+  };
+  const auto sequence = [](const json& first, const json& second) {
+    return json{{"type", "Sequence"}, {"pretokenizers", {first, second}}};
+  };
+  const json llama3 = split(word_rule_pattern(WordRule::kLlama3), "Isolated");
+  EXPECT_EQ(rule_of(byte_level(false, true)), WordRule::kGpt2);
+  EXPECT_EQ(rule_of(byte_level(true, true)), std::nullopt);
+  EXPECT_EQ(rule_of(byte_level(false, false)), std::nullopt);
+  EXPECT_EQ(rule_of(llama3), WordRule::kLlama3);
+  EXPECT_EQ(rule_of(sequence(llama3, byte_level(false, false))), WordRule::kLlama3);
+  EXPECT_EQ(rule_of(sequence(llama3, byte_level(false, true))), std::nullopt);
+  EXPECT_EQ(rule_of(split(word_rule_pattern(WordRule::kLlama3), "Removed")), std::nullopt);
+  EXPECT_EQ(rule_of(split(R"(\p{L}+)", "Isolated")), std::nullopt);
+  EXPECT_EQ(make_pattern_splitter(word_rule_pattern(WordRule::kMegatronV2), true)->rule(),
+            WordRule::kMegatronV2);
+}
+
 // More tokens than PairTable holds: the same ids by the other way.
 TEST(ByteBpe, LargestVocabulariesTakeTheOtherWay) {
   std::mt19937 rng(6);
@@ -110,7 +141,8 @@ TEST(ByteBpe, LargestVocabulariesTakeTheOtherWay) {
   for (std::size_t id = 0; id < tokens.size(); ++id) {
     ids.emplace(tokens[id], static_cast<std::int32_t>(id));
   }
-  while (tokens.size() <= PairTable::kMaxTokens) tokens.push_back("#" + std::to_string(tokens.size()));
+  while (tokens.size() <= PairTable::kMaxTokens)
+    tokens.push_back("#" + std::to_string(tokens.size()));
   const auto model = BpeModel::from_ranks(TokenList(tokens, "test"), 0);
   for (int round = 0; round < 300; ++round) {
     const std::string word = random_word(rng);

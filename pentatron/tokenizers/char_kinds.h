@@ -44,8 +44,8 @@ inline constexpr std::uint8_t kWordOrSpace = kLetter | kNumber | kSpace;  // wit
 }
 inline constexpr std::array<std::uint8_t, 256> kAsciiKinds = ascii_kinds();
 
-// Flags of every code point in two stages of look-up, by ICU's Unicode data; a byte that is not part
-// of valid UTF-8 has none.
+// Flags of every code point in two stages of look-up, by ICU's Unicode data; a byte that is not
+// part of valid UTF-8 has none.
 class CharKinds final {
  public:
   // The one table, built at the first call and never changed.

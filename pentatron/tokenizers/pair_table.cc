@@ -33,8 +33,8 @@ std::uint64_t merge_all(const MergeTable& merges, std::vector<std::int32_t>& sym
     symbols.erase(symbols.begin() + at + 1);
     found.erase(found.begin() + at + 1);
     if (best > 0) found[best - 1] = merges.find(symbols[best - 1], symbols[best]);
-    found[best] = best + 1 < symbols.size() ? merges.find(symbols[best], symbols[best + 1])
-                                            : nullptr;
+    found[best] =
+        best + 1 < symbols.size() ? merges.find(symbols[best], symbols[best + 1]) : nullptr;
   }
   return last;
 }

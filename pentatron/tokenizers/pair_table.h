@@ -54,7 +54,8 @@ class PairTable final {
   }
 
   // The id of a token that merging its own bytes does not give (all tokens of a vocabulary that is
-  // too large, and those of more than 64 bytes, count as such); -1 for other words. Always callable.
+  // too large, and those of more than 64 bytes, count as such); -1 for other words. Always
+  // callable.
   [[nodiscard]] std::int32_t find_unreached(std::string_view word) const {
     if (word.size() > longest_unreached_) return -1;
     const auto found = unreached_.find(word);

@@ -101,7 +101,8 @@ class WordCache final {
   std::vector<std::uint32_t> records_;  // size, number of ids, ids, bytes
 };
 
-[[gnu::always_inline]] inline WordCache::Key WordCache::key_of(const char* word, std::size_t size, std::size_t readable) {
+[[gnu::always_inline]] inline WordCache::Key WordCache::key_of(const char* word, std::size_t size,
+                                                               std::size_t readable) {
   Key key;
   if (readable < 16) {
     char bytes[16] = {};
@@ -121,8 +122,9 @@ class WordCache final {
   return key;
 }
 
-[[gnu::always_inline]] inline std::size_t WordCache::recall_short(const Key& key, std::uint64_t hash,
-                                           std::int32_t* ids) const {
+[[gnu::always_inline]] inline std::size_t WordCache::recall_short(const Key& key,
+                                                                  std::uint64_t hash,
+                                                                  std::int32_t* ids) const {
   std::size_t at = hash & mask_;
   for (std::size_t probe = 0; probe < kProbes; ++probe, at = (at + 1) & mask_) {
     const Slot& slot = slots_[at];

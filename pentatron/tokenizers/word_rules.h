@@ -8,8 +8,8 @@
 
 namespace pentatron::tokenizers {
 
-// Published patterns of byte-level tokenizers that word_scanner.h cuts by hand. Their words cover the
-// text without gaps.
+// Published patterns of byte-level tokenizers that word_scanner.h cuts by hand. Their words cover
+// the text without gaps.
 enum class WordRule : std::uint8_t {
   kGpt2,        // r50k_base, p50k_base too
   kCl100k,      // cl100k_base since tiktoken 0.8: white space that ends the text is one word

@@ -148,8 +148,8 @@ class WordScanner final {
     return end == size_ || last == at ? end : last;
   }
 
-  // End of 's, 't, 'm, 'd, 're, 've or 'll at `at`; `at` if there is none. Any case of letters takes
-  // the long s too, the case variant of s outside ASCII.
+  // End of 's, 't, 'm, 'd, 're, 've or 'll at `at`; `at` if there is none. Any case of letters
+  // takes the long s too, the case variant of s outside ASCII.
   template <bool kAnyCase>
   [[nodiscard]] std::size_t contraction_end(std::size_t at) const {
     if (at + 1 >= size_ || data_[at] != '\'') return at;
@@ -198,10 +198,9 @@ class WordScanner final {
 
   template <WordRule kRule>
   [[nodiscard]] std::size_t numbers_end(std::size_t at, std::size_t first_size) const {
-    constexpr int kMost = kRule == WordRule::kCl100k || kRule == WordRule::kLlama3 ||
-                                  kRule == WordRule::kO200k
-                              ? 3
-                              : 1;
+    constexpr int kMost =
+        kRule == WordRule::kCl100k || kRule == WordRule::kLlama3 || kRule == WordRule::kO200k ? 3
+                                                                                              : 1;
     at += first_size;
     for (int taken = 1; taken < kMost; ++taken) {
       const Char c = char_or_end(at);
@@ -221,8 +220,8 @@ class WordScanner final {
     if (data_[at] == ' ' && at + 1 < size_) symbols = at + 1;
     if ((char_at(symbols).flags & kWordOrSpace) == 0) {
       std::size_t end = run_of_symbols(symbols);
-      while (end < size_ && (data_[end] == '\n' || data_[end] == '\r' ||
-                             (kSlash && data_[end] == '/'))) {
+      while (end < size_ &&
+             (data_[end] == '\n' || data_[end] == '\r' || (kSlash && data_[end] == '/'))) {
         ++end;
       }
       return end;
@@ -248,8 +247,8 @@ class WordScanner final {
     return other_word<kRule, false>(at, c);
   }
 
-  // Where U*W+ or, failing that, U+W* ends that begins at `at`, with U = kUpper and W = kLower; `at`
-  // if neither matches. Of a run of U that no W follows, U*W+ takes what ends with a W.
+  // Where U*W+ or, failing that, U+W* ends that begins at `at`, with U = kUpper and W = kLower;
+  // `at` if neither matches. Of a run of U that no W follows, U*W+ takes what ends with a W.
   template <bool kEndsLower>
   [[nodiscard]] std::size_t cased_letters(std::size_t at) const {
     using namespace char_kind;

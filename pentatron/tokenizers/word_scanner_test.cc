@@ -64,12 +64,62 @@ Words matched(const SplitPattern& pattern, std::string_view text) {
 
 // Characters that the rules tell apart, broken UTF-8, and runs longer than a register.
 std::string hostile_text(std::mt19937& rng) {
-  static const std::vector<std::string> kPieces = {
-      "a", "Z", "the", "THE", "tHe", "Aa", "1", "12345", " ", "  ", "\n", "\r\n", "\r", "\t", "\v",
-      "\x1c", "\x85", "\u0085", "\u00a0", "\u2028", "\u3000", "'", "'s", "'S", "'\u017f", "'ll",
-      "'Ll", "'rE", "'d", "''", "/", "//", "/\n", ".", "...", "-", "_", "\u00e9", "\u0391", "\u01c5",
-      "\u02b0", "\u4e2d", "\u0301", "\u0663", "\u00bd", "\u2167", "\U0001F642", "\U0001D7D8", "\xff",
-      "\xc2", "\xe4\xb8", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xc0\xaf", "\u0378", "\u1e9e"};
+  static const std::vector<std::string> kPieces = {"a",
+                                                   "Z",
+                                                   "the",
+                                                   "THE",
+                                                   "tHe",
+                                                   "Aa",
+                                                   "1",
+                                                   "12345",
+                                                   " ",
+                                                   "  ",
+                                                   "\n",
+                                                   "\r\n",
+                                                   "\r",
+                                                   "\t",
+                                                   "\v",
+                                                   "\x1c",
+                                                   "\x85",
+                                                   "\u0085",
+                                                   "\u00a0",
+                                                   "\u2028",
+                                                   "\u3000",
+                                                   "'",
+                                                   "'s",
+                                                   "'S",
+                                                   "'\u017f",
+                                                   "'ll",
+                                                   "'Ll",
+                                                   "'rE",
+                                                   "'d",
+                                                   "''",
+                                                   "/",
+                                                   "//",
+                                                   "/\n",
+                                                   ".",
+                                                   "...",
+                                                   "-",
+                                                   "_",
+                                                   "\u00e9",
+                                                   "\u0391",
+                                                   "\u01c5",
+                                                   "\u02b0",
+                                                   "\u4e2d",
+                                                   "\u0301",
+                                                   "\u0663",
+                                                   "\u00bd",
+                                                   "\u2167",
+                                                   "\U0001F642",
+                                                   "\U0001D7D8",
+                                                   "\xff",
+                                                   "\xc2",
+                                                   "\xe4\xb8",
+                                                   "\xed\xa0\x80",
+                                                   "\xf4\x90\x80\x80",
+                                                   "\xc0\xaf",
+                                                   "\u0378",
+                                                   "\u1e9e"};
   std::string text;
   const std::size_t num_pieces = 1 + rng() % 12;
   for (std::size_t i = 0; i < num_pieces; ++i) {
@@ -85,8 +135,8 @@ TEST(WordScanner, CutsAsTheRegularExpressions) {
     EXPECT_EQ(known_word_rule(word_rule_pattern(rule)), rule);
     std::mt19937 rng(17);
     for (int round = 0; round < 20'000; ++round) {
-      const std::string text = round % 2 == 0 ? hostile_text(rng)
-                                              : testing::random_text(rng, rng() % 20, false);
+      const std::string text =
+          round % 2 == 0 ? hostile_text(rng) : testing::random_text(rng, rng() % 20, false);
       ASSERT_EQ(scanned(rule, text), matched(pattern, text))
           << "rule " << static_cast<int>(rule) << ", text " << ::testing::PrintToString(text);
     }
