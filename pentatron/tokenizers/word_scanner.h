@@ -22,10 +22,12 @@ namespace pentatron::tokenizers {
 // ASCII by look-ups and sixteen letters at a time, other characters by CharKinds. Nothing is kept
 // between words and nothing backtracks: each character is looked at a bounded number of times.
 // Bytes that are not part of valid UTF-8 are symbols (what only negated classes hold).
-class WordScanner final {
+// `kCounted`: counts its looks, for tests.
+template <bool kCounted>
+class BasicWordScanner final {
  public:
   // `text` must outlive the object.
-  explicit WordScanner(std::string_view text)
+  explicit BasicWordScanner(std::string_view text)
       : data_(reinterpret_cast<const std::uint8_t*>(text.data())),
         size_(text.size()),
         kinds_(CharKinds::table()) {}
@@ -42,10 +44,20 @@ class WordScanner final {
     }
   }
 
+  // Characters, or stretches of sixteen bytes, looked at so far.
+  [[nodiscard]] std::uint64_t looks() const { return looks_; }
+
  private:
   using Char = CharKinds::Char;
 
-  PENTATRON_INLINE Char char_at(std::size_t at) const { return kinds_.at(data_, at, size_); }
+  void look() const {
+    if constexpr (kCounted) ++looks_;
+  }
+
+  PENTATRON_INLINE Char char_at(std::size_t at) const {
+    look();
+    return kinds_.at(data_, at, size_);
+  }
   // Flags at `at`, none at the end of the text.
   [[nodiscard]] Char char_or_end(std::size_t at) const {
     return at < size_ ? char_at(at) : Char{0, 0};
@@ -63,7 +75,7 @@ class WordScanner final {
   // End of the run of symbols: neither letters nor numbers nor spaces.
   [[nodiscard]] std::size_t run_of_symbols(std::size_t at) const {
     for (;;) {
-      while (at < size_ && kAsciiKinds[data_[at]] == 0) ++at;
+      for (; at < size_ && kAsciiKinds[data_[at]] == 0; ++at) look();
       if (at >= size_ || data_[at] < 0x80) return at;
       const Char c = char_at(at);
       if ((c.flags & char_kind::kWordOrSpace) != 0) return at;
@@ -79,6 +91,7 @@ class WordScanner final {
     const __m128i first = _mm_set1_epi8('a');
     const __m128i last = _mm_set1_epi8('z' - 'a');
     while (at + 16 <= size_) {
+      look();
       const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data_ + at));
       const __m128i offset = _mm_sub_epi8(_mm_or_si128(bytes, case_bit), first);
       const auto letters = static_cast<std::uint32_t>(
@@ -88,7 +101,7 @@ class WordScanner final {
     }
 #endif
     constexpr std::uint8_t kFlag = kAnyCase ? char_kind::kLetter : char_kind::kLower;
-    while (at < size_ && (kAsciiKinds[data_[at]] & kFlag) != 0) ++at;
+    for (; at < size_ && (kAsciiKinds[data_[at]] & kFlag) != 0; ++at) look();
     return at;
   }
   // End of the run of letters at `at`, or of the flags of kLower.
@@ -291,7 +304,10 @@ class WordScanner final {
   const std::uint8_t* data_;
   std::size_t size_;
   const CharKinds& kinds_;
+  mutable std::uint64_t looks_ = 0;
 };
+
+using WordScanner = BasicWordScanner<false>;
 
 }  // namespace pentatron::tokenizers
 

@@ -15,9 +15,12 @@ namespace {
 
 using Words = std::vector<std::string>;
 
+// No character is looked at more often than this, over all words of a text.
+constexpr std::uint64_t kMaxLooks = 8;
+
 template <WordRule kRule>
 Words scanned(std::string_view text) {
-  const WordScanner scanner(text);
+  const BasicWordScanner<true> scanner(text);
   Words words;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = scanner.word_end<kRule>(at);
@@ -25,6 +28,8 @@ Words scanned(std::string_view text) {
     words.emplace_back(text.substr(at, end - at));
     at = end;
   }
+  if (scanner.looks() > kMaxLooks * text.size())
+    return {"looks: " + std::to_string(scanner.looks())};
   return words;
 }
 
@@ -155,6 +160,28 @@ TEST(WordScanner, KnowsEveryCodePoint) {
   for (const WordRule rule : kAllWordRules) {
     const SplitPattern pattern(word_rule_pattern(rule));
     EXPECT_TRUE(scanned(rule, text) == matched(pattern, text)) << static_cast<int>(rule);
+  }
+}
+
+// A million bytes of one piece, of runs that end in something else, and of pieces that make a rule
+// look ahead and go back: scanned() bounds the looks.
+TEST(WordScanner, HostileRunsCostLinearWork) {
+  const std::vector<std::string> pieces = {
+      "a",      "A",       " ",        "\n", "1",  "!",   "'",   "\u0301",  "\u0301A",
+      "\u4e2d", "\u4e2dA", "\xff",     "a ", " a", "\n ", " \n", "A\u0301", "/",
+      "'s",     "\u00a0",  "\u3000\n", "aA", "Aa", "A1",  "' "};
+  for (const WordRule rule : kAllWordRules) {
+    for (const std::string& piece : pieces) {
+      for (const char* end : {"", "1", "a", " ", "\n", "!"}) {
+        const std::string text = testing::repeat(piece, 100'000 / piece.size()) + end;
+        const Words words = scanned(rule, text);
+        ASSERT_FALSE(words.empty());
+        EXPECT_FALSE(words[0].starts_with("looks") || words[0].starts_with("no word"))
+            << words[0] << ", piece " << ::testing::PrintToString(piece);
+      }
+    }
+    const Words one = scanned(rule, std::string(1'000'000, 'a'));
+    EXPECT_EQ(one.size(), 1U);
   }
 }
 
