@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/indexed_dataset_writer.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -15,12 +17,19 @@ namespace pentatron::datasets {
 namespace {
 
 constexpr std::size_t kBufferBytes = 1 << 20;
+constexpr std::size_t kPartTokens = 2048;  // checked and narrowed together
 
 template <typename T>
 void append(std::vector<std::byte>& buffer, T value) {
   const std::size_t at = buffer.size();
   buffer.resize(at + sizeof(T));
   std::memcpy(buffer.data() + at, &value, sizeof(T));
+}
+
+template <typename T>
+void append_all(std::vector<std::byte>& buffer, std::span<const T> values) {
+  const auto bytes = std::as_bytes(values);
+  buffer.insert(buffer.end(), bytes.begin(), bytes.end());
 }
 
 // Collects small values and hands them on in large writes.
@@ -124,14 +133,21 @@ void IndexedDatasetWriter::add_sequence(std::span<const std::int32_t> tokens) {
   const std::int32_t limit = dtype_ == TokenDtype::kUint16
                                  ? std::numeric_limits<std::uint16_t>::max()
                                  : std::numeric_limits<std::int32_t>::max();
-  for (const std::int32_t token : tokens) {
-    PENTATRON_CHECK(token >= 0 && token <= limit, kData,
+  for (std::span<const std::int32_t> rest = tokens; !rest.empty();) {
+    const std::span<const std::int32_t> part = rest.first(std::min(rest.size(), kPartTokens));
+    rest = rest.subspan(part.size());
+    const auto [least, most] = std::minmax_element(part.begin(), part.end());
+    PENTATRON_CHECK(*least >= 0 && *most <= limit, kData,
                     "{}: document {} has token {}; {} holds 0 to {}", prefix_, num_documents(),
-                    token, to_string(dtype_), limit);
+                    *least < 0 ? *least : *most, to_string(dtype_), limit);
     if (dtype_ == TokenDtype::kUint16) {
-      append(buffer_, static_cast<std::uint16_t>(token));
+      std::array<std::uint16_t, kPartTokens> narrow;
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        narrow[i] = static_cast<std::uint16_t>(part[i]);
+      }
+      append_all(buffer_, std::span<const std::uint16_t>(narrow).first(part.size()));
     } else {
-      append(buffer_, token);
+      append_all(buffer_, part);
     }
     if (buffer_.size() >= kBufferBytes) flush();
   }

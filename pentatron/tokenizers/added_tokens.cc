@@ -49,6 +49,26 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
     while (at < tokens_.size() && first_byte(tokens_[at]) == byte) ++at;
   }
   first_[256] = static_cast<std::uint32_t>(tokens_.size());
+  for (const AddedToken& token : tokens_) {
+    const char begin = token.content.front();
+    for (std::size_t with_special = token.special ? 1 : 0; with_special < 2; ++with_special) {
+      std::string& bytes = beginnings_[with_special];
+      if (bytes.empty() || bytes.back() != begin) bytes += begin;
+    }
+  }
+}
+
+std::size_t AddedTokenFinder::candidate(std::string_view text, std::size_t at,
+                                        bool with_special) const {
+  const std::string& bytes = beginnings_[with_special ? 1 : 0];
+  if (bytes.size() == 1) return std::min(text.find(bytes[0], at), text.size());
+  if (bytes.empty()) return text.size();
+  while (at < text.size()) {
+    const auto byte = static_cast<std::uint8_t>(text[at]);
+    if (first_[byte] != first_[byte + 1U]) break;
+    ++at;
+  }
+  return at;
 }
 
 bool AddedTokenFinder::fits(std::string_view text, std::size_t begin,
@@ -61,7 +81,8 @@ bool AddedTokenFinder::fits(std::string_view text, std::size_t begin,
 
 AddedTokenFinder::Found AddedTokenFinder::find(std::string_view text, std::size_t from,
                                                std::size_t taken, bool with_special) const {
-  for (std::size_t at = from; !tokens_.empty() && at < text.size(); ++at) {
+  for (std::size_t at = candidate(text, from, with_special); at < text.size();
+       at = candidate(text, at + 1, with_special)) {
     const auto byte = static_cast<std::uint8_t>(text[at]);
     for (std::uint32_t i = first_[byte]; i < first_[byte + 1U]; ++i) {
       const AddedToken& token = tokens_[i];

@@ -21,8 +21,8 @@ struct AddedToken {
   bool normalized = false;   // is looked for in the normalised text, in its normalised form
 };
 
-// Finds the longest of a list of tokens at the leftmost place. Time: one look-up by first byte a
-// position, and there the lengths that begin with it.
+// Finds the longest of a list of tokens at the leftmost place. Time: a search
+// for the first bytes, and there the lengths that begin with them.
 class AddedTokenFinder final {
  public:
   // The tokens are copied; those without content are left out.
@@ -43,10 +43,14 @@ class AddedTokenFinder final {
   [[nodiscard]] bool empty() const { return tokens_.empty(); }
 
  private:
+  // The first place at or after `at` where a token may begin.
+  [[nodiscard]] std::size_t candidate(std::string_view text, std::size_t at,
+                                      bool with_special) const;
   [[nodiscard]] bool fits(std::string_view text, std::size_t begin, const AddedToken& token) const;
 
   std::vector<AddedToken> tokens_;  // by first byte, the longest first
   std::array<std::uint32_t, 257> first_{};
+  std::array<std::string, 2> beginnings_;  // first bytes: of tokens that are not special, of all
 };
 
 }  // namespace pentatron::tokenizers

@@ -10,7 +10,6 @@ namespace pentatron::tokenizers {
 
 // Work done by an encoder: what the linear-time tests bound (time itself is no test).
 struct BpeWork {
-  std::uint64_t symbol_steps = 0;  // code points looked at by the pre-tokenizer
   std::uint64_t words = 0;
   std::uint64_t cache_hits = 0;
   std::uint64_t pair_lookups = 0;

@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/tokenizers/bpe_tokenizer.h"
 
+#include <array>
+
 #include "pentatron/base/error.h"
-#include "pentatron/tokenizers/pre_tokenizer.h"
 
 namespace pentatron::tokenizers {
+namespace {
+
+std::array<std::int32_t, 256> byte_ids_of(const BpeVocabulary& vocabulary) {
+  std::array<std::int32_t, 256> ids{};
+  for (std::size_t byte = 0; byte < ids.size(); ++byte) {
+    ids[byte] = vocabulary.byte_id(static_cast<std::uint8_t>(byte));
+  }
+  return ids;
+}
+
+}  // namespace
 
 BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, std::size_t cache_slots)
-    : vocabulary_(std::move(vocabulary)), merger_(vocabulary_.merges()), cache_(cache_slots) {}
+    : vocabulary_(std::move(vocabulary)),
+      encoder_(vocabulary_.tokens(), byte_ids_of(vocabulary_), vocabulary_.merges(), false,
+               cache_slots) {}
 
 BpeTokenizer::BpeTokenizer(const std::filesystem::path& vocab_file,
                            const std::filesystem::path& merge_file)
@@ -28,32 +42,12 @@ void BpeTokenizer::encode_counted(std::string_view text, std::vector<std::int32_
     const std::string_view eod_text = vocabulary_.eod_token();
     for (std::size_t found = text.find(eod_text); found != std::string_view::npos;
          found = text.find(eod_text)) {
-      encode_plain(text.substr(0, found), ids, work);
+      encoder_.encode(WordRule::kGpt2, text.substr(0, found), ids, work);
       ids.push_back(vocabulary_.eod());
       text.remove_prefix(found + eod_text.size());
     }
   }
-  encode_plain(text, ids, work);
-}
-
-void BpeTokenizer::encode_plain(std::string_view text, std::vector<std::int32_t>& ids,
-                                BpeWork& work) const {
-  PreTokenizer words(text);
-  std::vector<std::int32_t> symbols;
-  for (std::string_view word; words.next(word);) {
-    ++work.words;
-    if (cache_.recall(word, ids)) {
-      ++work.cache_hits;
-      continue;
-    }
-    symbols.clear();
-    symbols.reserve(word.size());
-    for (const char c : word) symbols.push_back(vocabulary_.byte_id(static_cast<std::uint8_t>(c)));
-    merger_.merge(symbols, work);
-    cache_.remember(word, symbols);
-    ids.insert(ids.end(), symbols.begin(), symbols.end());
-  }
-  work.symbol_steps += words.steps();
+  encoder_.encode(WordRule::kGpt2, text, ids, work);
 }
 
 std::string BpeTokenizer::decode(std::span<const std::int32_t> ids) const {

@@ -3,10 +3,9 @@
 
 #include <filesystem>
 
-#include "pentatron/tokenizers/bpe_merger.h"
 #include "pentatron/tokenizers/bpe_vocabulary.h"
+#include "pentatron/tokenizers/byte_bpe.h"
 #include "pentatron/tokenizers/tokenizer.h"
-#include "pentatron/tokenizers/word_cache.h"
 
 namespace pentatron::tokenizers {
 
@@ -17,7 +16,7 @@ namespace pentatron::tokenizers {
 // document are the same id; there is no padding id.
 class BpeTokenizer final : public Tokenizer {
  public:
-  // `cache_slots`: of the WordCache.
+  // `cache_slots`: of each thread's WordCache, at most.
   explicit BpeTokenizer(BpeVocabulary vocabulary,
                         std::size_t cache_slots = WordCache::kDefaultSlots);
   // Throws kIo or kData as BpeVocabulary::load.
@@ -46,13 +45,10 @@ class BpeTokenizer final : public Tokenizer {
                  SpecialTokens special) const override;
 
  private:
-  void encode_plain(std::string_view text, std::vector<std::int32_t>& ids, BpeWork& work) const;
-
   BpeVocabulary vocabulary_;
-  BpeMerger merger_;
+  ByteBpe encoder_;
   std::string vocab_file_;
   std::string merge_file_;
-  WordCache cache_;
 };
 
 }  // namespace pentatron::tokenizers

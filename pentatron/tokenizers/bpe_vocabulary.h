@@ -54,6 +54,7 @@ class BpeVocabulary final {
   [[nodiscard]] const std::string& token(std::int32_t id) const {
     return tokens_[static_cast<std::size_t>(id)];
   }
+  [[nodiscard]] const std::vector<std::string>& tokens() const { return tokens_; }
   [[nodiscard]] std::int32_t byte_id(std::uint8_t byte) const { return byte_ids_[byte]; }
   [[nodiscard]] std::size_t num_merges() const { return merges_.size(); }
   [[nodiscard]] std::pair<std::int32_t, std::int32_t> merge(std::size_t rank) const;

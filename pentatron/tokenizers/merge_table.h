@@ -43,6 +43,14 @@ class MergeTable final {
     }
   }
 
+  // visit(merge) for each, in no order.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (const Merge& merge : slots_) {
+      if (merge.pair != kEmpty) visit(merge);
+    }
+  }
+
   [[nodiscard]] static std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) |
            static_cast<std::uint32_t>(right);

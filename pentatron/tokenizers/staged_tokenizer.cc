@@ -36,6 +36,9 @@ StagedTokenizer::StagedTokenizer(TokenizerStages stages, const SpecialTokenIds& 
       plain_(tokens_to_find(stages_, false)),
       normalized_(tokens_to_find(stages_, true)),
       vocab_size_(stages_.model->tokens().size()) {
+  if (stages_.splitter != nullptr && stages_.model->byte_bpe() != nullptr) {
+    rule_ = stages_.splitter->rule();
+  }
   Sha256 hash;
   hash.update(stages_.identity);
   for (const AddedToken& token : stages_.added_tokens) {
@@ -85,20 +88,26 @@ void StagedTokenizer::do_encode(std::string_view text, std::vector<std::int32_t>
 
 void StagedTokenizer::encode_text(std::string_view text, bool at_start, bool with_special,
                                   std::vector<std::int32_t>& ids) const {
-  const std::string normalized =
-      stages_.normalizer != nullptr ? stages_.normalizer->apply(text) : std::string(text);
-  split_at_tokens(normalized_, normalized, with_special, ids,
-                  [&](std::string_view piece, bool first) {
-                    encode_normalized(std::string(piece), at_start && first, ids);
-                  });
+  std::string normalized;
+  if (stages_.normalizer != nullptr) {
+    normalized = stages_.normalizer->apply(text);
+    text = normalized;
+  }
+  split_at_tokens(normalized_, text, with_special, ids, [&](std::string_view piece, bool first) {
+    encode_normalized(piece, at_start && first, ids);
+  });
 }
 
-void StagedTokenizer::encode_normalized(std::string text, bool at_start,
+void StagedTokenizer::encode_normalized(std::string_view text, bool at_start,
                                         std::vector<std::int32_t>& ids) const {
   if (text.empty()) return;
+  if (rule_) {
+    BpeWork work;
+    return stages_.model->byte_bpe()->encode(*rule_, text, ids, work);
+  }
   if (stages_.splitter == nullptr) return stages_.model->encode(text, ids);
   std::vector<Word> words;
-  stages_.splitter->split({std::move(text), at_start}, words);
+  stages_.splitter->split({std::string(text), at_start}, words);
   for (const Word& word : words) {
     if (!word.text.empty()) stages_.model->encode(word.text, ids);
   }

@@ -71,7 +71,8 @@ class StagedTokenizer final : public Tokenizer {
                               bool with_special, std::vector<std::int32_t>& ids, Piece&& piece);
   void encode_text(std::string_view text, bool at_start, bool with_special,
                    std::vector<std::int32_t>& ids) const;
-  void encode_normalized(std::string text, bool at_start, std::vector<std::int32_t>& ids) const;
+  void encode_normalized(std::string_view text, bool at_start,
+                         std::vector<std::int32_t>& ids) const;
 
   TokenizerStages stages_;
   SpecialTokenIds special_;
@@ -84,6 +85,7 @@ class StagedTokenizer final : public Tokenizer {
   std::int64_t vocab_size_ = 0;
   std::string identity_hash_;
   std::string chat_template_;
+  std::optional<WordRule> rule_;  // words and model in one go, by byte_bpe()
 };
 
 }  // namespace pentatron::tokenizers

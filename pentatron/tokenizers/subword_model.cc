@@ -2,6 +2,7 @@
 #include "pentatron/tokenizers/subword_model.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "pentatron/base/error.h"
@@ -101,6 +102,7 @@ std::unique_ptr<BpeModel> BpeModel::from_merges(
     hash.update(std::to_string(pair) + ",");
   }
   model->merges_hash_ = hash.hex_digest();
+  model->set_merges_done();
   return model;
 }
 
@@ -121,15 +123,19 @@ std::unique_ptr<BpeModel> BpeModel::from_ranks(TokenList tokens, std::int32_t fi
   model->merges_.reserve(merges.size());
   for (const MergeTable::Merge& merge : merges) static_cast<void>(model->merges_.add(merge));
   model->merges_hash_ = fmt::format("ranks from {}", first_id);
+  model->set_merges_done();
   return model;
+}
+
+void BpeModel::set_merges_done() {
+  if (!byte_level_) return;
+  std::array<std::int32_t, 256> ids{};
+  std::copy(byte_ids_.begin(), byte_ids_.end(), ids.begin());
+  byte_bpe_ = std::make_unique<ByteBpe>(tokens_.tokens(), ids, merges_, options_.ignore_merges);
 }
 
 void BpeModel::symbols_of(std::string_view word, std::vector<std::int32_t>& symbols) const {
   symbols.reserve(word.size());
-  if (byte_level_) {
-    for (const char c : word) symbols.push_back(byte_ids_[static_cast<std::uint8_t>(c)]);
-    return;
-  }
   bool unknown_before = false;
   for (std::size_t at = 0; at < word.size();) {
     const std::string_view character = word.substr(at, code_point_at(word, at).size);
@@ -149,19 +155,36 @@ void BpeModel::symbols_of(std::string_view word, std::vector<std::int32_t>& symb
   }
 }
 
-void BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
-  if (cache_.recall(word, ids)) return;
-  std::vector<std::int32_t> symbols;
+void BpeModel::merge_characters(std::string_view word, std::vector<std::int32_t>& symbols) const {
   const std::int32_t whole = options_.ignore_merges ? tokens_.find(word) : -1;
   if (whole >= 0) {
     symbols.push_back(whole);
-  } else {
-    symbols_of(word, symbols);
-    BpeWork work;
-    if (!symbols.empty()) merger_.merge(symbols, work);
+    return;
   }
-  cache_.remember(word, symbols);
+  symbols_of(word, symbols);
+  BpeWork work;
+  if (!symbols.empty()) merger_.merge(symbols, work);
+}
+
+void BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  if (byte_bpe_ != nullptr) return byte_bpe_->encode_word(word, ids);
+  std::vector<std::int32_t> symbols;
+  if (word.size() > WordCache::kShortBytes) {
+    merge_characters(word, symbols);
+    ids.insert(ids.end(), symbols.begin(), symbols.end());
+    return;
+  }
+  const auto cache = caches_.borrow([] { return std::make_unique<WordCache>(kCacheSlots); });
+  const WordCache::Key key = WordCache::key_of(word.data(), word.size(), word.size());
+  const std::uint64_t hash = WordCache::hash_of(key);
+  std::array<std::int32_t, WordCache::kShortBytes + WordCache::kPadding> known{};
+  const std::size_t count = (*cache).recall_short(key, hash, known.data());
+  if (count == 0) {
+    merge_characters(word, symbols);
+    if (!symbols.empty()) (*cache).remember_short(key, hash, symbols);
+  }
   ids.insert(ids.end(), symbols.begin(), symbols.end());
+  ids.insert(ids.end(), known.begin(), known.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
 std::string BpeModel::identity_hash() const {

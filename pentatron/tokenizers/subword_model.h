@@ -8,7 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "pentatron/tokenizers/borrow_pool.h"
 #include "pentatron/tokenizers/bpe_merger.h"
+#include "pentatron/tokenizers/byte_bpe.h"
 #include "pentatron/tokenizers/word_cache.h"
 
 namespace pentatron::tokenizers {
@@ -49,6 +51,8 @@ class SubwordModel {
   // SHA-256 over all that decides the ids.
   [[nodiscard]] virtual std::string identity_hash() const = 0;
   [[nodiscard]] const TokenList& tokens() const { return tokens_; }
+  // The fast path of whole texts, where the model is byte-level BPE; else nullptr.
+  [[nodiscard]] virtual const ByteBpe* byte_bpe() const { return nullptr; }
 
  protected:
   explicit SubwordModel(TokenList tokens) : tokens_(std::move(tokens)) {}
@@ -80,10 +84,15 @@ class BpeModel final : public SubwordModel {
 
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
   [[nodiscard]] std::string identity_hash() const override;
+  [[nodiscard]] const ByteBpe* byte_bpe() const override { return byte_bpe_.get(); }
 
  private:
+  static constexpr std::size_t kCacheSlots = 1 << 14;  // of words of characters
+
   BpeModel(TokenList tokens, bool byte_level, const BpeOptions& options);
   void find_bytes();
+  void set_merges_done();
+  void merge_characters(std::string_view word, std::vector<std::int32_t>& symbols) const;
   void symbols_of(std::string_view word, std::vector<std::int32_t>& symbols) const;
 
   bool byte_level_;
@@ -92,7 +101,8 @@ class BpeModel final : public SubwordModel {
   MergeTable merges_;
   std::string merges_hash_;
   BpeMerger merger_;
-  WordCache cache_;
+  std::unique_ptr<ByteBpe> byte_bpe_;  // byte level
+  BorrowPool<WordCache> caches_;       // else
 };
 
 // Greedy longest match from the left (BERT). A word of more than `max_characters`, or without an

@@ -3,9 +3,12 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "pentatron/tokenizers/word_rules.h"
 
 namespace pentatron::tokenizers {
 
@@ -30,6 +33,11 @@ class WordSplitter {
   virtual ~WordSplitter() = default;
   // Appends the words of `word`; none of them is empty.
   virtual void split(Word word, std::vector<Word>& words) const = 0;
+
+  // The rule that cuts every text as split() does; none where split() does anything else.
+  [[nodiscard]] virtual std::optional<WordRule> rule() const { return std::nullopt; }
+  // split() gives the word back as it is.
+  [[nodiscard]] virtual bool keeps_words() const { return false; }
 };
 using WordSplitterPtr = std::unique_ptr<WordSplitter>;
 

@@ -114,7 +114,16 @@ class StretchSplitter : public WordSplitter {
 class PatternSplitter final : public StretchSplitter {
  public:
   PatternSplitter(std::string_view pattern, Behavior behavior, bool invert)
-      : StretchSplitter(behavior, invert), pattern_(pattern) {}
+      : StretchSplitter(behavior, invert),
+        known_(known_word_rule(pattern)),
+        pattern_(known_ ? word_rule_pattern(*known_) : pattern) {
+    // Matches leave no gaps, so these two keep every word as it is cut.
+    keeps_matches_ = behavior == Behavior::kIsolated || (behavior == Behavior::kRemoved && invert);
+  }
+
+  [[nodiscard]] std::optional<WordRule> rule() const override {
+    return keeps_matches_ ? known_ : std::nullopt;
+  }
 
  protected:
   void find(std::string_view text, std::vector<Stretch>& stretches) const override {
@@ -129,6 +138,8 @@ class PatternSplitter final : public StretchSplitter {
   }
 
  private:
+  std::optional<WordRule> known_;
+  bool keeps_matches_ = false;
   SplitPattern pattern_;
 };
 
@@ -202,6 +213,11 @@ class ByteLevelSplitter final : public WordSplitter {
     }
   }
 
+  [[nodiscard]] std::optional<WordRule> rule() const override {
+    return use_regex_ && !add_prefix_space_ ? std::optional(WordRule::kGpt2) : std::nullopt;
+  }
+  [[nodiscard]] bool keeps_words() const override { return !use_regex_ && !add_prefix_space_; }
+
  private:
   bool add_prefix_space_;
   bool use_regex_;
@@ -255,6 +271,21 @@ class SplitterSequence final : public WordSplitter {
       std::swap(from, to);
     }
     std::move(from.begin(), from.end(), std::back_inserter(words));
+  }
+
+  [[nodiscard]] std::optional<WordRule> rule() const override {
+    std::optional<WordRule> only;
+    for (const WordSplitterPtr& stage : stages_) {
+      if (stage->keeps_words()) continue;
+      if (only) return std::nullopt;
+      only = stage->rule();
+      if (!only) return std::nullopt;
+    }
+    return only;
+  }
+  [[nodiscard]] bool keeps_words() const override {
+    return std::all_of(stages_.begin(), stages_.end(),
+                       [](const WordSplitterPtr& stage) { return stage->keeps_words(); });
   }
 
  private:
