@@ -163,10 +163,6 @@ struct ParallelConfig {
   std::int64_t pipeline_schedule_max_in_flight = 0;     // 0: pipeline_model_parallel_size
   std::vector<std::string> pipeline_schedule_costs;     // pipeline_layout.h schedule_costs
   bool sequence_parallel = false;
-  bool hybrid_context_parallel = false;        // each sample over as many ranks as it needs
-  std::int64_t max_seqlen_per_dp_cp_rank = 0;  // tokens; with hybrid_context_parallel
-  bool distribute_saved_activations = false;   // full recompute: inputs cut over tensor ranks
-  bool check_collectives = false;              // compare what nccl ranks are about to do
   bool use_distributed_optimizer = false;
   bool use_megatron_fsdp = false;
   // With use_megatron_fsdp: no_shard, optim, optim_grads, optim_grads_params
@@ -266,11 +262,6 @@ struct OptimizerConfig {
   std::int64_t hysteresis = 2;                 // overflows until it halves
   std::vector<std::string> freeze_parameters;  // patterns of names
   bool freeze_all_layers = false;
-  bool use_precision_aware_optimizer = false;
-  std::string main_params_dtype = "fp32";
-  std::string main_grads_dtype = "fp32";
-  std::string exp_avg_dtype = "fp32";
-  std::string exp_avg_sq_dtype = "fp32";
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
 };
@@ -312,7 +303,6 @@ struct TrainingConfig {
   std::int64_t profile_step_end = 12;      // and ends after this many
   std::vector<std::string> profile_ranks;  // numbers; empty: all
   std::string device = "auto";
-  std::string cuda_graph_impl = "none";
 };
 
 // What a run tells about itself; nothing here changes a result.

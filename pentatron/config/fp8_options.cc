@@ -2,7 +2,7 @@
 #include "pentatron/config/option_binding.h"
 #include "pentatron/config/option_conditions.h"
 
-// Products of linear layers in fp8.
+// Products of linear layers in fp8, and the dtype of logits.
 namespace pentatron::config {
 namespace {
 
@@ -21,6 +21,14 @@ constexpr Condition kEdgesInBf16{
     "it belongs to --fp8-format with --first-last-layers-bf16"};
 
 constexpr OptionSpec kRows[] = {
+    {.names = "--output-logit-dtype",
+     .dest = "logit_dtype",
+     .choices = "bf16|fp32",
+     .topic = Topic::kPrecision,
+     .help = "dtype of the logits that the loss is made from; default: that of the activations",
+     .test = "functional_test Options.OutputLogitDtype",
+     .needs = kSixteenBit,
+     .field = model<&ModelConfig::logit_dtype>()},
     {.names = "--fp8-format",
      .dest = "fp8",
      .choices = "e4m3|hybrid",

@@ -100,8 +100,8 @@ std::shared_ptr<const datasets::FimTransform> fim_of(const config::DataConfig& d
       tokenizer);
 }
 
-// Positions of rotary embeddings are places in the sample, whatever --reset-position-ids says, as in
-// Megatron; where documents do not see each other either, both are the same but for rounding.
+// Positions of rotary embeddings are places in the sample, whatever --reset-position-ids says, as
+// in Megatron; where documents do not see each other either, both are the same but for rounding.
 bool resets_positions(const config::ModelConfig& model) {
   return model.reset_position_ids &&
          (model.position_embedding_type == "learned_absolute" || model.reset_attention_mask);

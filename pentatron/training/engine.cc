@@ -21,6 +21,7 @@
 #include "pentatron/training/freeze.h"
 #include "pentatron/training/grid_place.h"
 #include "pentatron/training/make_ledger.h"
+#include "pentatron/training/run_policy.h"
 #include "pentatron/training/run_trace.h"
 
 namespace pentatron::training {
@@ -134,7 +135,7 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
     : config_(config),
       context_(context),
       device_(device),
-      policy_(precision_policy(config.training.precision)),
+      policy_(run_policy(config)),
       state_(std::make_unique<State>()),
       loss_scaler_(config.optimizer, config.training.precision) {
   const parallel_layers::LeafContext leaf_context = parallel_layers::make_leaf_context(

@@ -48,6 +48,16 @@ TEST(Options, Fp8RefusesWhatItCannotMultiply) {
   expect_refusal(try_train(fp8("hybrid", "blockwise")).program, 2, {"--fp8-recipe", "blockwise"});
 }
 
+TEST(Options, OutputLogitDtype) {
+  const Options bf16 = base().with("--bf16");
+  const std::vector<TinyRun> runs =
+      train_all({bf16, bf16.with("--output-logit-dtype", "bf16"),
+                 bf16.with("--output-logit-dtype", "fp32"), base().with("--fp64")});
+  EXPECT_EQ(runs[1].losses(), runs[0].losses());
+  EXPECT_NE(runs[2].losses(), runs[0].losses());
+  EXPECT_NEAR(runs[2].first_loss(), runs[3].first_loss(), 1e-2 * runs[3].first_loss());
+}
+
 // The scales' histories are part of a checkpoint.
 TEST(Resume, DelayedScalesGoOnBitForBit) {
   const Options options = fp8("hybrid", "delayed")

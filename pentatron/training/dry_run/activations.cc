@@ -11,6 +11,7 @@
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/dry_run/sizes.h"
+#include "pentatron/training/run_policy.h"
 #include "pentatron/transformer/recompute_plan.h"
 
 namespace pentatron::training::dry_run {
@@ -56,7 +57,7 @@ class StageFormula final {
         rows_(micro_batch_rows(config)),
         context_size_(config.parallel.context_parallel_size),
         inner_context_(config::context_hierarchy(config.parallel).inner) {
-    const PrecisionPolicy policy = precision_policy(config.training.precision);
+    const PrecisionPolicy policy = run_policy(config);
     compute_ = tensor::item_bytes(policy.compute);
     residual_ = tensor::item_bytes(residual_dtype(model_, policy));
     statistics_ = tensor::item_bytes(ops::compute_dtype(policy.compute, policy.statistics));

@@ -11,6 +11,7 @@
 #include "pentatron/training/dry_run/sizes.h"
 #include "pentatron/training/freeze.h"
 #include "pentatron/training/grid_place.h"
+#include "pentatron/training/run_policy.h"
 
 namespace pentatron::training::dry_run {
 namespace {
@@ -65,7 +66,7 @@ distributed::FlatLayoutOptions layout_options(const RunPlan& run,
 
 RunPlan::RunPlan(const config::RunConfig& run)
     : config(run),
-      policy(precision_policy(run.training.precision)),
+      policy(run_policy(run)),
       grids(comm::make_grids(run.parallel)) {
   PENTATRON_CHECK(config.model.num_layers <= kMaxLayers, kUnsupported,
                   "--dry-run plans at most {} layers, not --num-layers {}", kMaxLayers,
