@@ -35,7 +35,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kPrecision,
      .help = "products of the layers' linear maps in fp8, with --bf16: all e4m3, or hybrid with "
              "gradients of outputs as e5m2",
-     .test = "ops_test Fp8Linear.*; functional_test Options.Fp8",
+     .test = "ops_test Fp8Linear.MakesWeightGradientsInFp8; functional_test Options.Fp8",
      .field = model<&ModelConfig::fp8>()},
     {.names = "--fp8-recipe",
      .dest = "fp8_recipe",
@@ -46,7 +46,7 @@ constexpr OptionSpec kRows[] = {
      .help = "scales of fp8 tensors: tensorwise by their own largest value, delayed by that of "
              "earlier steps (--fp8-amax-history-len)",
      .reason = "scales of blocks are not built for training yet",
-     .test = "training_test Fp8Training.*; functional_test Options.Fp8",
+     .test = "training_test Fp8Training.FollowsBf16InEveryLayout; functional_test Options.Fp8",
      .needs = kFp8,
      .field = model<&ModelConfig::fp8_recipe>()},
     {.names = "--fp8-margin",
