@@ -11,17 +11,6 @@
 namespace pentatron::tensor {
 namespace {
 
-constexpr std::int64_t kAlignment = 8;  // elements of one 16-byte access
-
-// The kernels read 16 bytes at a time: rows that start elsewhere are copied.
-Tensor aligned_rows(const Tensor& x_tnd) {
-  const bool fits = x_tnd.stride(2) == 1 && x_tnd.stride(1) % kAlignment == 0 &&
-                    x_tnd.stride(0) % kAlignment == 0 && x_tnd.stride(0) > 0 &&
-                    x_tnd.stride(1) > 0 &&
-                    reinterpret_cast<std::uintptr_t>(x_tnd.const_data_ptr()) % 16 == 0;
-  return fits ? x_tnd : x_tnd.contiguous();
-}
-
 // To the right nothing is cut but by a causal mask.
 constexpr std::int64_t kNoLimit = -1;
 
@@ -31,10 +20,18 @@ std::optional<Tensor> optional_of(const Tensor& t) {
 
 }  // namespace
 
+Tensor aligned_rows(const Tensor& x_tnd) {
+  const bool fits = x_tnd.stride(2) == 1 && x_tnd.stride(1) % kAttentionAlignment == 0 &&
+                    x_tnd.stride(0) % kAttentionAlignment == 0 && x_tnd.stride(0) > 0 &&
+                    x_tnd.stride(1) > 0 &&
+                    reinterpret_cast<std::uintptr_t>(x_tnd.const_data_ptr()) % 16 == 0;
+  return fits ? x_tnd : x_tnd.contiguous();
+}
+
 bool flash_attention_takes(const Tensor& q_tnd) {
   const DType dtype = q_tnd.scalar_type();
   return q_tnd.is_cuda() && (dtype == DType::BFloat16 || dtype == DType::Half) &&
-         q_tnd.size(2) % kAlignment == 0 && q_tnd.size(2) > 0 && q_tnd.size(2) <= 256;
+         q_tnd.size(2) % kAttentionAlignment == 0 && q_tnd.size(2) > 0 && q_tnd.size(2) <= 256;
 }
 
 FlashOutput flash_attention_forward(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,

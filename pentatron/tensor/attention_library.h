@@ -8,6 +8,11 @@
 // library's deterministic mode (set_up_process) only.
 namespace pentatron::tensor {
 
+// The library's kernels read elements in groups of this many, 16 bytes, of any 16-bit dtype.
+constexpr std::int64_t kAttentionAlignment = 8;
+// [t, n, d] itself where its rows and heads start at such places, else a copy whose do.
+[[nodiscard]] Tensor aligned_rows(const Tensor& x_tnd);
+
 struct FlashArguments {
   // int32 [segments + 1] on the device: rows where the segments of queries and of keys begin.
   // Undefined: one segment. A causal mask lets the last query of a segment see its last key.

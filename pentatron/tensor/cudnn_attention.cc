@@ -14,7 +14,6 @@
 namespace pentatron::tensor {
 namespace {
 
-constexpr std::int64_t kAlignment = 8;  // elements of one 16-byte access
 constexpr std::int64_t kMostChannels = 128;
 constexpr int kLeastCapability = 9;  // major: on older GPUs FlashAttention-2 is the faster one
 // Older ones had faults in backward on Hopper.
@@ -22,11 +21,7 @@ constexpr int kLeastVersion = 91800;
 
 // [segments * len, n, d] as the library wants it: [segments, n, len, d], without a copy.
 Tensor by_segment(const Tensor& x_tnd, std::int64_t segments) {
-  const Tensor x = x_tnd.stride(2) == 1 && x_tnd.stride(1) % kAlignment == 0 &&
-                           x_tnd.stride(0) % kAlignment == 0 &&
-                           reinterpret_cast<std::uintptr_t>(x_tnd.const_data_ptr()) % 16 == 0
-                       ? x_tnd
-                       : x_tnd.contiguous();
+  const Tensor x = aligned_rows(x_tnd);
   return x.unflatten(0, {segments, x.size(0) / segments}).transpose(1, 2);
 }
 // The way back.
@@ -45,7 +40,8 @@ void check_rows(const Tensor& q_tnd, const Tensor& k_tgd, const CudnnArguments& 
 bool cudnn_attention_takes(const Tensor& q_tnd) {
   const DType dtype = q_tnd.scalar_type();
   if (!q_tnd.is_cuda() || (dtype != DType::BFloat16 && dtype != DType::Half)) return false;
-  if (q_tnd.size(2) % kAlignment != 0 || q_tnd.size(2) == 0 || q_tnd.size(2) > kMostChannels) {
+  if (q_tnd.size(2) % kAttentionAlignment != 0 || q_tnd.size(2) == 0 ||
+      q_tnd.size(2) > kMostChannels) {
     return false;
   }
   if (at::globalContext().deterministicAlgorithms()) return false;
