@@ -125,6 +125,25 @@ std::string stored_kind(const optimizer::StateSlice& slice) {
   return slice.kind == "main_param" ? "param" : slice.kind;
 }
 
+// Fills a slice through read(tensor on the host). Weights under adapters have no main copy: where
+// they are kept in 16 bits, what is stored in fp32 is rounded to them.
+template <typename Read>
+void read_slice(const Engine& engine, const optimizer::StateSlice& slice, const Read& read) {
+  const bool narrow = engine.config().model.lora_rank > 0 && slice.kind == "main_param" &&
+                      !config::is_adapter_name(slice.part->name) &&
+                      tensor::item_bytes(slice.values.scalar_type()) == 2;
+  if (narrow) {
+    const Tensor wide = tensor::empty({slice.values.numel()}, tensor::parse_dtype("fp32"));
+    read(wide);
+    Tensor(slice.values).copy_(wide);
+    return;
+  }
+  // The host's view of it: the same memory, or a copy that goes back to the device.
+  const Tensor host = slice.values.cpu();
+  read(host);
+  if (!host.is_same(slice.values)) Tensor(slice.values).copy_(host);
+}
+
 // Fills the live state (weights, buffers, optimizer state if asked) from the checkpoint. True when
 // optimizer state was there.
 bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_optimizer,
@@ -140,10 +159,9 @@ bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_
       complete = false;
       continue;
     }
-    // The host's view of it: the same memory, or a copy that goes back to the device.
-    const Tensor host = slice.values.cpu();
-    reader.read(name, slice.part->logical_shape, slice.part->box, slice.box_begin, host);
-    if (!host.is_same(slice.values)) Tensor(slice.values).copy_(host);
+    read_slice(engine, slice, [&](const Tensor& target) {
+      reader.read(name, slice.part->logical_shape, slice.part->box, slice.box_begin, target);
+    });
   }
   engine.optimizer().refresh_parameters();
   return complete;
@@ -180,10 +198,10 @@ LoadResult load_hugging_face(Engine& engine, const TrainState& asked) {
                   folder, differences);
   for (const optimizer::StateSlice& slice : engine.state_slices(/*owner_only=*/false)) {
     if (slice.kind != "main_param" || config::is_adapter_name(slice.part->name)) continue;
-    const Tensor host = slice.values.cpu();
-    there.reader->read(slice.part->name, slice.part->logical_shape, slice.part->box,
-                       slice.box_begin, host);
-    if (!host.is_same(slice.values)) Tensor(slice.values).copy_(host);
+    read_slice(engine, slice, [&](const Tensor& target) {
+      there.reader->read(slice.part->name, slice.part->logical_shape, slice.part->box,
+                         slice.box_begin, target);
+    });
   }
   engine.optimizer().refresh_parameters();
   start_adapters(engine);
