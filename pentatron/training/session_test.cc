@@ -187,6 +187,8 @@ TEST(Session, ResumesOwnSamplesAndRefusesOthers) {
       Session session(own_config(folder.path() / "parts", true), backend,
                       {.train = &shifted, .vocab_size = kVocabulary});
     });
+  });
+  on_threads(1, [&](comm::Backend& backend) {
     expect_error(ErrorKind::kConfig, "vocab_size", [&] {
       Session session(own_config(folder.path() / "none", false), backend, {.train = &samples});
     });
@@ -206,6 +208,8 @@ TEST(Session, RefusesToSaveWhatItDidNotCount) {
     expect_error(ErrorKind::kConfig, "made 2 updates, this Session counted 1",
                  [&] { session.save(); });
     EXPECT_TRUE(checkpoint::list_iterations(folder.path()).empty());
+  });
+  on_threads(1, [&](comm::Backend& backend) {
     Session unsaved(own_config("", false), backend, {.train = &samples, .vocab_size = kVocabulary});
     expect_error(ErrorKind::kConfig, "checkpoint.save", [&] { unsaved.save(); });
   });
