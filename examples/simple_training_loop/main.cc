@@ -44,6 +44,7 @@ int main(int argc, char** argv) try {
   config.training.train_iters = argc > 2 ? std::stoi(argv[2]) : 50;
   config.optimizer.lr = 3e-3;
   config.optimizer.lr_decay_style = "constant";
+  config.optimizer.override_opt_param_scheduler = true;  // STEPS may grow from call to call
   if (argc > 3) config.checkpoint.save = config.checkpoint.load = argv[3];
 
   training::on_ranks(config, [&](comm::Backend& backend, Device device) {

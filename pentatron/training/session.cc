@@ -213,7 +213,8 @@ inference::Generated Session::generate(const std::vector<std::int32_t>& prompt,
   return written;
 }
 
-std::string Session::generate(const std::string& prompt, inference::GenerationOptions options) {
+std::string Session::generate_text(const std::string& prompt,
+                                   inference::GenerationOptions options) {
   const tokenizers::Tokenizer* text = tokenizer();
   PENTATRON_CHECK(text != nullptr, kConfig,
                   "a Session with samples of its own has no tokenizer: generate from token ids");

@@ -85,8 +85,8 @@ class Session final {
   // Errors: those of inference::generate().
   [[nodiscard]] inference::Generated generate(const std::vector<std::int32_t>& prompt,
                                               const inference::GenerationOptions& options = {});
-  [[nodiscard]] std::string generate(const std::string& prompt,
-                                     inference::GenerationOptions options = {});
+  [[nodiscard]] std::string generate_text(const std::string& prompt,
+                                          inference::GenerationOptions options = {});
 
   // Resolved.
   [[nodiscard]] const config::RunConfig& config() const;

@@ -120,7 +120,7 @@ TEST_P(SessionOnRanks, EvaluatesAndGeneratesAlikeOnAllRanks) {
     EXPECT_NEAR(sets[0].loss, std::log(kIds + 1), 0.5);
     EXPECT_EQ(sets[0].num_valid_tokens, 2.0 * 4 * kSequence);
     const std::string text =
-        session.generate("3 4 5", {.sampling = {.temperature = 0}, .max_new_tokens = 4});
+        session.generate_text("3 4 5", {.sampling = {.temperature = 0}, .max_new_tokens = 4});
     const std::vector<std::int32_t> ids =
         session.generate({3, 4, 5}, {.sampling = {.temperature = 0}, .max_new_tokens = 4}).tokens;
     EXPECT_EQ(ids.size(), 4U);
@@ -139,7 +139,9 @@ INSTANTIATE_TEST_SUITE_P(Worlds, SessionOnRanks,
 
 config::RunConfig own_config(const fs::path& save, bool load) {
   config::RunConfig config;
-  config.model = {.num_layers = 1, .hidden_size = 16, .num_attention_heads = 2};
+  config.model.num_layers = 1;
+  config.model.hidden_size = 16;
+  config.model.num_attention_heads = 2;
   config.model.seq_length = config.model.max_position_embeddings = kSequence;
   config.training.micro_batch_size = 2;
   config.training.global_batch_size = 4;
@@ -185,6 +187,8 @@ TEST(Session, ResumesOwnSamplesAndRefusesOthers) {
       Session session(own_config(folder.path() / "parts", true), backend,
                       {.train = &shifted, .vocab_size = kVocabulary});
     });
+  });
+  on_threads(1, [&](comm::Backend& backend) {
     expect_error(ErrorKind::kConfig, "vocab_size", [&] {
       Session session(own_config(folder.path() / "none", false), backend, {.train = &samples});
     });
@@ -199,11 +203,13 @@ TEST(Session, RefusesToSaveWhatItDidNotCount) {
                     {.train = &samples, .vocab_size = kVocabulary});
     (void)session.step();
     expect_error(ErrorKind::kConfig, "evaluate on", [&] { (void)session.evaluate(); });
-    expect_error(ErrorKind::kConfig, "tokenizer", [&] { (void)session.generate("a"); });
+    expect_error(ErrorKind::kConfig, "tokenizer", [&] { (void)session.generate_text("a"); });
     (void)session.engine().train_step(micro_batches(session.engine(), 1), 0.01, 0.0);
     expect_error(ErrorKind::kConfig, "made 2 updates, this Session counted 1",
                  [&] { session.save(); });
     EXPECT_TRUE(checkpoint::list_iterations(folder.path()).empty());
+  });
+  on_threads(1, [&](comm::Backend& backend) {
     Session unsaved(own_config("", false), backend, {.train = &samples, .vocab_size = kVocabulary});
     expect_error(ErrorKind::kConfig, "checkpoint.save", [&] { unsaved.save(); });
   });

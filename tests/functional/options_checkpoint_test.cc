@@ -176,7 +176,7 @@ TEST(Options, UseCheckpointArgs) {
   EXPECT_EQ(taken.losses(), given.losses());
   EXPECT_EQ(steps_of(taken), (Iterations{3, 4}));
   EXPECT_EQ(count(taken.program.out, half_done().string()) > 0, true);
-  EXPECT_EQ(count(taken.program.out, "hidden_size 16"), 1U) << taken.program.out;
+  EXPECT_EQ(count(taken.program.out, ", hidden_size 16"), 1U) << taken.program.out;
   // The user's word wins, and is then compared with the checkpoint.
   expect_refusal(try_train(rest.with("--use-checkpoint-args").with("--hidden-size", 32)).program, 7,
                  {"hidden_size 16 in the checkpoint, 32 asked"});

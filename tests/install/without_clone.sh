@@ -22,7 +22,7 @@ awk '/^step 1 /{first=$4} /^step /{last=$4; n++} END {exit !(n == 60 && last < 0
   { echo "error: the loss did not fall" >&2; exit 1; }
 "$loop" "$work/LICENSE" 30 "$work/bytes" >"$work/half.log"
 "$loop" "$work/LICENSE" 60 "$work/bytes" >"$work/rest.log"
-if [ "$(grep '^step' "$work/half.log" "$work/rest.log" -h)" != "$(grep '^step' "$work/loop.log")" ]; then
+if [ "$(grep -ah '^step' "$work/half.log" "$work/rest.log")" != "$(grep -ah '^step' "$work/loop.log")" ]; then
   echo "error: the resumed loop differs from the uninterrupted one" >&2
   exit 1
 fi
