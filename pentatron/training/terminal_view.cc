@@ -95,6 +95,9 @@ void TerminalView::event(const RowTitle& at, std::string_view text, Tone tone) {
   print(event_row(at, text, tone, terminal()));
 }
 
-void TerminalView::summary(const RunSummary& summary) { print(summary_line(summary, terminal())); }
+void TerminalView::summary(const RunSummary& summary) {
+  line_.reset();  // nothing more is under way
+  print(summary_line(summary, terminal()));
+}
 
 }  // namespace pentatron::training
