@@ -143,6 +143,7 @@ struct Connection {
   std::function<std::string()> next_piece = {};
   bool answering = false;
   bool close_after = false;
+  bool given_up = false;
   bool closing = false;     // all is sent and our side is shut: what still comes is dropped
   std::size_t dropped = 0;  // bytes of that
   Clock::time_point since = Clock::now();  // of the state that it is in, or the last byte taken
@@ -217,7 +218,7 @@ class HttpServer::Loop {
                          : c.answering  ? limits_.write_seconds
                          : c.in.empty() ? limits_.idle_seconds
                                         : limits_.head_seconds;
-    return seconds_since(c.since) > limit;
+    return c.given_up || seconds_since(c.since) > limit;
   }
 
   // False: the connection ends.
@@ -257,10 +258,31 @@ class HttpServer::Loop {
     }
     c.answering = true;
     c.since = Clock::now();
+    give_up_pending(c);
     return write(c);
   }
 
+  // For the answer that `c` has now.
+  void give_up_pending(const Connection& c) {
+    std::size_t pending = 0;
+    for (const Connection& one : connections_) pending += one.out.size();
+    while (pending > limits_.max_pending_bytes) {
+      Connection* oldest = nullptr;
+      for (Connection& one : connections_) {
+        if (&one == &c || one.out.empty()) continue;
+        if (oldest == nullptr || one.since < oldest->since) oldest = &one;
+      }
+      if (oldest == nullptr) return;
+      pending -= oldest->out.size();
+      oldest->out = std::string();
+      oldest->sent = 0;
+      oldest->next_piece = nullptr;
+      oldest->given_up = true;
+    }
+  }
+
   bool write(Connection& c) {
+    if (c.given_up) return false;
     constexpr std::size_t kPiecesAtOnce = 4;  // then others have their turn
     for (std::size_t pieces = 0;;) {
       while (c.sent < c.out.size()) {

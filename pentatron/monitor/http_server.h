@@ -27,6 +27,8 @@ struct HttpLimits {
   double head_seconds = 5;    // from a connection's or request's first byte to the head's end
   double idle_seconds = 30;   // between requests
   double write_seconds = 20;  // without a byte taken by the client
+  // Answers that clients have not taken yet; beyond it the one that waits longest is given up.
+  std::size_t max_pending_bytes = 128 << 20;
 };
 
 // A small HTTP/1.1 server for pages that are only read, on one thread that never waits for a

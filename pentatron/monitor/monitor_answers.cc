@@ -91,7 +91,10 @@ HttpAnswer series(RunStore& store, const HttpRequest& request) {
     return refusal(400,
                    fmt::format("buckets: 1 to {}; smoothing: from 0 to below 1", kMostBuckets));
   }
-  wanted.num_buckets = static_cast<std::size_t>(buckets);
+  // Whatever is asked for, an answer has some ten megabytes at most.
+  constexpr std::size_t kMostInAll = 400'000;
+  wanted.num_buckets = std::min(static_cast<std::size_t>(buckets),
+                                kMostInAll / (runs.size() * wanted.fields.size()));
   return {.type = kJson, .body = store.series_json(runs, std::move(wanted))};
 }
 

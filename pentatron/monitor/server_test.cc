@@ -239,6 +239,23 @@ TEST(MonitorServer, WaitsHaveLimits) {
   EXPECT_TRUE(idle.closed_within(5000));
 }
 
+TEST(HttpServer, AnswersThatNobodyTakesHaveALimit) {
+  const std::string body(16 << 20, 'x');
+  HttpServer server("127.0.0.1", 0, [&](const HttpRequest&) { return HttpAnswer{.body = body}; },
+                    {.max_pending_bytes = 40 << 20});
+  std::thread thread([&server] { server.run(); });
+  std::vector<TestClient> greedy;
+  for (int i = 0; i < 6; ++i) {
+    greedy.emplace_back(server.port());
+    (void)greedy.back().send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(get(server.port(), "/").body.size(), body.size()) << "the newest has its answer";
+  EXPECT_LT(greedy[0].read_to_end().size(), body.size()) << "the oldest was given up";
+  server.stop();
+  thread.join();
+}
+
 TEST(MonitorServer, RangesAreIgnored) {
   const Serving serving;
   const TestClient client(serving.port());

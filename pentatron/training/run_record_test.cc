@@ -10,6 +10,8 @@
 namespace pentatron::training {
 namespace {
 
+using testing_support::tiny_config;
+
 TEST(RunRecord, TellsOptionsStagesAndAStepOfTheSchedule) {
   const config::RunConfig config = tiny_config({.pp = 2}, [](config::RunConfig& c) {
     c.training.micro_batch_size = 1;

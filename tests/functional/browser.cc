@@ -122,7 +122,7 @@ void Browser::note(const Json& event) {
   const bool exception = method == "Runtime.exceptionThrown";
   const bool logged = method == "Log.entryAdded" && params["entry"].value("level", "") == "error";
   // A test's server ends before the page that it has shown.
-  const bool gone = params.dump().find("ERR_CONNECTION_REFUSED") != std::string::npos;
+  const bool gone = params.dump().find("ERR_CONNECTION_") != std::string::npos;
   if ((exception || logged) && !gone) complaints_ += params.dump() + "\n";
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 namespace pentatron::functional {
 
@@ -41,7 +42,8 @@ class Browser final {
   void picture(const std::filesystem::path& path);
   // What the page has logged as errors, exceptions and violations of its content policy; not
   // that the server is gone.
-  [[nodiscard]] std::string complaints() const { return complaints_; }
+  // Since the last call.
+  [[nodiscard]] std::string complaints() { return std::exchange(complaints_, ""); }
 
  private:
   nlohmann::json call(const std::string& method, nlohmann::json params = nlohmann::json::object());

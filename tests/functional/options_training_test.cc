@@ -191,7 +191,7 @@ TEST(Options, MetricsFile) {
   // What the run is, then its steps.
   EXPECT_EQ(count(read_file(file), "\n"), 4U);
   EXPECT_EQ(run.series("run", "train_iters"), std::vector<double>{3});
-  EXPECT_TRUE(contains(read_file(file), "\"options\":{")) << read_file(file);
+  EXPECT_EQ(count(read_file(file), "\"options\":{"), 1U) << read_file(file);
   EXPECT_EQ(run.series("train", "consumed_tokens"), (std::vector<double>{64, 128, 192}));
   EXPECT_EQ(run.series("train", "time").size(), 3U);
   // Full precision: more digits than the log line's.

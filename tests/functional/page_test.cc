@@ -152,7 +152,7 @@ TEST_F(Page, DrawsATrainedRunAndFollowsIt) {
   EXPECT_EQ(evaluate("document.querySelectorAll('#samples script, #samples i').length"), 0);
 }
 
-TEST_F(Page, EachOfTwelveRunsHasItsNumberAndLook) {
+TEST_F(Page, EveryRunHasItsNumberAndLook) {
   const fs::path folder = new_folder();
   for (int i = 1; i <= 15; ++i) {
     write_run(folder, {.name = "run " + std::to_string(i),
