@@ -102,6 +102,30 @@ TEST_F(Merge, EqualsTheCorpusOfAllDocuments) {
   }
 }
 
+// A of three documents and B of two: the documents of B begin behind those of A.
+TEST(Cases, MegatronLM_81) {
+  const TempFolder folder;
+  const auto prefix = [&](const char* name) { return (folder.path() / name).string(); };
+  const testing::Documents a = {{1, 2, 3}, {4}, {5, 6}};
+  const testing::Documents b = {{7, 8}, {9, 10, 11}};
+  testing::Documents both = a;
+  both.insert(both.end(), b.begin(), b.end());
+  testing::write_corpus(prefix("A"), a);
+  testing::write_corpus(prefix("B"), b);
+  testing::write_corpus(prefix("both"), both);
+  MergeOptions options;
+  options.inputs = {prefix("A"), prefix("B")};
+  options.output_prefix = prefix("merged");
+  (void)merge_datasets(options);
+  for (const std::string extension : {".bin", ".idx"}) {
+    EXPECT_EQ(read_text_file(prefix("merged") + extension),
+              read_text_file(prefix("both") + extension));
+  }
+  const IndexedDataset merged(prefix("merged"));
+  EXPECT_EQ(merged.document_range(3), (std::pair<std::int64_t, std::int64_t>{3, 4}));
+  EXPECT_EQ(testing::read_sequence(merged, 4), (std::vector<std::int64_t>{9, 10, 11}));
+}
+
 TEST_F(Merge, KeepsModes) {
   testing::write_corpus(prefix("a"), testing::counting_documents(3, 1));
   testing::write_corpus(prefix("b"), testing::counting_documents(2, 5));

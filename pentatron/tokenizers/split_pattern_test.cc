@@ -127,5 +127,25 @@ TEST(SplitPattern, LooksAtTheTextALinearNumberOfTimes) {
   EXPECT_THROW(words(quadratic, std::string(20'000, 'a')), Error);
 }
 
+// A quantifier inside a quantifier: engines that go back try every way of dividing a run.
+TEST(Cases, Tokenizers_2060) {
+  for (const char* hostile : {"(?:a+)+b", "(?:a*)*b", "(?:a|a)*b", "(?:a|aa)+b", "(?:.*a){12}b"}) {
+    std::uint64_t looks = 0;
+    const std::string run(20'000, 'a');
+    try {
+      const SplitPattern pattern(hostile);
+      EXPECT_EQ(pattern.find(run, 0, looks), std::nullopt) << hostile;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData) << hostile;  // refused, or stopped by its looks
+    }
+    EXPECT_LE(looks, (SplitPattern::kMaxLooks + 1) * run.size()) << hostile;
+  }
+  std::uint64_t looks = 0;
+  const auto match = SplitPattern("(?:a+)+b").find("xaaab", 0, looks);
+  ASSERT_TRUE(match.has_value());
+  EXPECT_EQ(match->begin, 1U);
+  EXPECT_EQ(match->end, 5U);
+}
+
 }  // namespace
 }  // namespace pentatron::tokenizers
