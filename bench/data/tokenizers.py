@@ -223,6 +223,7 @@ def main():
     a = parser.parse_args()
     if a.peer:
         return run_peer(a)
+    a.bench = a.bench.resolve()
     a.work.mkdir(parents=True, exist_ok=True)
     make_files(a.work)
     print("Versions: " + ", ".join(f"{p} {importlib.metadata.version(p)}" for p in PACKAGES.values()))
