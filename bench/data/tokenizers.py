@@ -116,7 +116,8 @@ def peer(name, vocabulary, work, threads):
         return tokenizer.encode, tokenizer.encode_batch
     if name == "fastokens":
         import fastokens
-        tokenizer = fastokens.Tokenizer.from_file(str(work / f"{vocabulary}.json"))
+        tokenizer = (fastokens.Tokenizer.from_file(str(work / "gpt2.json")) if vocabulary == "gpt2"
+                     else fastokens.Tokenizer.from_tiktoken(str(ranks_file()), encoding="cl100k_base"))
         return (lambda text: tokenizer.encode(text, add_special_tokens=False).ids), tokenizer.encode_batch_flat
     import quicktok
     if vocabulary == "gpt2":
@@ -223,6 +224,7 @@ def main():
     a = parser.parse_args()
     if a.peer:
         return run_peer(a)
+    a.bench = a.bench.resolve()
     a.work.mkdir(parents=True, exist_ok=True)
     make_files(a.work)
     print("Versions: " + ", ".join(f"{p} {importlib.metadata.version(p)}" for p in PACKAGES.values()))

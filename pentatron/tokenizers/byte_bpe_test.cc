@@ -141,8 +141,11 @@ TEST(ByteBpe, LargestVocabulariesTakeTheOtherWay) {
   for (std::size_t id = 0; id < tokens.size(); ++id) {
     ids.emplace(tokens[id], static_cast<std::int32_t>(id));
   }
-  while (tokens.size() <= PairTable::kMaxTokens)
-    tokens.push_back("#" + std::to_string(tokens.size()));
+  // Four bytes that no other tokens spell.
+  for (std::uint32_t i = 0; tokens.size() <= PairTable::kMaxTokens; ++i) {
+    tokens.push_back({'#', static_cast<char>(i & 127), static_cast<char>((i >> 7) & 127),
+                      static_cast<char>(128 + (i >> 14))});
+  }
   const auto model = BpeModel::from_ranks(TokenList(tokens, "test"), 0);
   for (int round = 0; round < 300; ++round) {
     const std::string word = random_word(rng);
