@@ -64,19 +64,20 @@ BpeModel::BpeModel(TokenList tokens, bool byte_level, const BpeOptions& options)
       options_(options),
       merger_(merges_) {
   if (byte_level_) {
-    find_bytes();
+    for (int byte = 0; byte < 256; ++byte) {
+      const char c = static_cast<char>(byte);
+      byte_ids_.push_back(tokens_.find(std::string_view(&c, 1)));
+    }
   } else if (options_.byte_fallback) {
     byte_ids_ = fallback_ids(tokens_);
   }
 }
 
-void BpeModel::find_bytes() {
-  for (int byte = 0; byte < 256; ++byte) {
-    const char c = static_cast<char>(byte);
-    byte_ids_.push_back(tokens_.find(std::string_view(&c, 1)));
-    PENTATRON_CHECK(byte_ids_.back() >= 0, kData,
-                    "the byte alphabet is not complete: no token for byte 0x{:02X}; a byte-level "
-                    "BPE vocabulary has all 256",
+void BpeModel::check_all_bytes() const {
+  for (std::size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+    PENTATRON_CHECK(byte_ids_[byte] >= 0, kData,
+                    "the byte alphabet is not complete: no token for byte 0x{:02X}; a vocabulary "
+                    "of ranks has all 256",
                     byte);
   }
 }
@@ -107,6 +108,7 @@ std::unique_ptr<BpeModel> BpeModel::from_merges(
 std::unique_ptr<BpeModel> BpeModel::from_ranks(TokenList tokens, std::int32_t first_id) {
   std::unique_ptr<BpeModel> model(
       new BpeModel(std::move(tokens), true, BpeOptions{.ignore_merges = true}));
+  model->check_all_bytes();
   const TokenList& list = model->tokens_;
   std::vector<MergeTable::Merge> merges;
   for (auto id = first_id; id < list.size(); ++id) {
@@ -126,11 +128,25 @@ std::unique_ptr<BpeModel> BpeModel::from_ranks(TokenList tokens, std::int32_t fi
 
 void BpeModel::symbols_of(std::string_view word, std::vector<std::int32_t>& symbols) const {
   symbols.reserve(word.size());
+  bool unknown_before = false;
+  const auto add_unknown = [&] {
+    if (options_.unknown < 0) return;
+    if (!unknown_before || !options_.fuse_unknown) symbols.push_back(options_.unknown);
+    unknown_before = true;
+  };
   if (byte_level_) {
-    for (const char c : word) symbols.push_back(byte_ids_[static_cast<std::uint8_t>(c)]);
+    // Published vocabularies leave out bytes that no text of theirs had (SmolLM's: 21).
+    for (const char c : word) {
+      const std::int32_t id = byte_ids_[static_cast<std::uint8_t>(c)];
+      if (id < 0) {
+        add_unknown();
+        continue;
+      }
+      symbols.push_back(id);
+      unknown_before = false;
+    }
     return;
   }
-  bool unknown_before = false;
   for (std::size_t at = 0; at < word.size();) {
     const std::string_view character = word.substr(at, code_point_at(word, at).size);
     at += character.size();
@@ -141,8 +157,7 @@ void BpeModel::symbols_of(std::string_view word, std::vector<std::int32_t>& symb
       unknown_before = false;
       continue;
     } else if (options_.unknown >= 0) {
-      if (!unknown_before || !options_.fuse_unknown) symbols.push_back(options_.unknown);
-      unknown_before = true;
+      add_unknown();
       continue;
     }
     unknown_before = false;
