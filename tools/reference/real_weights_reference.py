@@ -33,7 +33,7 @@ LOGPROBS, LOSS = 1e-5, 1e-6
 HELD_OUT = "docs/inference.md"
 STEPS, LENGTH, BATCH = 50, 64, 2
 # The held-out page's loss falls by at least this share.
-LEARNT = 0.03
+LEARNT = 0.01
 PROMPT = "The tide rose in the night, and in the morning the harbour"
 QUESTION = "What is the capital of France?"
 GENERATED = 64
