@@ -3,7 +3,7 @@
 # make cuda        the program with its CUDA library, fetching a compiler where there is none
 # make test        builds and runs the default CPU tests
 # make test-all    the slow ones: parity sweep, reference tests, fuzzers
-# make test-models every model family against Hugging Face's transformers (installs 5 GB of Python packages)
+# make test-models every model family against Hugging Face's transformers
 # make quickstart  from nothing to a trained GPT that talks
 # make docs        API pages of the public headers: build/api/html/index.html
 # make checks      format, layers, sizes, licence lines, tidy
@@ -47,7 +47,7 @@ test-all: configure
 
 test-models: configure
 	@cmake --build $(BUILD) -j $(JOBS) --target pentatron_program logits_tool
-	@tools/reference/setup.sh --models
+	@tools/reference/setup.sh
 	@cd $(BUILD) && ctest -L models --output-on-failure --no-tests=error $(CTEST_ARGS)
 
 quickstart: build

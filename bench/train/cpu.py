@@ -3,7 +3,7 @@
 """Training speed on the CPU against PyTorch eager (bench/peers/gpt2_cpu.py) and llm.c (bench/peers/llmc_cpu.py):
 interleaved, same weights, same tokens.
 
-  tools/reference/setup.sh --models
+  tools/reference/setup.sh
   git clone https://github.com/karpathy/llm.c FOLDER && git -C FOLDER checkout f1e2ace
   bench/train/cpu.py --pentatron build/release/bin/pentatron --python .deps/reference-venv/bin/python [--llmc FOLDER]
                      [--workloads gpt2_b4_t64 gpt2_b1_t1024 tiny] [--rounds 3] [--steps 8]

@@ -170,9 +170,9 @@ const KeyRules& common_keys() {
                     "transformers.js_config"}),
       // Special tokens
       ignored_keys({"bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id",
-                    "mask_token_id", "decoder_start_token_id", "bos_token", "eos_token",
-                    "pad_token", "forced_bos_token_id", "forced_eos_token_id", "suppress_tokens",
-                    "begin_suppress_tokens", "bad_words_ids"}),
+                    "mask_token_id", "unk_token_id", "decoder_start_token_id", "bos_token",
+                    "eos_token", "pad_token", "forced_bos_token_id", "forced_eos_token_id",
+                    "suppress_tokens", "begin_suppress_tokens", "bad_words_ids"}),
       // Generation
       ignored_keys({"max_length",
                     "min_length",

@@ -94,6 +94,15 @@ std::vector<std::pair<std::int32_t, std::int32_t>> read_merges(const json& merge
   return pairs;
 }
 
+// Then a byte-level model meets nothing unknown, whatever token it has for that.
+bool has_all_bytes(const TokenList& tokens) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    if (tokens.find(std::string_view(&c, 1)) < 0) return false;
+  }
+  return true;
+}
+
 std::int32_t unknown_id(const json& model, const TokenList& tokens, std::string_view name) {
   if (!has_member(model, "unk_token")) return -1;
   const std::string text = text_member(model, "unk_token", name);
@@ -111,10 +120,11 @@ std::unique_ptr<SubwordModel> read_bpe(const json& model, bool byte_level, std::
   PENTATRON_CHECK(!has_member(model, "dropout") || model["dropout"] == 0, kUnsupported,
                   "{}: a BPE model with dropout is not supported: its ids are random", name);
   TokenList tokens = read_vocabulary(member(model, "vocab", name), byte_level, name);
-  const BpeOptions options{.ignore_merges = flag_member(model, "ignore_merges", false, name),
-                           .byte_fallback = flag_member(model, "byte_fallback", false, name),
-                           .fuse_unknown = flag_member(model, "fuse_unk", false, name),
-                           .unknown = byte_level ? -1 : unknown_id(model, tokens, name)};
+  const BpeOptions options{
+      .ignore_merges = flag_member(model, "ignore_merges", false, name),
+      .byte_fallback = flag_member(model, "byte_fallback", false, name),
+      .fuse_unknown = flag_member(model, "fuse_unk", false, name),
+      .unknown = byte_level && has_all_bytes(tokens) ? -1 : unknown_id(model, tokens, name)};
   const auto merges = read_merges(member(model, "merges", name), tokens, byte_level, name);
   return BpeModel::from_merges(std::move(tokens), merges, byte_level, options);
 }

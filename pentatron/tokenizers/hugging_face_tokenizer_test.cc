@@ -63,6 +63,30 @@ struct Folder {
   }
 };
 
+// As the reference library does with characters: unknown where there is such a token, else left
+// out.
+TEST(HuggingFaceTokenizer, BytesWithoutATokenAreUnknown) {
+  json some = small_json();
+  for (const char* byte : {"\x04", "\x06"}) {
+    EXPECT_EQ(some["model"]["vocab"].erase(bytes_to_visible(byte)), 1U);
+  }
+  const BpeTokenizer whole(testing::small_vocabulary());
+  const Ids x = whole.encode("x");
+  const Ids y = whole.encode("y");
+  const auto joined = [&](const Ids& between) {
+    Ids ids = x;
+    ids.insert(ids.end(), between.begin(), between.end());
+    ids.insert(ids.end(), y.begin(), y.end());
+    return ids;
+  };
+  const std::int32_t unknown = whole.eod();
+  EXPECT_EQ(Folder(some).load()->encode("x\x04\x06y"), joined({}));
+  some["model"]["unk_token"] = "<|endoftext|>";
+  EXPECT_EQ(Folder(some).load()->encode("x\x04\x06y"), joined({unknown, unknown}));
+  some["model"]["fuse_unk"] = true;
+  EXPECT_EQ(Folder(some).load()->encode("x\x04\x06y"), joined({unknown}));
+}
+
 TEST(HuggingFaceTokenizer, EqualsTheByteLevelTokenizerOfTheSameVocabulary) {
   const Folder folder(small_json());
   const auto loaded = folder.load();

@@ -65,19 +65,20 @@ BpeModel::BpeModel(TokenList tokens, bool byte_level, const BpeOptions& options)
       options_(options),
       merger_(merges_) {
   if (byte_level_) {
-    find_bytes();
+    for (int byte = 0; byte < 256; ++byte) {
+      const char c = static_cast<char>(byte);
+      byte_ids_.push_back(tokens_.find(std::string_view(&c, 1)));
+    }
   } else if (options_.byte_fallback) {
     byte_ids_ = fallback_ids(tokens_);
   }
 }
 
-void BpeModel::find_bytes() {
-  for (int byte = 0; byte < 256; ++byte) {
-    const char c = static_cast<char>(byte);
-    byte_ids_.push_back(tokens_.find(std::string_view(&c, 1)));
-    PENTATRON_CHECK(byte_ids_.back() >= 0, kData,
-                    "the byte alphabet is not complete: no token for byte 0x{:02X}; a byte-level "
-                    "BPE vocabulary has all 256",
+void BpeModel::check_all_bytes() const {
+  for (std::size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+    PENTATRON_CHECK(byte_ids_[byte] >= 0, kData,
+                    "the byte alphabet is not complete: no token for byte 0x{:02X}; a vocabulary "
+                    "of ranks has all 256",
                     byte);
   }
 }
@@ -109,6 +110,7 @@ std::unique_ptr<BpeModel> BpeModel::from_merges(
 std::unique_ptr<BpeModel> BpeModel::from_ranks(TokenList tokens, std::int32_t first_id) {
   std::unique_ptr<BpeModel> model(
       new BpeModel(std::move(tokens), true, BpeOptions{.ignore_merges = true}));
+  model->check_all_bytes();
   const TokenList& list = model->tokens_;
   std::vector<MergeTable::Merge> merges;
   for (auto id = first_id; id < list.size(); ++id) {
@@ -128,7 +130,8 @@ std::unique_ptr<BpeModel> BpeModel::from_ranks(TokenList tokens, std::int32_t fi
 }
 
 void BpeModel::set_merges_done() {
-  if (!byte_level_) return;
+  // The fast path knows nothing unknown.
+  if (!byte_level_ || std::ranges::find(byte_ids_, -1) != byte_ids_.end()) return;
   std::array<std::int32_t, 256> ids{};
   std::copy(byte_ids_.begin(), byte_ids_.end(), ids.begin());
   byte_bpe_ = std::make_unique<ByteBpe>(tokens_.tokens(), ids, merges_, options_.ignore_merges);
@@ -137,6 +140,24 @@ void BpeModel::set_merges_done() {
 void BpeModel::symbols_of(std::string_view word, std::vector<std::int32_t>& symbols) const {
   symbols.reserve(word.size());
   bool unknown_before = false;
+  const auto add_unknown = [&] {
+    if (options_.unknown < 0) return;
+    if (!unknown_before || !options_.fuse_unknown) symbols.push_back(options_.unknown);
+    unknown_before = true;
+  };
+  if (byte_level_) {
+    // Published vocabularies leave out bytes that no text of theirs had (SmolLM's: 21).
+    for (const char c : word) {
+      const std::int32_t id = byte_ids_[static_cast<std::uint8_t>(c)];
+      if (id < 0) {
+        add_unknown();
+        continue;
+      }
+      symbols.push_back(id);
+      unknown_before = false;
+    }
+    return;
+  }
   for (std::size_t at = 0; at < word.size();) {
     const std::string_view character = word.substr(at, code_point_at(word, at).size);
     at += character.size();
@@ -147,8 +168,7 @@ void BpeModel::symbols_of(std::string_view word, std::vector<std::int32_t>& symb
       unknown_before = false;
       continue;
     } else if (options_.unknown >= 0) {
-      if (!unknown_before || !options_.fuse_unknown) symbols.push_back(options_.unknown);
-      unknown_before = true;
+      add_unknown();
       continue;
     }
     unknown_before = false;

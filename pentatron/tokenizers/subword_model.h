@@ -72,13 +72,13 @@ struct BpeOptions {
 // they are characters.
 class BpeModel final : public SubwordModel {
  public:
-  // Pairs of ids in order of rank; a byte-level model needs all 256 bytes, or throws kData. Also
-  // kData for a pair whose product is no token.
+  // Pairs of ids in order of rank. kData for a pair whose product is no token.
   [[nodiscard]] static std::unique_ptr<BpeModel> from_merges(
       TokenList tokens, const std::vector<std::pair<std::int32_t, std::int32_t>>& merges,
       bool byte_level, const BpeOptions& options);
   // Byte level without a list of merges: two neighbours merge if their joined bytes are a token,
-  // the one of lowest id first (tiktoken's way). Ids below `first_id` are no tokens of text.
+  // the one of lowest id first (tiktoken's way). Ids below `first_id` are no tokens of text. kData
+  // unless all 256 bytes are tokens.
   [[nodiscard]] static std::unique_ptr<BpeModel> from_ranks(TokenList tokens,
                                                             std::int32_t first_id);
 
@@ -90,7 +90,7 @@ class BpeModel final : public SubwordModel {
   static constexpr std::size_t kCacheSlots = 1 << 14;  // of words of characters
 
   BpeModel(TokenList tokens, bool byte_level, const BpeOptions& options);
-  void find_bytes();
+  void check_all_bytes() const;
   void set_merges_done();
   void merge_characters(std::string_view word, std::vector<std::int32_t>& symbols) const;
   void symbols_of(std::string_view word, std::vector<std::int32_t>& symbols) const;

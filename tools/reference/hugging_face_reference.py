@@ -4,33 +4,28 @@
 
     hugging_face_reference.py --program PATH --tool PATH/logits_tool [--family NAME ...]
 
-For each model: transformers saves it; our logits from that folder, from its import and from the export of the import equal its logits in
-fp32 within 1e-5 of the largest, and 64 greedy tokens are the same; import and export give back the bytes of all tensors; transformers loads
-the export, and one whose config.json Pentatron wrote itself, with equal logits. The first model of a family also runs on 2 x 2 ranks, and
-must notice two exchanged heads, positions shifted by one and a missing mask. Python: .deps/reference-venv (tools/reference/setup.sh --models).
+For each model: transformers saves it; our logits from that folder, from its import, of all sequences packed into one batch and of 2 x 2 ranks
+equal its logits in fp32 within 1e-5 of the largest, and 64 greedy tokens are the same; import and export give back the bytes of all tensors;
+transformers loads the export, and one whose config.json Pentatron wrote itself, with equal logits. For the first model of a family the 2 x 2
+ranks write the 64 tokens too, and the comparison must fail where one side has two heads exchanged, positions shifted by one or no mask. Python: .deps/reference-venv (tools/reference/setup.sh).
 """
 import argparse
 import copy
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-REENTERED = "PENTATRON_REFERENCE_REENTERED"
+import venv_python
 
 try:
     import numpy
     import torch
     import transformers
     from safetensors import safe_open
-except ImportError as missing:
-    python = os.environ.get("PENTATRON_REFERENCE_PYTHON", str(ROOT / ".deps" / "reference-venv" / "bin" / "python"))
-    if os.environ.get(REENTERED) or not os.access(python, os.X_OK):
-        sys.exit(f"hugging_face_reference: {missing}; {python} should have it: run tools/reference/setup.sh --models")
-    os.execve(python, [python, *sys.argv], {**os.environ, REENTERED: "1"})
+except ImportError as error:
+    venv_python.enter(error)
 
 LENGTHS = (1, 7, 33)
 GENERATED = 64
@@ -130,6 +125,20 @@ def ours(tool, folder, sequences, ranks=(), generate=GENERATED):
     return [numpy.array(rows, dtype=numpy.float32) for rows in answer["logits"]], answer["tokens"]
 
 
+def packed(program, folder, sequences, work):
+    """The logits of all sequences as documents of one batch."""
+    lines, output, logits = (work / name for name in ("packed.jsonl", "packed.scores", "packed.npy"))
+    lines.write_text("".join(json.dumps({"tokens": s}) + "\n" for s in sequences), encoding="utf-8")
+    done = subprocess.run([program, "score", "--load", folder, "--input", lines, "--output", output, "--logits", logits, "--precision", "fp32"],
+                          text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"score {folder}: {done.stderr}")
+    rows = numpy.load(logits)
+    ends = numpy.cumsum([len(s) for s in sequences])
+    expect(len(rows) == ends[-1], f"{len(rows)} rows of {ends[-1]} tokens")
+    return numpy.split(rows, ends[:-1])
+
+
 def worst(logits, expected):
     return max(float(numpy.abs(a - b).max() / numpy.abs(b).max()) for a, b in zip(logits, expected))
 
@@ -169,6 +178,25 @@ def check_same_bytes(before, after):
         expect(same, f"{name} differs after import and export")
 
 
+def shift_queries(model):
+    """The first layer's queries stand one position further on: the turn by one position, put into their projection. False: it has none alone."""
+    for name, matrix in model.named_parameters():
+        if "q_proj.weight" not in name:
+            continue
+        layer = model.model.layers[0]
+        size = getattr(layer.self_attn, "head_dim", matrix.shape[0] // 4)
+        text = torch.zeros(1, 2, matrix.shape[1])
+        kind = ["sliding_attention"] if type(model).__name__.startswith("Gemma3") else []
+        cos, sin = (table[0, 1] for table in model.model.rotary_emb(text, torch.arange(2)[None], *kind))
+        turned = len(cos)
+        rows = matrix.data.view(-1, size, matrix.shape[1])
+        part = rows[:, :turned]
+        half = torch.cat([-part[:, turned // 2:], part[:, :turned // 2]], 1)
+        rows[:, :turned] = part * cos[:, None] + half * sin[:, None]
+        return True
+    return False
+
+
 def exchange_heads(model):
     """Of the first layer, in the columns of its output projection."""
     for name, parameter in model.named_parameters():
@@ -180,7 +208,20 @@ def exchange_heads(model):
     raise AssertionError("no output projection to break")
 
 
+def check_broken_weights(args, model, folder, sequences, expected):
+    """Our side reads weights that are wrong."""
+    for what, change in (("exchanged heads", exchange_heads), ("queries shifted by one", shift_queries)):
+        broken = copy.deepcopy(model)
+        with torch.no_grad():
+            if change(broken) is False:
+                continue
+        broken.save_pretrained(folder / change.__name__)
+        logits, _ = ours(args.tool, folder / change.__name__, sequences, generate=0)
+        expect(worst(logits, expected) > 100 * TOLERANCE, f"{what} in our weights are not noticed")
+
+
 def check_sensitive(model, sequences, expected):
+    """`expected` are our logits; the reference is the one that is wrong."""
     broken = copy.deepcopy(model)
     with torch.no_grad():
         exchange_heads(broken)
@@ -206,7 +247,11 @@ def check_model(args, name, kind, options, folder, whole):
     expected = reference(model, sequences)
     hf, save, back, own = (folder / x for x in ("hf", "save", "back", "own"))
     model.save_pretrained(hf, max_shard_size="60KB" if whole else "5GB")
-    error = compare("the folder", ours(args.tool, hf, sequences), expected)
+    mine = ours(args.tool, hf, sequences)
+    error = compare("the folder", mine, expected)
+    compare("one packed batch", (packed(args.program, hf, sequences, folder), []), expected)
+    tokens = GENERATED if whole else 0
+    compare("2 x 2 ranks", ours(args.tool, hf, sequences, ranks=(2, 2), generate=tokens), expected)
     convert(args.program, "import", "--hf", hf, "--save", save)
     compare("the import", ours(args.tool, save, sequences, generate=0), expected)
     convert(args.program, "export", "--load", save, "--hf", back, "--max-shard-size", 60000)
@@ -220,8 +265,8 @@ def check_model(args, name, kind, options, folder, whole):
         logits, _ = reference(loaded.eval(), sequences[:1])
         expect(worst(logits, expected[0][:1]) <= 1e-6, f"transformers sees another model in {exported.name}")
     if whole:
-        compare("2 x 2 ranks", ours(args.tool, hf, sequences, ranks=(2, 2), generate=8), (expected[0], [t[:8] for t in expected[1]]))
-        check_sensitive(model, sequences, expected[0])
+        check_sensitive(model, sequences, mine[0])
+        check_broken_weights(args, model, folder, sequences, expected[0])
     return error
 
 
