@@ -48,8 +48,8 @@ TEST(MappingFaultsDeathTest, A10_OtherBusErrorsStaySignals) {
           const MappedFile file(path);  // forgotten at its end
           begin = file.bytes().data();
         }
-        void* const again = ::mmap(const_cast<void*>(begin), 1 << 20, PROT_READ,
-                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        void* const again =
+            ::mmap(const_cast<void*>(begin), 1 << 20, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         (void)again;
         ::raise(SIGBUS);
         ::raise(SIGBUS);

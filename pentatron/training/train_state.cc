@@ -112,14 +112,13 @@ TrainState parse_train_state(const std::string& text) {
     state.tokenizer = json.at("tokenizer").get<std::string>();
     state.finetune = json.value("finetune", false);
     // An iteration takes samples, and makes an update at most.
-    PENTATRON_CHECK(state.consumed_train_samples >= state.iteration &&
-                        state.num_updates <= state.iteration &&
-                        state.scheduler_samples <= state.consumed_train_samples,
-                    kCheckpoint,
-                    "the training state of the checkpoint contradicts itself: {} updates of {} "
-                    "samples in {} iterations that took {} samples",
-                    state.num_updates, state.scheduler_samples, state.iteration,
-                    state.consumed_train_samples);
+    PENTATRON_CHECK(
+        state.consumed_train_samples >= state.iteration && state.num_updates <= state.iteration &&
+            state.scheduler_samples <= state.consumed_train_samples,
+        kCheckpoint,
+        "the training state of the checkpoint contradicts itself: {} updates of {} "
+        "samples in {} iterations that took {} samples",
+        state.num_updates, state.scheduler_samples, state.iteration, state.consumed_train_samples);
     return state;
   } catch (const Json::exception& error) {
     PENTATRON_THROW(kCheckpoint, "the training state of the checkpoint cannot be read: {}",

@@ -10,8 +10,8 @@
 #include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/ops/activation.h"
 #include "pentatron/ops/recipe.h"
-#include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/parallel_layers/adapter_form.h"
+#include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/parallel_layers/norm_form.h"
 
 // What each layer of a model is: pure data from which its weights are planned and its modules made.

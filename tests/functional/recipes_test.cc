@@ -90,7 +90,8 @@ TEST(Recipes, TrainWhenMadeSmall) {
     SCOPED_TRACE(std::string(family->name));
     const TinyRun& alone = runs[next];
     ASSERT_EQ(alone.losses().size(), 2U);
-    // Two steps over random tokens teach nothing: the second loss shows that the first step was one.
+    // Two steps over random tokens teach nothing: the second loss shows that the first step was
+    // one.
     EXPECT_TRUE(std::isfinite(alone.last_loss()));
     EXPECT_NE(alone.last_loss(), alone.first_loss());
     expect_same_losses(runs[next + 1], alone, 1e-5);

@@ -65,9 +65,7 @@ distributed::FlatLayoutOptions layout_options(const RunPlan& run,
 }  // namespace
 
 RunPlan::RunPlan(const config::RunConfig& run)
-    : config(run),
-      policy(run_policy(run)),
-      grids(comm::make_grids(run.parallel)) {
+    : config(run), policy(run_policy(run)), grids(comm::make_grids(run.parallel)) {
   PENTATRON_CHECK(config.model.num_layers <= kMaxLayers, kUnsupported,
                   "--dry-run plans at most {} layers, not --num-layers {}", kMaxLayers,
                   config.model.num_layers);
