@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/model_flags.h"
 
+#include <fmt/ranges.h>
+
 #include "pentatron/base/error.h"
 #include "pentatron/comm/nccl_backend.h"
 #include "pentatron/config/launch_env.h"
@@ -65,7 +67,15 @@ tokenizers::TokenizerOptions tokenizer_of_model(const Flags& flags,
   given("--vocab-file", options.vocab_file);
   given("--merge-file", options.merge_file);
   given("--tokenizer-model", options.tokenizer_model);
-  if (!model.folder.empty()) tokenizers::use_saved_files(options, model.folder);
+  if (!model.folder.empty()) {
+    tokenizers::use_saved_files(options, model.folder);
+    const bool used = !options.vocab_file.empty() || !options.merge_file.empty() ||
+                      !options.tokenizer_model.empty();
+    PENTATRON_CHECK(!used || model.tokenizer_problems.empty(), kCheckpoint,
+                    "{}: name the tokenizer's files with --vocab-file, --merge-file or "
+                    "--tokenizer-model",
+                    fmt::join(model.tokenizer_problems, "; "));
+  }
   if (flags.has("--vocab-file")) options.vocab_file = flags.text("--vocab-file");
   if (flags.has("--merge-file")) options.merge_file = flags.text("--merge-file");
   if (flags.has("--tokenizer-model")) options.tokenizer_model = flags.text("--tokenizer-model");
