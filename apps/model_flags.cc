@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/model_flags.h"
 
+#include <fmt/ranges.h>
+
 #include "pentatron/base/error.h"
 #include "pentatron/config/use_launcher.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
@@ -72,6 +74,12 @@ tokenizers::TokenizerOptions tokenizer_of_model(const Flags& flags,
         options.tokenizer_type);
   } else if (!model.folder.empty()) {
     tokenizers::use_saved_files(options, model.folder);
+    const bool used = !options.vocab_file.empty() || !options.merge_file.empty() ||
+                      !options.tokenizer_model.empty();
+    PENTATRON_CHECK(!used || model.tokenizer_problems.empty(), kCheckpoint,
+                    "{}: name the tokenizer's files with --vocab-file, --merge-file or "
+                    "--tokenizer-model",
+                    fmt::join(model.tokenizer_problems, "; "));
   }
   if (flags.has("--vocab-file")) options.vocab_file = flags.text("--vocab-file");
   if (flags.has("--merge-file")) options.merge_file = flags.text("--merge-file");

@@ -23,10 +23,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+constexpr int kVersionWithoutTokenizer = 1;
 constexpr std::size_t kMaxDims = 8;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;
 constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 60;
+constexpr std::size_t kMaxTokenizerFiles = 64;
 constexpr std::int64_t kMaxIteration = std::int64_t{1} << 60;
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxFileNameBytes = 128;
@@ -133,16 +135,13 @@ void check_tensor_name(const std::string& name, const std::string& where) {
                   quoted_for_message(name));
 }
 
-// A plain name inside the folder: nothing that could lead out of it or hide.
-void check_file_name(const std::string& name, const std::string& where) {
+// Nothing that could lead out of its folder or hide.
+bool is_plain_name(const std::string& name) {
   const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
     return c == '_' || c == '-' || c == '.' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            (c >= '0' && c <= '9');
   });
-  PENTATRON_CHECK(plain && !name.starts_with('.') && name.find("..") == std::string::npos &&
-                      name.ends_with(".safetensors"),
-                  kCheckpoint, "{}: {} is no file name of a shard", where,
-                  quoted_for_message(name));
+  return plain && !name.starts_with('.') && name.find("..") == std::string::npos;
 }
 
 ManifestSlice parse_slice(const json& value, const ManifestTensor& tensor,
@@ -192,19 +191,52 @@ void parse_tensor(const json& value, const std::string& path, Manifest& manifest
   manifest.tensors.push_back(std::move(tensor));
 }
 
-ManifestFile parse_file(const json& value, const std::string& path) {
-  const std::string where = path + ": a file";
+// `least`, `most`: bytes.
+ManifestFile parse_file(const json& value, const std::string& where, std::int64_t least,
+                        std::int64_t most) {
   const Fields fields(value, where, {"name", "bytes", "sha256"});
   ManifestFile file;
   file.name = fields.text("name", kMaxFileNameBytes);
-  check_file_name(file.name, where);
-  file.bytes = static_cast<std::uint64_t>(fields.integer("bytes", 1, kMaxFileBytes));
+  PENTATRON_CHECK(is_plain_name(file.name), kCheckpoint, "{}: {} is no file name", where,
+                  quoted_for_message(file.name));
+  file.bytes = static_cast<std::uint64_t>(fields.integer("bytes", least, most));
   file.sha256 = fields.text("sha256", kSha256Digits);
   PENTATRON_CHECK(file.sha256.size() == kSha256Digits &&
                       file.sha256.find_first_not_of("0123456789abcdef") == std::string::npos,
                   kCheckpoint, "{} {}: 'sha256' is not 64 lower-case hexadecimal digits", where,
                   file.name);
   return file;
+}
+
+ManifestFile parse_shard(const json& value, const std::string& path) {
+  const std::string where = path + ": a file";
+  ManifestFile file = parse_file(value, where, 1, kMaxFileBytes);
+  PENTATRON_CHECK(file.name.ends_with(".safetensors"), kCheckpoint,
+                  "{}: {} is no file name of a shard", where, quoted_for_message(file.name));
+  return file;
+}
+
+std::vector<ManifestFile> parse_tokenizer(const json& list, const std::string& path) {
+  PENTATRON_CHECK(list.size() <= kMaxTokenizerFiles, kCheckpoint,
+                  "{}: {} files of a tokenizer, at most {} are allowed", path, list.size(),
+                  kMaxTokenizerFiles);
+  std::vector<ManifestFile> files;
+  for (const json& value : list) {
+    files.push_back(parse_file(value, path + ": a file of the tokenizer", 0,
+                               static_cast<std::int64_t>(kMaxTokenizerFileBytes)));
+    PENTATRON_CHECK(files.size() < 2 || files[files.size() - 2].name < files.back().name,
+                    kCheckpoint, "{}: the file {} of the tokenizer appears twice or out of order",
+                    path, files.back().name);
+  }
+  return files;
+}
+
+json files_json(const std::vector<ManifestFile>& files) {
+  json list = json::array();
+  for (const ManifestFile& file : files) {
+    list.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  }
+  return list;
 }
 
 // Slices point to known files, no two to one place, every file is used and large enough.
@@ -242,6 +274,28 @@ void check_files(const Manifest& manifest, const std::string& path) {
   }
 }
 
+int version_of(const json& body, const std::string& path) {
+  PENTATRON_CHECK(body.is_object() && body.contains("version"), kCheckpoint,
+                  "{}: the field 'version' is missing", path);
+  const json& value = body["version"];
+  PENTATRON_CHECK(value == kVersion || value == kVersionWithoutTokenizer, kCheckpoint,
+                  "{}: 'version' is {}, this program reads the formats {} and {}", path,
+                  quoted_for_message(value.dump()), kVersionWithoutTokenizer, kVersion);
+  return value.get<int>();
+}
+
+Fields fields_of(const json& body, const std::string& path, int version) {
+  if (version == kVersionWithoutTokenizer) {
+    return {body,
+            path,
+            {"version", "iteration", "config", "layout", "train_state", "files", "tensors"}};
+  }
+  return {
+      body,
+      path,
+      {"version", "iteration", "config", "layout", "train_state", "files", "tokenizer", "tensors"}};
+}
+
 json parse_text_value(const std::string& text, const char* name) {
   if (text.empty()) return json::object();
   return parse_json(text, name);
@@ -257,8 +311,9 @@ void sort_manifest(Manifest& manifest) {
               return std::tie(a.tensor, a.box.offset, a.box.size, a.range_begin, a.file, a.key) <
                      std::tie(b.tensor, b.box.offset, b.box.size, b.range_begin, b.file, b.key);
             });
-  std::sort(manifest.files.begin(), manifest.files.end(),
-            [](const ManifestFile& a, const ManifestFile& b) { return a.name < b.name; });
+  const auto by_name = [](const ManifestFile& a, const ManifestFile& b) { return a.name < b.name; };
+  std::sort(manifest.files.begin(), manifest.files.end(), by_name);
+  std::sort(manifest.tokenizer.begin(), manifest.tokenizer.end(), by_name);
 }
 
 std::string manifest_to_text(const Manifest& manifest) {
@@ -270,10 +325,8 @@ std::string manifest_to_text(const Manifest& manifest) {
   body["config"] = parse_text_value(sorted.config, "config");
   body["layout"] = parse_text_value(sorted.layout, "layout");
   body["train_state"] = parse_text_value(sorted.train_state, "train_state");
-  json& files = body["files"] = json::array();
-  for (const ManifestFile& file : sorted.files) {
-    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
-  }
+  body["files"] = files_json(sorted.files);
+  if (sorted.lists_tokenizer()) body["tokenizer"] = files_json(sorted.tokenizer);
   json& tensors = body["tensors"] = json::array();
   std::size_t next = 0;
   for (const ManifestTensor& tensor : sorted.tensors) {
@@ -309,20 +362,18 @@ Manifest parse_manifest_piece(const std::string& text, const std::string& path) 
     const json& body = file_fields.at("manifest");
     PENTATRON_CHECK(file_fields.text("sha256", kSha256Digits) == sha256_hex(dump_json(body)),
                     kCheckpoint, "{}: the checksum of the manifest is wrong: it was damaged", path);
-    const Fields fields(
-        body, path,
-        {"version", "iteration", "config", "layout", "train_state", "files", "tensors"});
     Manifest manifest;
-    manifest.version = static_cast<int>(fields.integer("version", 0, 1 << 20));
-    PENTATRON_CHECK(manifest.version == kVersion, kCheckpoint,
-                    "{}: format version {}, this program reads version {}", path, manifest.version,
-                    kVersion);
+    manifest.version = version_of(body, path);
+    const Fields fields = fields_of(body, path, manifest.version);
     manifest.iteration = fields.integer("iteration", 0, kMaxIteration);
     manifest.config = dump_json(fields.at("config"));
     manifest.layout = dump_json(fields.at("layout"));
     manifest.train_state = dump_json(fields.at("train_state"));
     for (const json& value : fields.list("files")) {
-      manifest.files.push_back(parse_file(value, path));
+      manifest.files.push_back(parse_shard(value, path));
+    }
+    if (manifest.lists_tokenizer()) {
+      manifest.tokenizer = parse_tokenizer(fields.list("tokenizer"), path);
     }
     for (const json& value : fields.list("tensors")) parse_tensor(value, path, manifest);
     check_files(manifest, path);

@@ -29,7 +29,7 @@ struct ManifestTensor {
   bool decay = true;
 };
 struct ManifestFile {
-  std::string name;  // inside the checkpoint folder: no '/', no '..'
+  std::string name;  // inside its folder: no '/', no '..'
   std::uint64_t bytes = 0;
   std::string sha256;
 };
@@ -37,15 +37,18 @@ struct ManifestFile {
 // Everything about one saved step. Stored as manifest.json: {"sha256": <of the canonical dump of
 // "manifest">, "manifest": {...}}.
 struct Manifest {
-  int version = 1;
+  int version = 2;  // 1: before `tokenizer`; read, no longer written
   std::int64_t iteration = 0;
   std::vector<ManifestTensor> tensors;  // sorted by name
   std::vector<ManifestSlice> slices;
-  std::vector<ManifestFile> files;
-  std::string config;  // JSON text of the run's configuration
+  std::vector<ManifestFile> files;      // shards, in the checkpoint's folder
+  std::vector<ManifestFile> tokenizer;  // in its folder "tokenizer"; by name
+  std::string config;                   // JSON text of the run's configuration
   std::string layout;  // JSON text: axes and sizes, backend, threads; not part of the state hash
   std::string train_state;  // JSON text: consumed samples, counters, schedules, data identity; part
                             // of the state hash
+
+  [[nodiscard]] bool lists_tokenizer() const { return version >= 2; }
 };
 
 // Canonical text: sorted, so that equal manifests give equal bytes. A slice of a tensor that is not

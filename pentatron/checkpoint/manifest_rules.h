@@ -17,6 +17,7 @@ namespace pentatron::checkpoint {
 
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 29;
+inline constexpr std::uint64_t kMaxTokenizerFileBytes = std::uint64_t{256} << 20;
 
 // As parse_manifest, but the slices may cover a part of each tensor only: what one rank wrote.
 [[nodiscard]] Manifest parse_manifest_piece(const std::string& text, const std::string& path);
@@ -29,9 +30,9 @@ void check_coverage(const Manifest& manifest, const std::string& path);
 // Tensors by name; slices by tensor, box and range; files by name.
 void sort_manifest(Manifest& manifest);
 
-// `file` is there as a regular file of the right size; its content is not looked at. kCheckpoint
-// error.
-void check_shard_file(const std::filesystem::path& folder, const ManifestFile& file);
+// `file` of `folder` is there as a regular file of the right size; its content is not looked at.
+// kCheckpoint error.
+void check_listed_file(const std::filesystem::path& folder, const ManifestFile& file);
 
 // The text of the manifest; kCheckpoint error when it is not there, no file, or cannot be read.
 [[nodiscard]] std::string read_manifest_text(const std::filesystem::path& folder);

@@ -52,8 +52,9 @@ TEST(Manifest, EachRuleIsEnforced) {
   };
   // tensors: exp_avg/embedding.weight, param/bias, param/cube, param/embedding.weight, ...
   const std::vector<Case> cases = {
-      {"/version", 2, "format version 2"},
-      {"/version", "1", "'version' is"},
+      {"/version", 3, "'version' is '3'"},
+      {"/version", "2", "'version' is"},
+      {"/version", 1, "unknown field 'tokenizer'"},
       {"/iteration", -1, "'iteration' is '-1'"},
       {"/iteration", 1.5, "'iteration' is '1.5'"},
       {"/iteration", 18446744073709551615ULL, "expected an integer"},

@@ -50,7 +50,7 @@ class CheckpointReader final {
 struct VerifyReport {
   bool ok = true;
   std::vector<std::string> problems;
-  std::uint64_t bytes = 0;  // manifest and shards
+  std::uint64_t bytes = 0;  // manifest, shards, files of the tokenizer
   std::size_t files = 0;
   std::size_t tensors = 0;
 };

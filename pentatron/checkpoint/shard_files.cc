@@ -25,7 +25,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(status);
 }
 
-void check_shard_file(const fs::path& folder, const ManifestFile& file) {
+void check_listed_file(const fs::path& folder, const ManifestFile& file) {
   const fs::path shard = folder / file.name;
   std::error_code code;
   const fs::file_status status = fs::symlink_status(shard, code);
@@ -55,7 +55,7 @@ std::string read_manifest_text(const fs::path& folder) {
 Manifest read_manifest(const fs::path& folder) {
   const std::string text = read_manifest_text(folder);
   Manifest manifest = parse_manifest(text, (folder / kManifestName).string());
-  for (const ManifestFile& file : manifest.files) check_shard_file(folder, file);
+  for (const ManifestFile& file : manifest.files) check_listed_file(folder, file);
   return manifest;
 }
 

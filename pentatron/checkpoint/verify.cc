@@ -10,6 +10,7 @@
 #include "pentatron/base/file.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 #include "pentatron/checkpoint/reader.h"
+#include "pentatron/checkpoint/tokenizer_folder.h"
 
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;
@@ -49,7 +50,7 @@ StoredIn slices_by_file(const Manifest& manifest) {
 // nothing else in it.
 std::unique_ptr<SafetensorsFile> open_checked(const fs::path& folder, const ManifestFile& file,
                                               const std::vector<Stored>& stored) {
-  check_shard_file(folder, file);
+  check_listed_file(folder, file);
   const std::string path = (folder / file.name).string();
   std::unique_ptr<SafetensorsFile> shard = open_shard(folder, file, true);
   for (const Stored& one : stored) (void)slice_bytes(*shard, *one.slice, *one.dtype, path);
@@ -77,6 +78,12 @@ VerifyReport verify_checkpoint(const fs::path& folder) {
   for (const ManifestFile& file : manifest.files) {
     report.bytes += file.bytes;
     collect(report, [&] { (void)open_checked(folder, file, stored.at(file.name)); });
+  }
+  report.files += manifest.tokenizer.size();
+  for (const ManifestFile& file : manifest.tokenizer) report.bytes += file.bytes;
+  for (std::string& problem : tokenizer_problems(folder, manifest)) {
+    report.ok = false;
+    report.problems.push_back(std::move(problem));
   }
   return report;
 }

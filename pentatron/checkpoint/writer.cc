@@ -21,6 +21,7 @@
 #include "pentatron/checkpoint/manifest_rules.h"
 #include "pentatron/checkpoint/store.h"
 #include "pentatron/checkpoint/together.h"
+#include "pentatron/checkpoint/tokenizer_folder.h"
 
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;
@@ -256,32 +257,37 @@ void tidy_up(const SaveRequest& request) {
   });
 }
 
-void write_tokenizer(const SaveRequest& request, const Folders& folders) {
-  if (request.tokenizer_files.empty()) return;
+// What the manifest says of the files.
+std::vector<ManifestFile> write_tokenizer(const SaveRequest& request, const Folders& folders) {
+  std::vector<ManifestFile> files;
+  if (request.tokenizer_files.empty()) return files;
   const fs::path folder = folders.saving / kTokenizerFolder;
   create_folders(folder);
   for (const auto& [name, bytes] : request.tokenizer_files) {
     OutputFile file(folder / name);
     file.write(bytes);
     file.close();
+    files.push_back({name, bytes.size(), sha256_hex(bytes)});
   }
   sync_folder(folder);
+  return files;
 }
 
 // Rank 0's part after all shards are there. Returns the bytes of the checkpoint.
 std::string finish(const std::vector<std::string>& pieces, const SaveRequest& request,
                    const Folders& folders, TemporaryName& saving) {
-  const Manifest manifest = merge(pieces, request, folders);
-  write_tokenizer(request, folders);
+  Manifest manifest = merge(pieces, request, folders);
+  manifest.tokenizer = write_tokenizer(request, folders);
   const std::string text = manifest_to_text(manifest);
   OutputFile file(folders.saving / kManifestName);
   file.write(text);
   file.close();
   sync_folder(folders.saving);
   // Read the checkpoint back as a resume would, before the new folder replaces the former one.
-  (void)read_manifest(folders.saving);
+  check_tokenizer(folders.saving, read_manifest(folders.saving));
   std::uint64_t bytes = text.size();
   for (const ManifestFile& shard : manifest.files) bytes += shard.bytes;
+  for (const ManifestFile& kept : manifest.tokenizer) bytes += kept.bytes;
   publish(request, folders, saving);
   tidy_up(request);
   return std::to_string(bytes);

@@ -34,8 +34,8 @@ struct SaveRequest {
   std::string config;  // this and the two below: JSON texts (Manifest), rank 0's are stored
   std::string layout;
   std::string train_state;
-  // Files of the caller's, rank 0's: names inside the checkpoint's folder "tokenizer", and bytes.
-  // Whoever reads them checks them; nothing else of a checkpoint depends on them.
+  // Files of the caller's, rank 0's: names inside the checkpoint's folder "tokenizer", and bytes;
+  // the manifest lists them (tokenizer_folder.h).
   std::vector<std::pair<std::string, std::string>> tokenizer_files = {};
   std::int64_t keep_checkpoints = 0;      // newest; 0: all (apply_retention)
   std::int64_t save_retain_interval = 0;  // iterations

@@ -79,9 +79,6 @@ struct ModelConfig {
   std::optional<double> attn_logit_softcapping;   // scores become cap tanh(score / cap)
   std::optional<double> final_logit_softcapping;  // so do the logits of the vocabulary
   bool attention_output_gate = false;
-  bool qk_clip = false;        // query and key weights are scaled down after a step of large logits
-  double qk_clip_alpha = 0.5;  // share of the scaling that queries take
-  double qk_clip_threshold = 100.0;  // largest attention logit
   // Layers unlike each other, as a JSON file or text (heterogeneous layers)
   std::string heterogeneous_layers_config_path;
   std::string heterogeneous_layers_config_encoded_json;
@@ -261,7 +258,6 @@ struct OptimizerConfig {
   double loss_scale_window = 1000;             // steps without overflow until the scale doubles
   std::int64_t hysteresis = 2;                 // overflows until it halves
   std::vector<std::string> freeze_parameters;  // patterns of names
-  bool freeze_all_layers = false;
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
 };

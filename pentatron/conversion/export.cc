@@ -8,14 +8,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/json.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/stop_cleanup.h"
-#include "pentatron/checkpoint/model_names.h"
 #include "pentatron/checkpoint/open.h"
 #include "pentatron/config/adapters.h"
 #include "pentatron/config/config_json.h"
@@ -25,6 +23,7 @@
 #include "pentatron/conversion/model_card.h"
 #include "pentatron/conversion/tensor_writer.h"
 #include "pentatron/inference/hugging_face_model.h"
+#include "pentatron/inference/stored_model.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::conversion {
@@ -98,15 +97,17 @@ std::string with_dtype(const std::string& text, const std::string& dtype) {
   return json.dump(2) + "\n";
 }
 
-Beside files_beside(const ExportOptions& options, checkpoint::CheckpointReader& reader,
+Beside files_beside(const ExportOptions& options, checkpoint::OpenedCheckpoint& opened,
                     const config::ModelConfig& model, const config::DataConfig& data, DType dtype) {
   Beside beside;
   const bool like = !options.like.empty();
-  const Files kept = like ? files_in_folder(options.like) : files_in_checkpoint(reader);
+  const Files kept =
+      like ? files_in_folder(options.like)
+           : files_in_checkpoint(*opened.reader, opened.found.folder, data.tokenizer_type);
   const std::string where =
       like ? (options.like / "config.json").string() : "config.json in the checkpoint";
   const auto before = same_model(kept, where, model, like);
-  beside.files = kept.empty() ? tokenizer_files(data) : kept;
+  beside.files = kept;
   if (before && options.family.empty()) {
     beside.family = before->family;
     if (!options.dtype.empty()) {
@@ -198,7 +199,7 @@ Converted export_hugging_face(const ExportOptions& options) {
   // "out/" and "out" are one folder.
   const fs::path target = options.hf.has_filename() ? options.hf : options.hf.parent_path();
   check_target(target);
-  const checkpoint::OpenedCheckpoint opened = open(options);
+  checkpoint::OpenedCheckpoint opened = open(options);
   checkpoint::CheckpointReader& reader = *opened.reader;
   const std::string label = opened.found.folder.string();
   config::RunConfig config = config::from_json(reader.manifest().config, label);
@@ -206,17 +207,13 @@ Converted export_hugging_face(const ExportOptions& options) {
   config.model.padded_vocab_size = config.model.vocab_size;
   config::resolve(config, config::Purpose::kModel);
   const config::ModelConfig base = config::without_adapters(config.model);
-  std::set<std::string> names;
-  for (const families::Part& part : inference::whole_model_parts(config.model)) {
-    names.insert("param/" + part.name);
-  }
-  checkpoint::check_model_names(names, reader.manifest(), label);
+  inference::check_stored_model(config.model, reader.manifest(), label);
   if (options.adapter) return write_adapter_alone(options, reader, config, target);
 
   const std::vector<families::Part> parts = inference::whole_model_parts(base);
   const CheckpointAdapters adapters(reader, config.model);
   TensorWriter writer(reader, parts, options.dtype, adapters);
-  Beside beside = files_beside(options, reader, base, config.data, writer.dtype());
+  Beside beside = files_beside(options, opened, base, config.data, writer.dtype());
   writer.link(*beside.family, base);
   beside.files["README.md"] = model_card({.family = *beside.family,
                                           .model = base,

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/conversion/import.h"
 
-#include <cstring>
-#include <deque>
 #include <memory>
+#include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/file.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/progress_line.h"
 #include "pentatron/checkpoint/writer.h"
@@ -18,7 +16,6 @@
 #include "pentatron/models/gpt/sharding.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
-#include "pentatron/tokenizers/tokenizer_files.h"
 #include "pentatron/training/train_state.h"
 
 namespace pentatron::conversion {
@@ -57,22 +54,6 @@ std::string state_text(const config::RunConfig& config) {
   return training::to_json_text(state);
 }
 
-nn::ShardPart whole_file(const std::string& name, std::int64_t bytes) {
-  nn::ShardPart part;
-  part.name = name;
-  part.logical_shape = {bytes};
-  part.box = {{0}, {bytes}};
-  part.local_rows = bytes;
-  part.role = nn::ShardRole::kVector;
-  return part;
-}
-
-Tensor bytes_tensor(const std::string& text) {
-  Tensor values = tensor::empty({static_cast<std::int64_t>(text.size())}, DType::Byte);
-  std::memcpy(values.mutable_data_ptr(), text.data(), text.size());
-  return values;
-}
-
 }  // namespace
 
 Converted import_hugging_face(const ImportOptions& options) {
@@ -90,8 +71,10 @@ Converted import_hugging_face(const ImportOptions& options) {
                                   .config = config::to_json(config),
                                   .layout = R"({"imported":"hugging_face"})",
                                   .train_state = state_text(config),
-                                  .tokenizer_files = tokenizers::read_tokenizer_files(
-                                      tokenizers::tokenizer_options(config.data, 0))};
+                                  .tokenizer_files = {}};
+  for (auto& [name, bytes] : files_to_keep(options.hf, config.data)) {
+    request.tokenizer_files.emplace_back(name, std::move(bytes));
+  }
   Converted result;
   result.family = reader.folder().description().family->name;
   ProgressLine progress({.what = "imported", .unit = "bytes", .line_seconds = 3});
@@ -114,14 +97,6 @@ Converted import_hugging_face(const ImportOptions& options) {
       request.slices.push_back(std::move(slice));
       ++result.tensors;
     }
-  }
-  std::deque<nn::ShardPart> files;  // stays where it is: the slices point to it
-  for (const std::string& name : families::kept_files(options.hf)) {
-    const std::string text = read_text_file(options.hf / name, families::kMaxKeptBytes);
-    if (text.empty()) continue;  // no tensor without elements
-    files.push_back(whole_file(name, static_cast<std::int64_t>(text.size())));
-    request.slices.push_back(
-        {.kind = std::string(kFileKind), .part = &files.back(), .values = bytes_tensor(text)});
   }
   const std::unique_ptr<comm::Backend> backend = comm::make_single_backend();
   const std::unique_ptr<comm::Group> alone = backend->make_group({0}, "import");

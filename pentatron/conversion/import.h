@@ -22,7 +22,7 @@ struct Converted {
 
 // Weights of a Hugging Face folder as a checkpoint of iteration 0 that --load --finetune and
 // generate take, with the options of config.json, and the folder's config.json and tokenizer files
-// kept inside as tensors "file/<name>" of bytes. At most the largest part is in memory. Errors:
+// kept in the checkpoint's folder "tokenizer". At most the largest part is in memory. Errors:
 // those of inference::open_hugging_face() and checkpoint::save_checkpoint(); kConfig for a --save
 // that holds something.
 [[nodiscard]] Converted import_hugging_face(const ImportOptions& options);

@@ -5,8 +5,10 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
+#include "pentatron/checkpoint/tokenizer_folder.h"
 #include "pentatron/families/folder.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tokenizers/tokenizer_files.h"
 
 namespace pentatron::conversion {
 namespace fs = std::filesystem;
@@ -21,14 +23,13 @@ bool is_plain(std::string_view name) {
          });
 }
 
-}  // namespace
-
-Files files_in_checkpoint(checkpoint::CheckpointReader& reader) {
+// Version 1: tensors "file/<name>" of bytes.
+Files files_in_tensors(checkpoint::CheckpointReader& reader) {
+  constexpr std::string_view kPrefix = "file/";
   Files files;
-  const std::string prefix = std::string(kFileKind) + "/";
   for (const checkpoint::ManifestTensor& stored : reader.manifest().tensors) {
-    if (!stored.name.starts_with(prefix)) continue;
-    const std::string name = stored.name.substr(prefix.size());
+    if (!stored.name.starts_with(kPrefix)) continue;
+    const std::string name = stored.name.substr(kPrefix.size());
     const std::int64_t bytes = tensor::num_elements(stored.logical_shape);
     PENTATRON_CHECK(is_plain(name) && stored.dtype == "U8" && stored.logical_shape.size() == 1 &&
                         bytes <= static_cast<std::int64_t>(families::kMaxKeptBytes),
@@ -42,6 +43,31 @@ Files files_in_checkpoint(checkpoint::CheckpointReader& reader) {
   return files;
 }
 
+// What Hugging Face calls a file that a checkpoint keeps under a name of ours.
+std::string published_name(const std::string& name, const std::string& tokenizer_type) {
+  if (name == tokenizers::kSavedVocabulary) {
+    return tokenizer_type.starts_with("Bert") ? "vocab.txt" : "vocab.json";
+  }
+  if (name == tokenizers::kSavedMerges) return "merges.txt";
+  if (name == tokenizers::kSavedModel) return "tokenizer.model";
+  return name;
+}
+
+}  // namespace
+
+Files files_in_checkpoint(checkpoint::CheckpointReader& reader, const fs::path& folder,
+                          const std::string& tokenizer_type) {
+  Files files;
+  std::map<std::string, std::string> kept = checkpoint::read_tokenizer(folder, reader.manifest());
+  for (auto& [name, bytes] : kept) {
+    const std::string published = published_name(name, tokenizer_type);
+    // A file that has this very name stands for itself.
+    if (published == name || !kept.contains(published)) files[published] = std::move(bytes);
+  }
+  if (!reader.manifest().lists_tokenizer()) files.merge(files_in_tensors(reader));
+  return files;
+}
+
 Files files_in_folder(const fs::path& folder) {
   Files files;
   for (const std::string& name : families::kept_files(folder)) {
@@ -50,22 +76,14 @@ Files files_in_folder(const fs::path& folder) {
   return files;
 }
 
-Files tokenizer_files(const config::DataConfig& data) {
-  std::error_code code;
-  Files files;
-  if (fs::is_directory(data.tokenizer_model, code)) {
-    files = files_in_folder(data.tokenizer_model);
-    files.erase("config.json");
-    return files;
+Files files_to_keep(const fs::path& folder, const config::DataConfig& data) {
+  Files files = files_in_folder(folder);
+  for (auto& [name, bytes] :
+       tokenizers::read_tokenizer_files(tokenizers::tokenizer_options(data, 0))) {
+    const auto same = files.find(published_name(name, data.tokenizer_type));
+    if (same != files.end() && same->second == bytes) files.erase(same);
+    files[name] = std::move(bytes);
   }
-  const auto add = [&](const std::string& path, const std::string& name) {
-    if (!fs::is_regular_file(path, code)) return;
-    files[name] = read_text_file(path, families::kMaxKeptBytes);
-  };
-  add(data.tokenizer_model,
-      data.tokenizer_model.ends_with(".json") ? "tokenizer.json" : "tokenizer.model");
-  add(data.vocab_file, data.vocab_file.ends_with(".json") ? "vocab.json" : "vocab.txt");
-  add(data.merge_file, "merges.txt");
   return files;
 }
 

@@ -24,6 +24,7 @@ class Folder final {
   [[nodiscard]] const Description& description() const { return description_; }
   // One of config.json's: "BF16", the most frequent dtype of the weights.
   [[nodiscard]] const std::string& dtype() const { return dtype_; }
+  [[nodiscard]] std::size_t num_tensors() const { return tensors_.size(); }
 
   // Links of all parts of the model, with the names that this folder has. All tensors are accounted
   // for: kData that names what is missing, unexpected (each with the nearest name), of another

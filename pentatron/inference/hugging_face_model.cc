@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/inference/stored_model.h"
 #include "pentatron/models/gpt/sharding.h"
 
 namespace pentatron::inference {
@@ -35,6 +36,8 @@ HuggingFaceModel open_hugging_face(const std::filesystem::path& path) {
   opened.config.model.seq_length = description.model.max_position_embeddings;
   opened.config.training.precision = precision_of(*folder);
   families::set_tokenizer(path, description.model.vocab_size, opened.config.data);
+  check_sizes(opened.config.model, folder->num_tensors(), ErrorKind::kData,
+              (path / "config.json").string());
   opened.reader =
       std::make_unique<checkpoint::HuggingFaceReader>(folder, whole_model_parts(description.model));
   return opened;

@@ -9,9 +9,11 @@
 #include "pentatron/base/log.h"
 #include "pentatron/checkpoint/model_names.h"
 #include "pentatron/checkpoint/open.h"
+#include "pentatron/checkpoint/tokenizer_folder.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/inference/hugging_face_model.h"
+#include "pentatron/inference/stored_model.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/tensor/ops.h"
 
@@ -158,8 +160,11 @@ LoadedModel load_model(const std::filesystem::path& root, const LoadOptions& opt
   const std::filesystem::path& folder = opened.found.folder;
   checkpoint::CheckpointReader& reader = *opened.reader;
   config::RunConfig saved = config::from_json(reader.manifest().config, folder.string());
-  LoadedModel model = make_model(in_layout(std::move(saved), options, backend.world_size()),
-                                 std::move(own), backend, options);
+  config::RunConfig config = in_layout(std::move(saved), options, backend.world_size());
+  // A stage of the caller's has its own plan.
+  if (!options.make_stage) check_stored_model(config.model, reader.manifest(), folder.string());
+  LoadedModel model = make_model(std::move(config), std::move(own), backend, options);
+  model.tokenizer_problems = checkpoint::tokenizer_problems(folder, reader.manifest());
   model.iteration = reader.manifest().iteration;
   model.folder = folder;
   model.tokenizer = recorded_tokenizer(reader.manifest().train_state, folder.string());

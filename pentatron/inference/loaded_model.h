@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
@@ -22,6 +24,8 @@ struct LoadedModel {
   std::int64_t iteration = 0;
   std::filesystem::path folder;  // of this iteration; empty: a Hugging Face folder
   std::string tokenizer;  // identity hash of the tokenizer it was trained with; empty: not recorded
+  // What is wrong with the tokenizer's files in `folder`, for whoever means to use them.
+  std::vector<std::string> tokenizer_problems;
   PrecisionPolicy policy;
   Device device = kCpu;
   std::unique_ptr<comm::Backend> backend;  // of one rank; null: the caller's

@@ -220,7 +220,7 @@ TEST(Sharding, SizesThatDoNotFitAreConfigErrorsThatNameTheOption) {
   EXPECT_TRUE(has(message([](auto& c) { c.padded_vocab_size = 32; }, 1, 1), "--padded-vocab-size"));
   EXPECT_TRUE(has(message([](auto& c) { c.hidden_size = 0; }, 1, 1), "--hidden-size"));
   EXPECT_TRUE(has(message([](auto& c) { c.normalization = "x"; }, 1, 1), "--normalization"));
-  EXPECT_TRUE(has(message([](auto& c) { c.position_embedding_type = "relative"; }, 1, 1),
+  EXPECT_TRUE(has(message([](auto& c) { c.position_embedding_type = "x"; }, 1, 1),
                   "--position-embedding-type"));
 }
 

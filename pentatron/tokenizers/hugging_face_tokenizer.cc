@@ -301,11 +301,25 @@ TokenizerStages read_stages(std::string_view text, std::string_view name) {
   return stages;
 }
 
+// Ids that the template puts around a text are tokens, of the model or added.
+TokenizerStages with_known_template(TokenizerStages stages, std::string_view name) {
+  auto end = static_cast<std::int32_t>(stages.model->tokens().size());
+  for (const AddedToken& token : stages.added_tokens) end = std::max(end, token.id + 1);
+  for (const std::vector<std::int32_t>* ids : {&stages.before, &stages.after}) {
+    for (const std::int32_t id : *ids) {
+      PENTATRON_CHECK(id < end, kData,
+                      "{}: the post-processor's token id {} is outside the vocabulary of {}", name,
+                      id, end);
+    }
+  }
+  return stages;
+}
+
 }  // namespace
 
 TokenizerStages parse_tokenizer_json(std::string_view text, std::string_view name) {
   try {
-    return read_stages(text, name);
+    return with_known_template(read_stages(text, name), name);
   } catch (const Error& error) {
     // A pattern or a vocabulary does not know the file that it stands in.
     if (std::string_view(error.what()).find(name) != std::string_view::npos) throw;

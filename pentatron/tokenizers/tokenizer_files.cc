@@ -11,9 +11,6 @@ namespace pentatron::tokenizers {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kVocabulary = "vocab_file";
-constexpr const char* kMerges = "merge_file";
-constexpr const char* kModel = "tokenizer_model";  // a file
 // Beside a tokenizer.json.
 constexpr const char* kTokenizerJson = "tokenizer.json";
 constexpr std::array kCompanions = {"tokenizer_config.json", "special_tokens_map.json",
@@ -33,12 +30,12 @@ std::vector<std::pair<std::string, std::string>> read_tokenizer_files(
   const auto add = [&](const char* name, const fs::path& path) {
     files.emplace_back(name, read_text_file(path, BpeVocabulary::kMaxFileBytes));
   };
-  if (!options.vocab_file.empty()) add(kVocabulary, options.vocab_file);
-  if (!options.merge_file.empty()) add(kMerges, options.merge_file);
+  if (!options.vocab_file.empty()) add(kSavedVocabulary, options.vocab_file);
+  if (!options.merge_file.empty()) add(kSavedMerges, options.merge_file);
   if (options.tokenizer_model.empty()) return files;
   const fs::path model = options.tokenizer_model;
   if (!has_companions(options)) {
-    add(kModel, model);
+    add(kSavedModel, model);
     return files;
   }
   const bool folder = fs::is_directory(model);
@@ -58,9 +55,9 @@ void use_saved_files(TokenizerOptions& options, const fs::path& checkpoint) {
     PENTATRON_CHECK(fs::is_regular_file(path), kCheckpoint,
                     "{} holds no tokenizer: name its file with {}", checkpoint.string(), option);
   };
-  point(options.vocab_file, kVocabulary, "--vocab-file");
-  point(options.merge_file, kMerges, "--merge-file");
-  point(options.tokenizer_model, has_companions(options) ? kTokenizerJson : kModel,
+  point(options.vocab_file, kSavedVocabulary, "--vocab-file");
+  point(options.merge_file, kSavedMerges, "--merge-file");
+  point(options.tokenizer_model, has_companions(options) ? kTokenizerJson : kSavedModel,
         "--tokenizer-model");
 }
 

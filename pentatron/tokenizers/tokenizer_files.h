@@ -12,6 +12,10 @@ namespace pentatron::tokenizers {
 
 // Folder inside a checkpoint that holds the tokenizer it was trained with.
 inline constexpr const char* kSavedFolder = "tokenizer";
+// Names in it that stand for --vocab-file, --merge-file and --tokenizer-model (a file).
+inline constexpr const char* kSavedVocabulary = "vocab_file";
+inline constexpr const char* kSavedMerges = "merge_file";
+inline constexpr const char* kSavedModel = "tokenizer_model";
 
 // The files that decide a tokenizer, as a checkpoint keeps them: names inside kSavedFolder, which
 // never come from the options' paths, and bytes. Files that the options do not name, or that need

@@ -125,11 +125,26 @@ TEST(Generate, TokenizerLiesInTheCheckpoint) {
   EXPECT_TRUE(moved.ok()) << moved.describe();
   EXPECT_EQ(moved.out, there.out);
   EXPECT_EQ(call({"checkpoint", "verify", (folder / "moved").string()}).exit_code, 0);
-  // A changed tokenizer is known by its hash, a missing one is asked for.
-  std::string merges = read_file(saved / "merge_file");
-  write_file(saved / "merge_file", merges.substr(0, merges.rfind('\n', merges.size() - 2) + 1));
-  expect_refusal(generate(folder / "moved", words), 3, {"is not the one that"});
+  // Its files are in the manifest: a changed one is known by its checksum, one too many by its
+  // name, and a missing one is asked for. The weights do not depend on them.
+  const std::string merges = read_file(saved / "merge_file");
+  std::string turned = merges;
+  std::swap(turned[turned.size() - 2], turned[turned.size() - 4]);
+  const auto damaged = [&](const std::vector<std::string>& parts) {
+    expect_refusal(generate(folder / "moved", words), 7, parts);
+    expect_refusal(call({"checkpoint", "verify", (folder / "moved").string()}), 7, {parts.front()});
+  };
+  write_file(saved / "merge_file", turned);
+  damaged({"merge_file is damaged: its checksum", "--merge-file"});
+  write_file(saved / "merge_file", merges + "\n");
+  damaged({"merge_file has " + std::to_string(merges.size() + 1) + " bytes", "--merge-file"});
+  write_file(saved / "merge_file", merges);
+  write_file(saved / "chat_template.jinja", "another");
+  damaged({"the manifest does not list 'chat_template.jinja'", "somebody else"});
+  fs::remove(saved / "chat_template.jinja");
+  EXPECT_EQ(call({"checkpoint", "verify", (folder / "moved").string()}).exit_code, 0);
   fs::remove_all(saved);
+  EXPECT_EQ(call({"checkpoint", "verify", (folder / "moved").string()}).exit_code, 7);
   expect_refusal(generate(folder / "moved", words), 7, {"holds no tokenizer", "--vocab-file"});
   Words named = words;
   const std::string made = text_model().parent_path().string();

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pentatron/base/safetensors.h"
+#include "pentatron/base/sha256.h"
 #include "tests/functional/tiny_run.h"
 
 // `pentatron convert`, --load of Hugging Face folders and --model-preset, end to end. What the
@@ -84,6 +85,21 @@ std::map<std::string, std::string> tensors_of(const fs::path& folder) {
     }
   }
   return tensors;
+}
+
+// Largest resident memory of a call that ends so and says so, in bytes.
+std::int64_t peak_memory(const std::vector<std::string>& words, int exit_code,
+                         const std::string& part = "") {
+  std::int64_t peak = 0;
+  ProgramRequest request{.words = words};
+  request.observe = [&](const RunningProgram& program) {
+    peak = std::max(peak, process_status(program.pid, "VmHWM") * 1024);
+  };
+  const ProgramResult result = run_program(request);
+  EXPECT_EQ(result.exit_code, exit_code) << result.describe();
+  EXPECT_NE((result.out + result.err).find(part), std::string::npos) << result.describe();
+  EXPECT_GT(peak, 0);
+  return peak;
 }
 
 std::string generated(const fs::path& folder) {
@@ -231,7 +247,15 @@ TEST(HuggingFace, FilesOfAFolderGoAlong) {
   ASSERT_TRUE(convert_export(folder / "save", folder / "back").ok());
   EXPECT_EQ(read_file(folder / "back/tokenizer_config.json"),
             read_file(hf / "tokenizer_config.json"));
-  // A checkpoint that training wrote has none: they come from a folder of the same model.
+  EXPECT_EQ(read_file(folder / "save" / iteration_name(0) / "tokenizer/config.json"),
+            read_file(hf / "config.json"));
+  EXPECT_EQ(manifest(folder / "save", 0).at("tokenizer").size(), 2U);
+  // What another program has put into the checkpoint, or changed in it, does not go out.
+  write_file(folder / "save" / iteration_name(0) / "tokenizer/config.json", "{}");
+  expect_refusal(convert_export(folder / "save", folder / "none"), 7, {"config.json has 2 bytes"});
+  EXPECT_FALSE(fs::exists(folder / "none"));
+  // A checkpoint that training wrote has those of its tokenizer alone: others come from a folder of
+  // the same model.
   ASSERT_TRUE(convert_export(trained().checkpoint, folder / "like", {"--like", hf.string()}).ok());
   EXPECT_EQ(read_file(folder / "like/tokenizer_config.json"),
             read_file(hf / "tokenizer_config.json"));
@@ -239,6 +263,83 @@ TEST(HuggingFace, FilesOfAFolderGoAlong) {
       changed("config.json", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2e-05");
   expect_refusal(convert_export(trained().checkpoint, folder / "no", {"--like", other.string()}), 2,
                  {"layernorm_epsilon"});
+}
+
+// The checkpoint's own copy, wherever the files of the run have gone.
+TEST(HuggingFace, ATrainedCheckpointExportsItsTokenizer) {
+  const fs::path folder = new_folder();
+  const fs::path made = folder / "made";
+  write_file(folder / "text.txt", "the cat sat on the mat and the rat ran to the hat\n");
+  write_file(folder / "text.jsonl", R"({"text": "the cat sat on the mat and the rat ran to it"})"
+                                    "\n");
+  ASSERT_TRUE(call({"train_tokenizer", "--input", (folder / "text.txt").string(), "--vocab-size",
+                    "270", "--output", made.string()})
+                  .ok());
+  const std::string vocabulary = (made / "vocab.json").string();
+  const std::string merges = (made / "merges.txt").string();
+  ASSERT_TRUE(
+      call({"preprocess_data", "--input", (folder / "text.jsonl").string(), "--output-prefix",
+            (folder / "corpus").string(), "--tokenizer-type", "GPT2BPETokenizer", "--vocab-file",
+            vocabulary, "--merge-file", merges, "--append-eod"})
+          .ok());
+  (void)train(saving(llama()
+                         .without("--vocab-size")
+                         .with("--tokenizer-type", "GPT2BPETokenizer")
+                         .with("--vocab-file", vocabulary)
+                         .with("--merge-file", merges)
+                         .with("--data-path", (folder / "corpus_text_document").string()),
+                     folder / "save"));
+  const std::string vocabulary_text = read_file(vocabulary);
+  const std::string merges_text = read_file(merges);
+  fs::remove_all(made);
+  const ProgramResult out = convert_export(folder / "save", folder / "hf");
+  ASSERT_TRUE(out.ok()) << out.describe();
+  EXPECT_EQ(read_file(folder / "hf/vocab.json"), vocabulary_text);
+  EXPECT_EQ(read_file(folder / "hf/merges.txt"), merges_text);
+  // There and back: kept once, under the names that stand for the options.
+  ASSERT_TRUE(convert_import(folder / "hf", folder / "again").ok());
+  const fs::path kept = folder / "again" / iteration_name(0) / "tokenizer";
+  EXPECT_EQ(read_file(kept / "vocab_file"), vocabulary_text);
+  EXPECT_FALSE(fs::exists(kept / "vocab.json"));
+  ASSERT_TRUE(convert_export(folder / "again", folder / "back").ok());
+  EXPECT_EQ(read_file(folder / "back/vocab.json"), vocabulary_text);
+  EXPECT_EQ(read_file(folder / "back/merges.txt"), merges_text);
+  EXPECT_EQ(read_file(folder / "back/config.json"), read_file(folder / "hf/config.json"));
+}
+
+// Options from outside are held against the tensors before anything is made of them (A12).
+TEST(HuggingFace, HostileSizesAreRefusedBeforeMemoryIsTaken) {
+  const fs::path folder = new_folder();
+  fs::copy(trained().checkpoint, folder / "save", fs::copy_options::recursive);
+  constexpr std::int64_t kRoom = std::int64_t{64} << 20;
+  const fs::path file = folder / "save" / iteration_name(3) / "manifest.json";
+  const std::int64_t usual = peak_memory({"checkpoint", "inspect", (folder / "save").string()}, 0);
+  const auto refused = [&](const char* option, std::int64_t value, const std::string& part) {
+    SCOPED_TRACE(option);
+    Json whole = Json::parse(read_file(trained().checkpoint / iteration_name(3) / "manifest.json"));
+    whole["manifest"]["config"]["model"][option] = value;
+    whole["sha256"] = sha256_hex(whole["manifest"].dump());
+    write_file(file, whole.dump() + "\n");
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"generate", "--load", (folder / "save").string(), "--prompt",
+                                   "3"},
+          {"convert", "export", "--load", (folder / "save").string(), "--hf",
+           (folder / "out").string()}}) {
+      EXPECT_LT(peak_memory(words, 7, part), usual + kRoom);
+    }
+  };
+  refused("num_layers", 1000000, "num_layers of 1000000, but its weights allow 21 at most");
+  refused("hidden_size", 1 << 20, "has the shape");
+  refused("max_position_embeddings", std::int64_t{1} << 40,
+          "max_position_embeddings of 1099511627776");
+  const fs::path hf = changed("config.json", "llama", "llama");
+  Json config = Json::parse(read_file(hf / "config.json"));
+  config["num_hidden_layers"] = 1000000;
+  write_file(hf / "config.json", config.dump());
+  EXPECT_LT(peak_memory({"convert", "import", "--hf", hf.string(), "--save",
+                         (folder / "imported").string()},
+                        3, "num_layers of 1000000"),
+            usual + kRoom);
 }
 
 TEST(ModelPreset, FillsInWhatIsNotSet) {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// clang-format off
+// sources: pentatron/tokenizers/hugging_face_tokenizer.cc pentatron/tokenizers/staged_tokenizer.cc pentatron/tokenizers/subword_model.cc pentatron/tokenizers/added_tokens.cc pentatron/tokenizers/normalizer.cc pentatron/tokenizers/word_splitter.cc pentatron/tokenizers/split_pattern.cc pentatron/tokenizers/pattern_parser.cc pentatron/tokenizers/code_point_set.cc pentatron/tokenizers/token_decoder.cc pentatron/tokenizers/white_space.cc pentatron/tokenizers/bpe_vocabulary.cc pentatron/tokenizers/bpe_merger.cc pentatron/tokenizers/word_cache.cc pentatron/tokenizers/pre_tokenizer.cc pentatron/tokenizers/byte_alphabet.cc pentatron/tokenizers/tokenizer.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/format.cc pentatron/base/json.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc pentatron/base/sha256.cc pentatron/base/hash_kernels.cc
+// libs: icuuc fmt
+// max_len: 4096
+// clang-format on
+//
+// tokenizer.json, a zero byte, text. Properties: only Error of kind data or unsupported is thrown;
+// a tokenizer that is made encodes any text, or says with such an error that it cannot, to ids that
+// it has, the same ones again, and decodes them.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "pentatron/base/error.h"
+#include "pentatron/tokenizers/hugging_face_tokenizer.h"
+#include "pentatron/tokenizers/staged_tokenizer.h"
+
+namespace {
+
+using namespace pentatron;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  const std::string_view data(reinterpret_cast<const char*>(bytes), size);
+  const std::size_t zero = data.find('\0');
+  const std::string_view text = zero == std::string_view::npos ? "" : data.substr(zero + 1);
+  try {
+    const tokenizers::StagedTokenizer tokenizer(
+        tokenizers::parse_tokenizer_json(data.substr(0, zero), "t"), {}, {}, true);
+    for (const auto special :
+         {tokenizers::SpecialTokens::kAsText, tokenizers::SpecialTokens::kParse}) {
+      const std::vector<std::int32_t> ids = tokenizer.encode(text, special);
+      for (const std::int32_t id : ids) require(id >= 0 && id < tokenizer.vocab_size());
+      require(tokenizer.encode(text, special) == ids);
+      (void)tokenizer.decode(ids);
+    }
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::kData || error.kind() == ErrorKind::kUnsupported);
+  }
+  return 0;
+}
