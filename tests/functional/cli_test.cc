@@ -110,7 +110,8 @@ TEST(Cli, BashCompletion) {
   };
   EXPECT_EQ(complete("pentatron pret", 1), "pretrain_gpt");
   EXPECT_EQ(complete("pentatron pretrain_gpt --num-laye", 2),
-            "--num-layers --num-layers-per-virtual-pipeline-stage");
+            "--num-layers --num-layers-at-start-in-bf16 --num-layers-at-end-in-bf16 "
+            "--num-layers-per-virtual-pipeline-stage");
   EXPECT_EQ(complete("pentatron pretrain_gpt --normalization R", 3), "RMSNorm");
   EXPECT_EQ(complete("pentatron generate --max-new", 2), "--max-new-tokens");
   EXPECT_EQ(call({"completion", "tcsh"}).exit_code, 2);

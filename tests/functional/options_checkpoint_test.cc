@@ -185,6 +185,7 @@ TEST(Options, UseCheckpointArgs) {
   const Options kind = base()
                            .with("--position-embedding-type", "rope")
                            .with("--swiglu")
+                           .with("--ffn-hidden-size", 40)
                            .with("--normalization", "RMSNorm")
                            .with("--norm-epsilon", "1e-3")
                            .with("--disable-bias-linear")
@@ -195,9 +196,10 @@ TEST(Options, UseCheckpointArgs) {
   const TinyRun half = train(saving(kind.with("--exit-interval", 2), llama));
   const TinyRun whole = train(kind);
   Options none = without_model(kind).with("--load", llama.string()).with("--use-checkpoint-args");
-  for (const char* name : {"--position-embedding-type", "--swiglu", "--normalization",
-                           "--norm-epsilon", "--disable-bias-linear", "--group-query-attention",
-                           "--num-query-groups", "--untie-embeddings-and-output-weights"}) {
+  for (const char* name :
+       {"--position-embedding-type", "--swiglu", "--ffn-hidden-size", "--normalization",
+        "--norm-epsilon", "--disable-bias-linear", "--group-query-attention", "--num-query-groups",
+        "--untie-embeddings-and-output-weights"}) {
     none = none.without(name);
   }
   EXPECT_EQ(train(none).losses(), last_two(whole.losses()));

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "tests/functional/tiny_run.h"
@@ -53,26 +52,6 @@ std::size_t index_files(const fs::path& folder) {
 
 // Padding rows of the vocabulary are outside softmax, norm and counts, unless they are asked for as
 // tokens: then curves, and the count at the start, are Megatron's.
-TEST(Options, N6_PaddingRowsAsTokens) {
-  const Options plain = with_bpe(base(), make_bpe(300));
-  const Options padded = plain.with("--vocab-size", 384);
-  const fs::path folder = new_folder();
-  const TinyRun run = train(saving(plain, folder));
-  const auto rows = saved_shapes(folder, 3).at("param/embedding.word_embeddings.weight").at(0);
-  ASSERT_LT(rows, 384);
-  const auto parameters = [](const TinyRun& of) {
-    const std::string mark = "model parallel rank (0, 0, 0): ";
-    const std::size_t at = of.program.out.find(mark);
-    EXPECT_NE(at, std::string::npos) << of.program.out;
-    return at == std::string::npos ? 0L : std::stol(of.program.out.substr(at + mark.size()));
-  };
-  const TinyRun as_tokens = train(padded);
-  EXPECT_EQ(parameters(as_tokens) - parameters(run), (384 - rows) * 16);
-  // Nearly even logits: the loss is the logarithm of the number of rows.
-  EXPECT_NEAR(as_tokens.first_loss() - run.first_loss(),
-              std::log(384.0 / static_cast<double>(rows)), 0.02);
-}
-
 TEST(Options, DataPath) {
   EXPECT_NE(train(base().with("--data-path", corpus(1))).first_loss(), train(base()).first_loss());
   const TinyRun missing = try_train(base().with("--data-path", corpus(0) + "_missing"));
@@ -367,8 +346,6 @@ TEST(Options, AllowAmbiguousPadTokens) {
       train(base().with("--null-tokenizer-pad-id", 7).with("--allow-ambiguous-pad-tokens"));
   EXPECT_NE(unique.program.err.find("changes nothing"), std::string::npos);
   EXPECT_EQ(unique.losses(), train(base().with("--null-tokenizer-pad-id", 7)).losses());
-  expect_refusal(try_train(same.with("--allow-ambiguous-pad-tokens").with("--sft")).program, 2,
-                 {"--allow-ambiguous-pad-tokens"});
 }
 
 TEST(Options, MockData) {
