@@ -165,7 +165,7 @@ void write_new_folder(const fs::path& target, const std::function<void(const fs:
 }
 
 // The adapters alone.
-Converted write_adapter_alone(const ExportOptions& options, checkpoint::CheckpointReader& reader,
+Converted write_adapter_alone(const ExportOptions& options, checkpoint::OpenedCheckpoint& opened,
                               const config::RunConfig& config, const fs::path& target) {
   PENTATRON_CHECK(config.model.lora_rank > 0, kConfig,
                   "--adapter: {} was trained without adapters (--lora-rank): leave it out for the "
@@ -173,8 +173,9 @@ Converted write_adapter_alone(const ExportOptions& options, checkpoint::Checkpoi
                   options.load.string());
   PENTATRON_CHECK(options.dtype.empty(), kConfig, "--dtype: adapters are written in fp32");
   const config::ModelConfig base = config::without_adapters(config.model);
-  const Files kept =
-      options.like.empty() ? files_in_checkpoint(reader) : files_in_folder(options.like);
+  const Files kept = options.like.empty() ? files_in_checkpoint(*opened.reader, opened.found.folder,
+                                                                config.data.tokenizer_type)
+                                          : files_in_folder(options.like);
   const auto before =
       same_model(kept, "config.json of the model underneath", base, !options.like.empty());
   const families::Family& family =
@@ -185,7 +186,7 @@ Converted write_adapter_alone(const ExportOptions& options, checkpoint::Checkpoi
                                                     : fs::path();
   AdapterFiles files;
   write_new_folder(target, [&](const fs::path& folder) {
-    files = write_adapter(folder, reader, family, config.model, underneath.string());
+    files = write_adapter(folder, *opened.reader, family, config.model, underneath.string());
   });
   return {.folder = target,
           .family = std::string(family.name),
@@ -208,7 +209,7 @@ Converted export_hugging_face(const ExportOptions& options) {
   config::resolve(config, config::Purpose::kModel);
   const config::ModelConfig base = config::without_adapters(config.model);
   inference::check_stored_model(config.model, reader.manifest(), label);
-  if (options.adapter) return write_adapter_alone(options, reader, config, target);
+  if (options.adapter) return write_adapter_alone(options, opened, config, target);
 
   const std::vector<families::Part> parts = inference::whole_model_parts(base);
   const CheckpointAdapters adapters(reader, config.model);
