@@ -118,6 +118,8 @@ TEST(ConfigJson, RoundTripsEveryField) {
       *flag = !*flag;
     } else if (auto* integer = std::get_if<std::int64_t>(&value)) {
       *integer = (std::int64_t{1} << 62) + step;
+      const bool bounded = field.check != nullptr && !field.check(value).empty();
+      if (bounded) *integer = 2 + step % 5;
     } else if (auto* text = std::get_if<std::string>(&value)) {
       *text = std::string(field.name) + " \"\xc3\xa4\"";
     } else if (auto* list = std::get_if<std::vector<std::string>>(&value)) {
