@@ -418,9 +418,11 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
     engine.loss_scaler().restore(saved.loss_scaler);
   }
   if (!with_optimizer) {
-    // As Megatron: the schedule is the optimizer's, and starts again with it.
+    // As Megatron: the schedule starts again with the optimizer, unless the checkpoint's is wanted.
     result.state.num_updates = 0;
-    result.state.scheduler_samples = 0;
+    if (!engine.config().optimizer.use_checkpoint_opt_param_scheduler) {
+      result.state.scheduler_samples = 0;
+    }
   }
   if (is_logging_rank) {
     log::print_line(fmt::format(

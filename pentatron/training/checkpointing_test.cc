@@ -142,7 +142,9 @@ TEST(LoadRules, ResumeTakesStateCountersAndMoments) {
   const Loaded loaded =
       load_run(with_folders(base, folder.path(), folder.path()), state_after(base, 0));
   EXPECT_TRUE(loaded.result.loaded);
-  EXPECT_EQ(to_json_text(loaded.result.state), to_json_text(state_after(base, 2)));
+  TrainState expected = state_after(base, 2);
+  expected.loss_scaler.hysteresis_left = base.optimizer.hysteresis;  // of a scale that never moved
+  EXPECT_EQ(to_json_text(loaded.result.state), to_json_text(expected));
   EXPECT_EQ(loaded.num_updates, 2);
   EXPECT_GT(loaded.largest_moment, 0);
   EXPECT_EQ(first_difference(loaded.weights, saved), "");
@@ -284,7 +286,7 @@ TEST(LoadRules, WithoutOptimizerStateOnlyTheWeightsCanBeLoaded) {
   (void)save_run(tiny_config(), folder.path() / "full", 2);
   const TrainState asked = state_after(without, 0);
   expect_refused(with_folders(tiny_config(), "", folder.path() / "bare"), asked,
-                 "holds no optimizer state");
+                 "holds no state of --optimizer adam");
   for (const char* name : {"bare", "full"}) {
     config::RunConfig config = with_folders(tiny_config(), "", folder.path() / name);
     config.checkpoint.no_load_optim = true;
