@@ -53,6 +53,22 @@ TEST(Parameter, FinishZeroesWhatNothingWrote) {
   EXPECT_EQ(largest(w.main_grad()), 1.0);
 }
 
+// Made once for all uses of a step, and anew when the values were changed.
+TEST(Parameter, Fp8FormsAreKeptUntilValuesChange) {
+  Parameter w("w", rows_spec(32, 0, 32, 32), precision_policy("bf16"));
+  w.data().fill_(2.0);
+  const WeightFormat rows{.numbers = Numbers::kFp8};
+  const WeightFormat columns{.numbers = Numbers::kFp8, .transposed = true};
+  const WeightView first = w.forward_view(rows);
+  EXPECT_TRUE(w.backward_view(rows).data.is_same(first.data));
+  EXPECT_EQ(tensor::shape_of(w.backward_view(columns).data), (Shape{3, 32}));
+  EXPECT_EQ(w.backward_view(columns).scale.item<float>(), first.scale.item<float>());
+  w.data().fill_(8.0);
+  EXPECT_TRUE(w.forward_view(rows).data.is_same(first.data));
+  w.values_changed();
+  EXPECT_EQ(w.forward_view(rows).scale.item<float>(), 4 * first.scale.item<float>());
+}
+
 TEST(Parameter, MisuseIsAnError) {
   const PrecisionPolicy policy = precision_policy("fp32");
   Parameter w("w", rows_spec(2, 0, 2, 2), policy);
@@ -63,7 +79,7 @@ TEST(Parameter, MisuseIsAnError) {
   EXPECT_THROW(w.bind_grad(tensor::zeros({3, 2}, policy.main_grad).t()), Error);
   EXPECT_THROW(w.bind_grad(Tensor()), Error);
   EXPECT_THROW(w.bind_data(tensor::zeros({2, 3}, DType::Double)), Error);
-  EXPECT_THROW(static_cast<void>(w.forward_view({.numbers = Numbers::kFp8})), Error);
+  EXPECT_THROW(static_cast<void>(w.forward_view({.transposed = true})), Error);
   w.bind_grad(tensor::zeros({2, 3}, policy.main_grad));
   w.set_trainable(false);
   EXPECT_THROW(static_cast<void>(w.grad_slot()), Error);

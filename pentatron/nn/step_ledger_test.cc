@@ -115,8 +115,8 @@ TEST(StepLedger, OtherNamesKindsAndSizesAreRefused) {
   refused("'lm loss' is another kind", [&] { ledger.add_max("lm loss", scalar(1)); });
   refused("'routed' was declared with 3 elements", [&] { ledger.add_sum("routed", scalar(1)); });
   refused("before set_seeds", [&] { (void)ledger.seed_of("lm loss"); });
-  refused("only sums are vectors", [] {
-    StepLedger({{.name = "x", .kind = ScalarKind::kMax, .size = 2}}, DType::Float, kCpu, true);
+  refused("only sums and maxima are vectors", [] {
+    StepLedger({{.name = "x", .kind = ScalarKind::kMean, .size = 2}}, DType::Float, kCpu, true);
   });
   EXPECT_FALSE(ledger.max_slot("other").defined()) << "not kept in this run";
 }

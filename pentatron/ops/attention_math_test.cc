@@ -126,7 +126,9 @@ TEST(AttentionMath, WindowsReachOverRowsThatAreNotHere) {
       expect_close(b.dq_tnd, a.dq_tnd, 1e-13, "gradient of q");
       expect_close(b.dk_tgd, a.dk_tgd, 1e-13, "gradient of k");
       expect_close(b.dv_tgd, a.dv_tgd, 1e-13, "gradient of v");
-      expect_close(b.dbias_nd, a.dbias_nd, 1e-13, "gradient of the biases");
+      // Zero where each query sees one key.
+      const double largest = std::max(1.0, a.dbias_nd.abs().max().item<double>());
+      EXPECT_LE(b.dbias_nd.sub(a.dbias_nd).abs().max().item<double>(), 1e-13 * largest);
     }
   }
 }

@@ -91,8 +91,10 @@ void library_products::weight_gradient(const WeightGradient& in) {
   }
   const std::int64_t rows = in.x_ti.size(0);
   const DType dtype = in.x_ti.scalar_type();
-  const bool same = in.dy_to.scalar_type() == dtype && !tensor::widens_products(in.x_ti);
-  if (rows == 0 || same) {
+  // On CPUs a slot of another dtype makes the product a wide one, whatever the processor has.
+  const bool at_once = in.dy_to.scalar_type() == dtype && !tensor::widens_products(in.x_ti) &&
+                       (in.x_ti.is_cuda() || slot.buffer.scalar_type() == dtype);
+  if (rows == 0 || at_once) {
     tensor::matmul_into(slot.buffer, tensor::transposed(in.dy_to), in.x_ti, slot.accumulate);
     return;
   }
