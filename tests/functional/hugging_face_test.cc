@@ -49,7 +49,7 @@ struct Trained {
   fs::path hf;
 };
 const Trained& trained() {
-  static const Trained made = [] {
+  static const Trained kMade = [] {
     const fs::path folder = new_folder();
     const Trained paths{folder / "checkpoint", folder / "hf"};
     (void)train(saving(llama(), paths.checkpoint));
@@ -58,7 +58,7 @@ const Trained& trained() {
     EXPECT_EQ(count(result.out, "family llama, 21 tensors"), 1U) << result.out;
     return paths;
   }();
-  return made;
+  return kMade;
 }
 
 // A copy in which one text of a file is replaced by another of the same length.
