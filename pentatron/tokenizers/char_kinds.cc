@@ -38,8 +38,8 @@ CharKinds::CharKinds() {
 }
 
 const CharKinds& CharKinds::table() {
-  static const CharKinds kinds;
-  return kinds;
+  static const CharKinds kTable;
+  return kTable;
 }
 
 }  // namespace pentatron::tokenizers

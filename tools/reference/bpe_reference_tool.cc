@@ -75,7 +75,7 @@ void split() {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
-    const std::string command = arguments.at(0);
+    const std::string& command = arguments.at(0);
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     if (command == "train") {
       train(rest);
