@@ -63,7 +63,7 @@ def compare(name, kind, options, modules, dora, program, tool, folder):
     model.save_pretrained(folder / "theirs")
     expected = their_logits(model)
     assert max(numpy.abs(a - b).max() for a, b in zip(expected, plain)) > 1e-2, "the adapter changes nothing"
-    run(program, "pretrain_gpt", "--load", folder / "base", "--finetune", "--lora-load", folder / "theirs", "--save", folder / "run", "--seq-length", 16, "--mock-data",
+    run(program, "pretrain_gpt", "--load", folder / "base", "--finetune", "--lora-load", folder / "theirs", "--save", folder / "run", "--save-interval", 1, "--seq-length", 16, "--mock-data",
         "--micro-batch-size", 1, "--train-iters", 1, "--lr", "1e-30", "--min-lr", 0, "--eval-iters", 0)
     check("our checkpoint from their adapter", our_logits(tool, folder / "run"), expected)
     run(program, "convert", "export", "--load", folder / "run", "--hf", folder / "merged")
