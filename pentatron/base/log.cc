@@ -64,13 +64,13 @@ std::unique_ptr<spdlog::logger> make_dated_logger() {
 // Built once and never destroyed: threads may still log while the process ends. A person needs no
 // date beside each line; a file does.
 spdlog::logger& logger(bool person) {
-  static spdlog::logger* const dated = make_dated_logger().release();
-  static spdlog::logger* const plain = [] {
+  static spdlog::logger* const kDated = make_dated_logger().release();
+  static spdlog::logger* const kPlain = [] {
     auto made = make_logger("%v");
-    made->set_level(dated->level());
+    made->set_level(kDated->level());
     return made.release();
   }();
-  return person ? *plain : *dated;
+  return person ? *kPlain : *kDated;
 }
 
 }  // namespace
