@@ -20,7 +20,7 @@ constexpr std::string_view kUsage =
     "--rdzv_endpoint HOST:PORT, ...); a rank that fails ends the job, nothing is restarted.";
 
 const std::vector<Flags::Spec>& specs() {
-  static const std::vector<Flags::Spec> all{
+  static const std::vector<Flags::Spec> kAll{
       {"--nproc-per-node", "N", "processes to start here; gpu: one a GPU, cpu: one a core", "1"},
       {"--nnodes", "N", "machines; start this command on each", "1"},
       {"--node-rank", "N", "number of this machine", "0"},
@@ -33,7 +33,7 @@ const std::vector<Flags::Spec>& specs() {
       {"--max-restarts", "N", "torchrun's; only 0, nothing is restarted", "0"},
       {"--no-python", "", "torchrun's; always so"},
       {"--grace-seconds", "N", "from SIGTERM to SIGKILL when a rank has failed", "10"}};
-  return all;
+  return kAll;
 }
 
 // A subcommand's name stands for this very program.

@@ -37,7 +37,7 @@ struct Damage {
 };
 
 const std::vector<Damage>& damages() {
-  static const std::vector<Damage> all = {
+  static const std::vector<Damage> kAll = {
       {"FlippedByte", "rank_00001.safetensors is damaged: its checksum is not the manifest's",
        [](const fs::path& f) { flip_byte(f / "rank_00001.safetensors"); }},
       {"ZeroFilled", "rank_00001.safetensors: the header",
@@ -62,7 +62,7 @@ const std::vector<Damage>& damages() {
          fs::remove(f / "rank_00001.safetensors");
          ASSERT_EQ(::mkfifo((f / "rank_00001.safetensors").c_str(), 0600), 0);
        }}};
-  return all;
+  return kAll;
 }
 
 class DamagedNewest : public ::testing::TestWithParam<Damage> {};

@@ -15,12 +15,12 @@ using namespace testing_support;
 using nlohmann::json;
 
 std::string good_text() {
-  static const std::string text = [] {
+  static const std::string kText = [] {
     const TempFolder temp;
     save_layout(temp.path(), 10, layouts()[6], 1);
     return read_text_file(temp.path() / iteration_folder(10) / kManifestName);
   }();
-  return text;
+  return kText;
 }
 
 // With a right checksum, so that only the rules can object.

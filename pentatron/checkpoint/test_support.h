@@ -27,7 +27,7 @@ struct StateTensor {
 };
 
 inline const std::vector<StateTensor>& state_tensors() {
-  static const std::vector<StateTensor> tensors = {
+  static const std::vector<StateTensor> kTensors = {
       {"param", "embedding.weight", {10, 6}, DType::Float},
       {"exp_avg", "embedding.weight", {10, 6}, DType::Float},
       {"param", "bias", {7}, DType::Float},
@@ -35,7 +35,7 @@ inline const std::vector<StateTensor>& state_tensors() {
       {"param", "half", {6, 4}, DType::BFloat16},
       {"param", "tiny", {2, 3}, DType::Float},
   };
-  return tensors;
+  return kTensors;
 }
 
 // Different for each tensor, element and version; exact in bf16.
@@ -61,7 +61,7 @@ struct Layout {
 };
 
 inline const std::vector<Layout>& layouts() {
-  static const std::vector<Layout> all = {
+  static const std::vector<Layout> kAll = {
       {"one rank", 1, 1, 0},
       {"2 cut rows", 2, 1, 0},
       {"2 cut columns", 2, 1, 1},
@@ -72,7 +72,7 @@ inline const std::vector<Layout>& layouts() {
       {"2 cut columns, 2 share elements", 2, 2, 1},
       {"2 cut the last dimension, 2 share elements", 2, 2, 2},
   };
-  return all;
+  return kAll;
 }
 
 struct Held {

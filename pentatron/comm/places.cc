@@ -163,26 +163,26 @@ Grids make_grids(const config::ParallelConfig& parallel) {
 }
 
 const std::vector<std::string>& replica_axes(GridKind kind) {
-  static const std::vector<std::string> dense{"dp", "cp"};
-  static const std::vector<std::string> expert{"edp"};
-  return kind == GridKind::kDense ? dense : expert;
+  static const std::vector<std::string> kDense{"dp", "cp"};
+  static const std::vector<std::string> kExpert{"edp"};
+  return kind == GridKind::kDense ? kDense : kExpert;
 }
 
 const std::vector<std::string>& shard_axes(GridKind kind) {
-  static const std::vector<std::string> dense{"dp_inner", "cp"};
-  static const std::vector<std::string> expert{"edp_inner"};
-  return kind == GridKind::kDense ? dense : expert;
+  static const std::vector<std::string> kDense{"dp_inner", "cp"};
+  static const std::vector<std::string> kExpert{"edp_inner"};
+  return kind == GridKind::kDense ? kDense : kExpert;
 }
 
 const std::vector<std::string>& instance_axes(GridKind kind) {
-  static const std::vector<std::string> dense{"dp_outer"};
-  static const std::vector<std::string> expert{"edp_outer"};
-  return kind == GridKind::kDense ? dense : expert;
+  static const std::vector<std::string> kDense{"dp_outer"};
+  static const std::vector<std::string> kExpert{"edp_outer"};
+  return kind == GridKind::kDense ? kDense : kExpert;
 }
 
 const std::vector<std::string>& model_axes() {
-  static const std::vector<std::string> axes{"tp", "pp"};
-  return axes;
+  static const std::vector<std::string> kAxes{"tp", "pp"};
+  return kAxes;
 }
 
 std::string_view option_of(std::string_view axis) {

@@ -128,8 +128,8 @@ class KnownOptions final {
 }  // namespace
 
 std::span<const OptionSpec> known_options() {
-  static const KnownOptions known;
-  return known.rows();
+  static const KnownOptions kKnown;
+  return kKnown.rows();
 }
 
 }  // namespace pentatron::config

@@ -70,8 +70,8 @@ class ByteTokenizer final : public tokenizers::Tokenizer {
 };
 
 const ByteTokenizer& bytes() {
-  static const ByteTokenizer tokenizer;
-  return tokenizer;
+  static const ByteTokenizer kTokenizer;
+  return kTokenizer;
 }
 
 std::string text_of(const EncodedConversation& encoded, bool learnt) {

@@ -15,13 +15,13 @@ namespace pentatron::families::test_support {
 // {"llama": {"config": {...}, "tensors": {"model.norm.weight": [64], ...}}, ...}, written by
 // tools/reference/hugging_face_reference.py.
 inline const Json& reference_models() {
-  static const Json models = [] {
+  static const Json kModels = [] {
     const char* root = std::getenv("PENTATRON_SOURCE_DIR");
     const std::string path =
         std::string(root == nullptr ? "." : root) + "/pentatron/families/testdata/models.json";
     return parse_json(read_text_file(path), path);
   }();
-  return models;
+  return kModels;
 }
 
 // The weights of a model, by the rules of nn/shard_spec.h's names.

@@ -72,14 +72,14 @@ class DiamondStage final : public nn::Stage {
   }
 
   nn::BundleSpec input_spec(const Batch& batch) const override {
-    static const std::vector<std::vector<std::string>> names = {
+    static const std::vector<std::vector<std::string>> kNames = {
         {}, {"hidden"}, {"hidden", "extra"}, {"left", "right", "bottom"}};
-    return specs(names[static_cast<std::size_t>(place_)], batch);
+    return specs(kNames[static_cast<std::size_t>(place_)], batch);
   }
   nn::BundleSpec output_spec(const Batch& batch) const override {
-    static const std::vector<std::vector<std::string>> names = {
+    static const std::vector<std::vector<std::string>> kNames = {
         {"hidden", "extra"}, {"left"}, {"right", "bottom"}, {}};
-    return specs(names[static_cast<std::size_t>(place_)], batch);
+    return specs(kNames[static_cast<std::size_t>(place_)], batch);
   }
   std::vector<nn::Unit> units() override { return {{"stage", {weight_}}}; }
   Tensor& grad() { return weight_->main_grad(); }

@@ -43,7 +43,7 @@ void find(void* library, const char* name, F& function) {
 }
 
 const Cupti& cupti() {
-  static const Cupti table = [] {
+  static const Cupti kTable = [] {
     void* library = dlopen("libcupti.so.13", RTLD_NOW | RTLD_LOCAL);
     const char* problem = library == nullptr ? dlerror() : nullptr;
     PENTATRON_CHECK(library != nullptr, kCuda,
@@ -59,7 +59,7 @@ const Cupti& cupti() {
     find(library, "cuptiGetResultString", found.result_string);
     return found;
   }();
-  return table;
+  return kTable;
 }
 
 void check(CUptiResult code, const char* what) {

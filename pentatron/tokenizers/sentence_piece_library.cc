@@ -49,8 +49,8 @@ SentencePieceLibrary open_library() {
 }  // namespace
 
 const SentencePieceLibrary& sentence_piece_library() {
-  static const SentencePieceLibrary opened = open_library();
-  return opened;
+  static const SentencePieceLibrary kOpened = open_library();
+  return kOpened;
 }
 
 }  // namespace pentatron::tokenizers

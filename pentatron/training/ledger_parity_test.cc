@@ -252,8 +252,8 @@ void expect_near(const Tensors& found, const Tensors& expected, double tolerance
 
 const LedgerLayout kAlone{.name = "alone", .layout = {}};
 const RoutedRun& alone() {
-  static const RoutedRun run = run_routed(kAlone);
-  return run;
+  static const RoutedRun kRun = run_routed(kAlone);
+  return kRun;
 }
 
 class LedgerParity : public testing::TestWithParam<LedgerLayout> {};

@@ -100,12 +100,12 @@ std::string copy_corpus() {
 }
 
 fs::path trained() {
-  static const fs::path folder = [] {
+  static const fs::path kFolder = [] {
     const fs::path made = new_folder();
     const TinyRun run = train(saving(base(), made));
     return made;
   }();
-  return folder;
+  return kFolder;
 }
 
 fs::path copy_of_trained() {

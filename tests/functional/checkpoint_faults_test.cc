@@ -21,12 +21,12 @@ Options run_of(int steps = kSteps) { return base().with("--train-iters", steps);
 
 // Iterations 2, 4 and 6.
 const fs::path& whole_run() {
-  static const fs::path folder = [] {
+  static const fs::path kFolder = [] {
     const fs::path made = new_folder();
     (void)train(saving(run_of(), made, 2));
     return made;
   }();
-  return folder;
+  return kFolder;
 }
 
 fs::path copy_of_run() {

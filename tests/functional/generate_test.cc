@@ -17,7 +17,7 @@ using Words = std::vector<std::string>;
 
 // A Llama kind of model over tokens, steps 2 and 4 saved.
 fs::path numbers_model() {
-  static const fs::path folder = [] {
+  static const fs::path kFolder = [] {
     const fs::path made = new_folder();
     const TinyRun run = train(saving(base()
                                          .with("--position-embedding-type", "rope")
@@ -30,14 +30,14 @@ fs::path numbers_model() {
                                      made, 2));
     return made;
   }();
-  return folder;
+  return kFolder;
 }
 
 constexpr const char* kSentence = "the cat sat on the mat and the rat ran to the hat\n";
 
 // A model that has learnt one sentence by heart.
 fs::path text_model() {
-  static const fs::path folder = [] {
+  static const fs::path kFolder = [] {
     const fs::path made = new_folder();
     std::string text;
     std::string lines;
@@ -75,7 +75,7 @@ fs::path text_model() {
     EXPECT_LT(run.last_loss(), 0.5 * run.first_loss());
     return made / "checkpoints";
   }();
-  return folder;
+  return kFolder;
 }
 
 ProgramResult generate(const fs::path& model, Words more) {

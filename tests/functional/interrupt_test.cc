@@ -45,9 +45,9 @@ Files files_of(const fs::path& folder) {
 
 // iter_0000012/rank_00000.safetensors -> iter_#/rank_#.safetensors
 std::set<std::string> kinds_of_names(const Files& files) {
-  static const std::regex digits("[0-9]+");
+  static const std::regex kDigits("[0-9]+");
   std::set<std::string> names;
-  for (const auto& [name, content] : files) names.insert(std::regex_replace(name, digits, "#"));
+  for (const auto& [name, content] : files) names.insert(std::regex_replace(name, kDigits, "#"));
   return names;
 }
 
@@ -153,7 +153,7 @@ fs::path jsonl(int documents, int salt) {
 }
 
 fs::path bpe_folder() {
-  static const fs::path folder = [] {
+  static const fs::path kFolder = [] {
     const fs::path made = new_folder();
     write_file(made / "text.txt", some_text(200, 1));
     EXPECT_TRUE(call({"train_tokenizer", "--input", (made / "text.txt").string(), "--vocab-size",
@@ -161,7 +161,7 @@ fs::path bpe_folder() {
                     .ok());
     return made;
   }();
-  return folder;
+  return kFolder;
 }
 
 Words preprocess_words(const fs::path& input, const fs::path& folder) {

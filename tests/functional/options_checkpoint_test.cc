@@ -12,13 +12,13 @@ using Iterations = std::vector<int>;
 
 // Two of four steps, saved.
 fs::path half_done() {
-  static const fs::path folder = [] {
+  static const fs::path kFolder = [] {
     const fs::path made = new_folder();
     const TinyRun run =
         train(saving(base().with("--train-iters", 4).with("--exit-interval", 2), made));
     return made;
   }();
-  return folder;
+  return kFolder;
 }
 
 Options going_on() { return base().with("--train-iters", 4).with("--load", half_done().string()); }

@@ -33,14 +33,14 @@ struct Undisturbed {
 };
 
 const Undisturbed& undisturbed() {
-  static const Undisturbed made = [] {
+  static const Undisturbed kMade = [] {
     Undisturbed result;
     result.folder = new_folder();
     result.run = train(saving(long_run(), result.folder, 4));
     result.hash = state_hash(result.folder, kSteps);
     return result;
   }();
-  return made;
+  return kMade;
 }
 
 void expect_as_undisturbed(const fs::path& folder, const fs::path& metrics) {

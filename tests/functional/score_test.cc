@@ -31,7 +31,7 @@ struct Trained {
   double validation_loss = 0;
 };
 const Trained& trained() {
-  static const Trained made = [] {
+  static const Trained kMade = [] {
     const fs::path folder = new_folder();
     std::string lines;
     for (int i = 0; i < 60; ++i) lines += R"({"text": ")" + period_text(0, kPeriod) + "\"}\n";
@@ -54,7 +54,7 @@ const Trained& trained() {
                      folder / "run"));
     return Trained{folder / "run", run.series("validation", "lm_loss").back()};
   }();
-  return made;
+  return kMade;
 }
 
 ProgramResult run(const std::string& command, Words more) {
@@ -91,7 +91,7 @@ void expect_same(const std::vector<nlohmann::json>& a, const std::vector<nlohman
 }
 
 fs::path several_documents() {
-  static const fs::path file = [] {
+  static const fs::path kFile = [] {
     const fs::path path = new_folder() / "documents.jsonl";
     std::string lines;
     for (const int count : {3, 20, 1, 7, 24, 2}) {
@@ -101,7 +101,7 @@ fs::path several_documents() {
     write_file(path, lines);
     return path;
   }();
-  return file;
+  return kFile;
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ using Json = nlohmann::json;
 constexpr std::int32_t kEndToken = 63;
 
 const fs::path& scratch() {
-  static const TempFolder folder("pentatron_functional");
-  return folder.path();
+  static const TempFolder kFolder("pentatron_functional");
+  return kFolder.path();
 }
 
 void write_corpus(const std::string& prefix, std::uint32_t seed) {
@@ -124,7 +124,7 @@ fs::path new_folder() {
 }
 
 std::string corpus(int number) {
-  static const std::vector<std::string> prefixes = [] {
+  static const std::vector<std::string> kPrefixes = [] {
     std::vector<std::string> made;
     for (std::uint32_t i = 0; i < 2; ++i) {
       made.push_back((scratch() / fmt::format("corpus_{}", i)).string());
@@ -132,7 +132,7 @@ std::string corpus(int number) {
     }
     return made;
   }();
-  return prefixes.at(static_cast<std::size_t>(number));
+  return kPrefixes.at(static_cast<std::size_t>(number));
 }
 
 Options base() {

@@ -120,8 +120,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   try {
     if (mode == 2) {
       // Parsing a vocabulary costs more than all else: once is enough.
-      static const BpeVocabulary small = small_vocabulary();
-      BpeVocabulary vocabulary = small.with_merges(take_part(data), "m");
+      static const BpeVocabulary kSmall = small_vocabulary();
+      BpeVocabulary vocabulary = kSmall.with_merges(take_part(data), "m");
       check(std::move(vocabulary), data);
       return 0;
     }

@@ -27,19 +27,19 @@ void require(bool condition) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace pentatron;
   using namespace pentatron::tokenizers::chat;
-  static const Value messages = Value::of_json(nlohmann::ordered_json::parse(
+  static const Value kMessages = Value::of_json(nlohmann::ordered_json::parse(
       R"([{"role": "user", "content": " Größe? "},
           {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "n": 2.5}}]}])"));
-  static const Scope globals = {{"messages", messages},
-                                {"tools", Value()},
-                                {"add_generation_prompt", Value::of(true)},
-                                {"bos_token", Value::of(std::string("<s>"))}};
+  static const Scope kGlobals = {{"messages", kMessages},
+                                 {"tools", Value()},
+                                 {"add_generation_prompt", Value::of(true)},
+                                 {"bos_token", Value::of(std::string("<s>"))}};
   constexpr EvaluationLimits kLimits{
       .steps = 100'000, .output_bytes = 1 << 20, .macro_depth = 10, .depth = 300};
   try {
     const std::string_view source(reinterpret_cast<const char*>(data), size);
     const Statements statements = parse_template(source, "t");
-    const std::string text = Evaluator(globals, "t", 0, kLimits).run(statements);
+    const std::string text = Evaluator(kGlobals, "t", 0, kLimits).run(statements);
     require(text.size() <= kLimits.output_bytes);
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::kData || error.kind() == ErrorKind::kUnsupported);
