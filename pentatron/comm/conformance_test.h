@@ -172,7 +172,7 @@ inline void point_to_point(Group& group, Peers peers, DType dtype, Device device
   const auto post_recvs = [&] {
     for (int peer = 0; peer < group.size(); ++peer) {
       for (int k = 0; k < 3 && peer != me; ++k) {
-        Tensor& t = received[static_cast<std::size_t>(peer * 3 + k)];
+        Tensor& t = received[static_cast<std::size_t>(peer) * 3 + static_cast<std::size_t>(k)];
         t = tensor::empty({4 * k}, dtype, device);
         works.push_back(group.recv(t, peer));
       }
@@ -189,7 +189,7 @@ inline void point_to_point(Group& group, Peers peers, DType dtype, Device device
   for (int peer = 0; peer < group.size(); ++peer) {
     for (int k = 0; k < 3 && peer != me; ++k) {
       require_equal(
-          received[static_cast<std::size_t>(peer * 3 + k)],
+          received[static_cast<std::size_t>(peer) * 3 + static_cast<std::size_t>(k)],
           [&](std::int64_t i) { return peers == Peers::kReal ? value_at(peer + 2 * k, i) : 0; },
           "recv in order");
     }
@@ -281,7 +281,8 @@ inline void two_contexts(Backend& backend, Peers peers) {
       backend, RankGrid({{"tp", 1, {}}, {"dp", world / half, {}}, {"pp", half, {}}}), "deep");
   require(all_reduce_value(wide.group("tp"), 1) == static_cast<double>(world), "wide tp");
   require(all_reduce_value(deep.group("tp"), 1) == 1, "deep tp");
-  require(all_reduce_value(deep.group("dp"), 1) == static_cast<double>(world / half), "deep dp");
+  const std::int64_t shares = world / half;
+  require(all_reduce_value(deep.group("dp"), 1) == static_cast<double>(shares), "deep dp");
   require(all_reduce_value(deep.world(), 1) == static_cast<double>(world), "deep world");
   const TieGroups ties(deep, "pp", {"shared", fmt::format("own {}", deep.coordinate("pp"))});
   require((ties.ties().size() == 1) == (half == 2), "tied ends");

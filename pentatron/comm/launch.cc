@@ -89,7 +89,7 @@ std::vector<std::string> environment_of(const LaunchOptions& options, int port, 
                                       [&](const auto& variable) { return variable.first == name; });
     if (!replaced) result.emplace_back(line);
   }
-  for (const auto& [name, value] : own) result.push_back(name + "=" + value);
+  for (const auto& [name, value] : own) result.push_back(fmt::format("{}={}", name, value));
   return result;
 }
 
