@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/option_file.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
@@ -103,18 +105,49 @@ void walk_json(const nlohmann::json& object, std::string_view label, int depth,
   }
 }
 
+// Whether a document holds anything.
+class Content final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override { seen_ = true; }
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {
+    seen_ = true;
+  }
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/,
+                       YAML::anchor_t /*anchor*/, YAML::EmitterStyle::value /*style*/) override {
+    seen_ = true;
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {
+    seen_ = true;
+  }
+  void OnMapEnd() override {}
+  [[nodiscard]] bool seen() const { return seen_; }
+
+ private:
+  bool seen_ = false;
+};
+
+// By no more than two steps: the library's function for all documents does not end on some texts.
+bool has_second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Content first, second;
+  return parser.HandleNextDocument(first) && parser.HandleNextDocument(second) && second.seen();
+}
+
 }  // namespace
 
 std::vector<FileValue> parse_yaml_options(const std::string& text, std::string_view label) {
   try {
-    YAML::Node root;
-    for (const YAML::Node& document : YAML::LoadAll(text)) {
-      if (document.IsNull()) continue;
-      PENTATRON_CHECK(root.IsNull(), kConfig,
-                      "{}: a second document begins behind '---': one file is one set of options",
-                      label);
-      root.reset(document);
-    }
+    const YAML::Node root = YAML::Load(text);
+    PENTATRON_CHECK(!has_second_document(text), kConfig,
+                    "{}: a second document begins behind '---': one file is one set of options",
+                    label);
     if (root.IsNull()) return {};
     PENTATRON_CHECK(root.IsMap(), kConfig, "{}: expected a mapping of option names to values",
                     label);

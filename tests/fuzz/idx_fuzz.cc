@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 // sources: pentatron/datasets/indexed_dataset.cc pentatron/datasets/content_hash.cc pentatron/datasets/block_cache.cc pentatron/datasets/remote_file.cc pentatron/base/loaded_library.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc pentatron/base/sha256.cc pentatron/base/hash_kernels.cc
+// sources: pentatron/base/screen.cc pentatron/base/terminal.cc pentatron/base/mapping_faults.cc
 // libs: fmt
 // clang-format on
 //

@@ -2,6 +2,7 @@
 // clang-format off
 // sources: pentatron/base/npy.cc pentatron/base/file.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc
 // sources: pentatron/base/env.cc pentatron/base/error.cc pentatron/base/format.cc
+// sources: pentatron/base/screen.cc pentatron/base/terminal.cc pentatron/base/mapping_faults.cc
 // libs: fmt
 // clang-format on
 //

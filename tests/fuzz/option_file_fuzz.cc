@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 // sources: pentatron/config/option_file.cc pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc
+// sources: pentatron/base/screen.cc pentatron/base/terminal.cc pentatron/base/mapping_faults.cc
 // libs: yaml-cpp fmt
 // max_len: 4096
 // clang-format on
