@@ -316,11 +316,11 @@ struct LoggingConfig {
   bool barrier_with_l1_time = true;          // ranks meet before a timer of level 1 starts
   bool log_progress = false;                 // progress.txt beside the checkpoints
   bool log_energy = false;                   // of the GPUs
-  bool log_max_attention_logit = false;      // CPUs only
-  std::int64_t log_memory_interval = 0;      // 0: after the first iterations only
-  std::vector<std::string> sample_prompt;    // continued by the model at each evaluation
-  std::int64_t sample_length = 64;           // tokens of each continuation
-  std::string log_format = "auto";           // terminal, megatron
+  bool log_max_attention_logit = false;
+  std::int64_t log_memory_interval = 0;    // 0: after the first iterations only
+  std::vector<std::string> sample_prompt;  // continued by the model at each evaluation
+  std::int64_t sample_length = 64;         // tokens of each continuation
+  std::string log_format = "auto";         // terminal, megatron
   bool quiet = false;
 };
 
