@@ -132,6 +132,16 @@ struct ModelConfig {
   // How context-parallel ranks share keys and values (context_comm.h): of every layer, or one a
   // layer
   std::vector<std::string> cp_comm_type = {"p2p"};
+  // Query and key weights of heads whose largest logit passed the threshold shrink after a step
+  bool qk_clip = false;
+  double qk_clip_alpha = 0.5;  // share of the factor that queries take; keys take the rest
+  double qk_clip_threshold = 100.0;
+  bool pad_vocab_in_softmax = false;          // rows of the padded vocabulary count, as in Megatron
+  bool distribute_saved_activations = false;  // full recompute keeps a slice on each tp rank
+  // Activations in host memory until their backward
+  bool fine_grained_activation_offloading = false;
+  std::vector<std::string> offload_modules;
+  std::int64_t min_offloaded_tensor_size = 1048576;  // elements
 };
 
 struct ParallelConfig {
@@ -145,6 +155,11 @@ struct ParallelConfig {
   std::int64_t context_parallel_size = 1;
   // With a2a+p2p: ranks that exchange heads, and rings of such groups; numbers
   std::vector<std::string> hierarchical_context_parallel_sizes;
+  // Samples of unlike lengths share groups of dp x cp ranks of unlike sizes
+  bool dynamic_context_parallel = false;
+  std::int64_t max_seqlen_per_dp_cp_rank = 0;          // tokens; needed by the above
+  std::int64_t min_dynamic_context_parallel_size = 1;  // ranks
+  bool use_tp_pp_dp_mapping = false;                   // ranks of a pipeline before those of data
   std::int64_t expert_model_parallel_size = 1;
   std::int64_t data_parallel_size = 1;  // resolved: world / (tp * cp * pp)
   // Which stage holds what (pipeline_layout.h); 0 and empty: equal stages, one a rank
@@ -165,9 +180,11 @@ struct ParallelConfig {
   // With use_megatron_fsdp: no_shard, optim, optim_grads, optim_grads_params
   std::string data_parallel_sharding_strategy = "optim_grads_params";
   bool overlap_param_gather = false;
+  bool grad_reduce_in_bf16 = false;
   std::int64_t num_distributed_optimizer_instances = 1;
   std::string distributed_backend = "auto";  // nccl, gloo, threads, fake
   std::int64_t distributed_timeout_minutes = 10;
+  bool check_collectives = false;         // nccl: ranks compare what they call before they call it
   std::int64_t cpu_threads_per_rank = 0;  // 0: all cores / local ranks
 };
 
@@ -188,6 +205,7 @@ struct DataConfig {
   std::string dataloader_type = "single";
   bool mmap_bin_files = true;
   std::string data_content_hash = "sampled";  // or whole: what of a .bin tells it from another
+  bool append_epochs = false;                 // a longer run keeps the order it began with
   std::string tokenizer_type;
   std::string tokenizer_model;  // file or folder
   std::vector<std::string> tokenizer_special_tokens;
@@ -251,8 +269,18 @@ struct OptimizerConfig {
   bool muon_nesterov = false;
   bool muon_split_qkv = true;
   bool optimizer_cpu_offload = false;
-  double clip_grad = 1.0;            // largest global L2 norm; 0: no clipping
-  std::optional<double> loss_scale;  // static; none: dynamic with fp16, else 1
+  double optimizer_offload_fraction = 1.0;  // of the elements
+  bool overlap_cpu_optimizer_d2h_h2d = false;
+  // dtypes of the optimizer's state: fp32, bf16, fp16; fp32 unless use_precision_aware_optimizer
+  bool use_precision_aware_optimizer = false;
+  std::string main_grads_dtype = "fp32";
+  std::string main_params_dtype = "fp32";
+  std::string exp_avg_dtype = "fp32";
+  std::string exp_avg_sq_dtype = "fp32";
+  double soap_shampoo_beta = 0.95;
+  std::int64_t soap_precondition_frequency = 10;  // steps
+  double clip_grad = 1.0;                         // largest global L2 norm; 0: no clipping
+  std::optional<double> loss_scale;               // static; none: dynamic with fp16, else 1
   double initial_loss_scale = 4294967296.0;
   double min_loss_scale = 1.0;
   double loss_scale_window = 1000;             // steps without overflow until the scale doubles
@@ -292,6 +320,12 @@ struct TrainingConfig {
   bool check_for_large_grads = false;
   bool skip_train = false;
   bool deterministic_mode = false;
+  std::string loss_mean = "tokens";  // micro-batches: a mean of their means, as Megatron's default
+  std::int64_t error_injection_rate = 0;  // one of this many results is made wrong; 0: none
+  std::string error_injection_type = "transient_error";
+  std::string rerun_mode = "validate_results";
+  std::string cuda_graph_impl = "none";  // full_iteration: the step is recorded once and replayed
+  std::int64_t cuda_graph_warmup_steps = 3;
   std::string metrics_file;  // JSON lines, full precision
   std::string trace;         // folder for traces of actions and kernels; resolved: with `profile`
   bool profile = false;
