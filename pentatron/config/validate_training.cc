@@ -396,6 +396,22 @@ void check_samples(const RunConfig& config, Problems& problems) {
   }
 }
 
+void check_recorded_steps(const RunConfig& config, Problems& problems) {
+  if (config.training.cuda_graph_impl != "full_iteration") return;
+  const std::int64_t stages = config.parallel.pipeline_model_parallel_size;
+  if (stages > 1) {
+    problems.add(
+        fmt::format("--cuda-graph-impl full_iteration does not record a pipeline: drop it, or "
+                    "--pipeline-model-parallel-size {}",
+                    stages));
+  }
+  if (config.optimizer.optimizer_cpu_offload) {
+    problems.add(
+        "--cuda-graph-impl full_iteration records work of the GPU alone: drop it, or "
+        "--optimizer-cpu-offload");
+  }
+}
+
 void resolve_trace(TrainingConfig& training, std::int64_t world_size, Problems& problems) {
   if (training.profile && training.trace.empty()) training.trace = "profile";
   if (training.trace.empty()) return;
@@ -427,6 +443,7 @@ void resolve_training(RunConfig& config, const Origins& origins, bool layout_fin
   check_checkpoint(config.checkpoint, problems);
   check_samples(config, problems);
   resolve_trace(training, config.parallel.world_size, problems);
+  check_recorded_steps(config, problems);
 }
 
 }  // namespace pentatron::config

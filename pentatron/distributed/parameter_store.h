@@ -63,6 +63,9 @@ class ParameterStore final : public ops::UnitEventSink, public nn::ParameterHost
   void publish();
   // Main parameters := parameters.
   void reset_main();
+  // What is derived of parameters on the host (their fp8 forms) is out of date: for who changes
+  // them by recorded work of the device.
+  void tell_values_changed();
   // Ends what is under way and frees whole copies of sharded parameters that were used outside of
   // units. After it no parameter is being written.
   void settle();
@@ -92,7 +95,6 @@ class ParameterStore final : public ops::UnitEventSink, public nn::ParameterHost
  private:
   struct Inner;
   void make_pieces();
-  void tell_values_changed();
 
   std::unique_ptr<BufferAllocator> allocator_;
   PrecisionPolicy policy_;

@@ -87,6 +87,10 @@ void ModelOptimizer::begin_last_micro_batch(int first_unit, int end_unit) {
 void ModelOptimizer::finish_step() {
   for (auto& grid : grids_) grid->store.finish_step();
 }
+void ModelOptimizer::tell_values_changed() {
+  for (auto& grid : grids_) grid->store.tell_values_changed();
+}
+
 void ModelOptimizer::settle() {
   for (auto& grid : grids_) grid->store.settle();
 }

@@ -43,6 +43,7 @@ class ModelOptimizer final : public ops::UnitEventSink {
   void begin_last_micro_batch(int first_unit, int end_unit);
   void finish_step();
   void settle();
+  void tell_values_changed();
   void on_forward_begin(int unit) override;
   void on_forward_end(int unit) override;
   void on_backward_begin(int unit) override;

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Event.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -76,13 +77,16 @@ class CudaStepGraph final : public DeviceGraph {
     join(stream_.unwrap(), caller);
   }
 
-  void capture(const std::function<void()>& step) override {
+  void capture(const std::function<void()>& step, const DeviceGraph* shares) override {
     const c10::cuda::CUDAGuard on_gpu(device_);
     // What the caller queued must have run: the recorded step sees its results as plain memory.
     check(cudaDeviceSynchronize(), "waiting before a step is recorded");
+    c10::cuda::CUDACachingAllocator::emptyCache();
     const c10::cuda::CUDAStreamGuard on_side(stream_);
+    c10::MempoolId_t pool{0, 0};  // one of its own
+    if (shares != nullptr) pool = static_cast<const CudaStepGraph*>(shares)->pool_;
     // Other threads (the watch over communicators, loaders) go on meanwhile.
-    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       step();
     } catch (const std::exception& error) {
@@ -94,6 +98,7 @@ class CudaStepGraph final : public DeviceGraph {
     } catch (const std::exception& error) {
       PENTATRON_THROW(kCuda, "a step could not be recorded as a CUDA graph: {}", first_line(error));
     }
+    pool_ = graph_.pool();
   }
 
   void replay() override {
@@ -126,6 +131,7 @@ class CudaStepGraph final : public DeviceGraph {
 
   Device device_;
   c10::cuda::CUDAStream stream_;
+  c10::MempoolId_t pool_{0, 0};  // of its capture
   at::cuda::CUDAGraph graph_;
 };
 

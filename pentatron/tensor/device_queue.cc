@@ -117,9 +117,11 @@ StepGraph::~StepGraph() = default;
 
 void StepGraph::warm_up(const std::function<void()>& step) { state_->graph->warm_up(step); }
 
-void StepGraph::capture(const std::function<void()>& step) {
+void StepGraph::capture(const std::function<void()>& step, const StepGraph* shares) {
   PENTATRON_CHECK(!state_->captured, kInternal, "a graph records one step");
-  state_->graph->capture(step);
+  PENTATRON_CHECK(shares == nullptr || shares->captured(), kInternal,
+                  "a graph shares the memory of one that has recorded nothing");
+  state_->graph->capture(step, shares == nullptr ? nullptr : shares->state_->graph.get());
   state_->captured = true;
 }
 

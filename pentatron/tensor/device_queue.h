@@ -83,8 +83,11 @@ class StepGraph final {
   // made things (library handles, communicators, workspaces) exist.
   void warm_up(const std::function<void()>& step);
   // Records `step`: it must not wait on the host, and its kernels do not run. kCuda error that says
-  // so if it did.
-  void capture(const std::function<void()>& step);
+  // so if it did. Blocks that earlier steps left free are given back first: the recorded step has
+  // memory of its own, or that of another graph that has recorded its step: the two are replayed in
+  // turns, never at once, and what one leaves in tensors that were made in its capture is lost when
+  // the other runs.
+  void capture(const std::function<void()>& step, const StepGraph* shares = nullptr);
   [[nodiscard]] bool captured() const;
   // Queues the recorded work after what the current stream holds; the current stream waits for it.
   void replay();

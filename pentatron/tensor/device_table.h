@@ -16,7 +16,8 @@ class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
   virtual void warm_up(const std::function<void()>& step) = 0;
-  virtual void capture(const std::function<void()>& step) = 0;
+  // `shares`: another graph of the table whose memory this one uses, or null.
+  virtual void capture(const std::function<void()>& step, const DeviceGraph* shares) = 0;
   virtual void replay() = 0;
 };
 

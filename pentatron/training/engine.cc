@@ -21,6 +21,7 @@
 #include "pentatron/training/freeze.h"
 #include "pentatron/training/grid_place.h"
 #include "pentatron/training/make_ledger.h"
+#include "pentatron/training/recorded_steps.h"
 #include "pentatron/training/run_policy.h"
 #include "pentatron/training/run_trace.h"
 
@@ -112,6 +113,7 @@ struct Engine::State {
   std::map<int, pipeline_parallel::ActionList> training_lists;  // of this rank, by micro-batches
   std::unique_ptr<nn::StepLedger> ledger;      // what a step leaves on the device for read_step
   std::unique_ptr<nn::StepLedger> evaluation;  // likewise of an evaluation
+  std::unique_ptr<RecordedSteps> recorded;     // null: steps are queued kernel by kernel
 
   void make_inputs(Device device) {
     inputs = tensor::zeros({5}, kAccumulationDType, device);
@@ -167,6 +169,9 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   }
   optimizer_->fill([seed](nn::Parameter& parameter) { parameter.initialise(seed); });
   if (config.model.lora_dora) reset_magnitudes();
+  if (config.training.cuda_graph_impl == "full_iteration" && !device.is_cpu()) {
+    state_->recorded = std::make_unique<RecordedSteps>(config, device);
+  }
 }
 
 void Engine::reset_magnitudes() {
@@ -187,8 +192,10 @@ std::vector<Batch> Engine::on_device(const std::vector<Batch>& micro_batches) co
   for (const Batch& batch : micro_batches) {
     if (m.position_embedding_type != "none") check_positions(batch, m.max_position_embeddings);
     const bool whole = batch.text().cut() == nullptr;
-    batches.push_back(
-        to_device(shared && whole ? cut_batch(batch, state_->place) : batch, device_));
+    const Batch mine = shared && whole ? cut_batch(batch, state_->place) : batch;
+    batches.push_back(to_device(
+        mine, device_,
+        state_->recorded == nullptr ? SegmentPadding{} : state_->recorded->padding(mine)));
   }
   return batches;
 }
@@ -227,10 +234,8 @@ void Engine::reduce_ledger(nn::StepLedger& ledger) {
   comm::all_reduce(context_.world(), ledger.maxima(), comm::ReduceOp::kMax);
 }
 
-void Engine::launch_forward_backward(const std::vector<Batch>& micro_batches) {
-  check_equal_counts(micro_batches);
+void Engine::launch_forward_backward(const std::vector<Batch>& batches) {
   const TimedScope timed(state_->timers, "forward-backward", 1);
-  const std::vector<Batch> batches = on_device(micro_batches);
   nn::StepLedger& ledger = *state_->ledger;
   begin_ledger(ledger, batches);
   ledger.set_seeds(state_->loss_scale);
@@ -262,13 +267,44 @@ void Engine::launch_forward_backward(const std::vector<Batch>& micro_batches) {
 StepResult Engine::forward_backward(const std::vector<Batch>& micro_batches) {
   state_->set_inputs({}, loss_scaler_.scale());
   state_->updates = false;
-  launch_forward_backward(micro_batches);
+  check_equal_counts(micro_batches);
+  launch_forward_backward(on_device(micro_batches));
   return read_step();
 }
 
 void Engine::launch_step(const std::vector<Batch>& micro_batches, const StepInputs& inputs) {
   write_inputs(inputs);
-  launch_prepared_step(micro_batches);
+  if (records(micro_batches)) {
+    launch_recorded_step(micro_batches);
+  } else {
+    launch_prepared_step(micro_batches);
+  }
+}
+
+bool Engine::records(const std::vector<Batch>& micro_batches) const {
+  return state_->recorded != nullptr && !micro_batches.empty() &&
+         micro_batches.front().text().positions().device() != device_;
+}
+
+void Engine::launch_recorded_step(const std::vector<Batch>& micro_batches) {
+  check_equal_counts(micro_batches);
+  const bool replayed =
+      state_->recorded->run(on_device(micro_batches), [this](const std::vector<Batch>& batches) {
+        // Timers wait for the device and for other ranks.
+        Timers* const timers = std::exchange(state_->timers, nullptr);
+        optimizer_->set_timers(nullptr);
+        launch_whole_step(batches);
+        // What the step has begun beside its stream ends inside the graph.
+        optimizer_->settle();
+        state_->timers = timers;
+        optimizer_->set_timers(timers);
+      });
+  if (!replayed) return;
+  // What the launch itself tells the host.
+  optimizer_->tell_values_changed();
+  for (const char* name : {kGradNorm, kSkipped}) state_->ledger->mark_result(name);
+  if (config_.training.log_num_zeros_in_grad) state_->ledger->mark_result(kNumZeros);
+  state_->launched = true;
 }
 
 void Engine::write_inputs(const StepInputs& inputs) {
@@ -277,7 +313,12 @@ void Engine::write_inputs(const StepInputs& inputs) {
 }
 
 void Engine::launch_prepared_step(const std::vector<Batch>& micro_batches) {
-  launch_forward_backward(micro_batches);
+  check_equal_counts(micro_batches);
+  launch_whole_step(on_device(micro_batches));
+}
+
+void Engine::launch_whole_step(const std::vector<Batch>& batches) {
+  launch_forward_backward(batches);
   nn::StepLedger& ledger = *state_->ledger;
   Tensor bad_loss;
   if (config_.training.check_for_nan_in_loss_and_grad) {
@@ -297,6 +338,10 @@ void Engine::launch_prepared_step(const std::vector<Batch>& micro_batches) {
   stages_.commit(nn::StepOutcome(ledger, update.skipped));
   ledger.set_result(kGradNorm, update.grad_norm);
   ledger.set_result(kSkipped, update.skipped);
+}
+
+std::int64_t Engine::num_recorded_shapes() const {
+  return state_->recorded == nullptr ? 0 : state_->recorded->num_recorded();
 }
 
 StepResult Engine::read_step() {

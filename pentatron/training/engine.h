@@ -80,7 +80,9 @@ class Engine final {
     return train_step(micro_batches, {.lr = lr, .weight_decay = weight_decay});
   }
   // The two halves of train_step. All of the first is work of the device: the host decides nothing
-  // between the inputs and the last kernel. The second waits for it and reads what came of it.
+  // between the inputs and the last kernel, so with --cuda-graph-impl full_iteration it is recorded
+  // and replayed (recorded_steps.h; batches that lie on the device already are not). The second
+  // waits for it and reads what came of it.
   void launch_step(const std::vector<Batch>& micro_batches, const StepInputs& inputs);
   // launch_step in two: the inputs go to the device, then the work that reads them there. The
   // second alone can be recorded (tensor::StepGraph) when the batches lie on the device: replayed,
@@ -96,6 +98,8 @@ class Engine final {
   // This rank's part of the model: one stage, or several with virtual pipeline stages.
   [[nodiscard]] nn::LocalStages& stages() { return stages_; }
   [[nodiscard]] optimizer::ModelOptimizer& optimizer() { return *optimizer_; }
+  // Steps of so many shapes are recorded (recorded_steps.h).
+  [[nodiscard]] std::int64_t num_recorded_shapes() const;
   // Of the next step; read_step counts what came of the last.
   [[nodiscard]] optimizer::LossScaler& loss_scaler() { return loss_scaler_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
@@ -127,11 +131,16 @@ class Engine final {
   void check_equal_counts(const std::vector<Batch>& micro_batches);
   // As this rank computes on them: its context-parallel share, on its device.
   [[nodiscard]] std::vector<Batch> on_device(const std::vector<Batch>& micro_batches) const;
+  // Whether this step may be recorded or replayed.
+  [[nodiscard]] bool records(const std::vector<Batch>& micro_batches) const;
+  void launch_recorded_step(const std::vector<Batch>& micro_batches);
   // The ledger stands before its first forward, with the counts of the global batch.
   void begin_ledger(nn::StepLedger& ledger, const std::vector<Batch>& batches);
   // Its numbers are those of all ranks.
   void reduce_ledger(nn::StepLedger& ledger);
-  void launch_forward_backward(const std::vector<Batch>& micro_batches);
+  // On batches that are on_device().
+  void launch_forward_backward(const std::vector<Batch>& batches);
+  void launch_whole_step(const std::vector<Batch>& batches);
   [[nodiscard]] pipeline_parallel::ScheduleShape shape_of(
       const std::vector<Batch>& micro_batches) const;
   // This rank's list for so many; made once.

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// --cuda-graph-impl full_iteration: recorded and replayed steps against launched ones. The test of
+// RecordedRank is the ranks: it runs in processes that RecordedSteps starts, and is skipped else.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "pentatron/base/env.h"
+#include "pentatron/comm/launch.h"
+#include "pentatron/comm/nccl_backend.h"
+#include "pentatron/tensor/device.h"
+#include "pentatron/tensor/gpu_test_support.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/training/test_support.h"
+
+namespace pentatron::training {
+namespace {
+
+namespace support = testing_support;
+
+constexpr const char* kRankVariable = "PENTATRON_GPU_RECORDED_RANK_TEST";
+constexpr int kSteps = 6;
+constexpr int kWarmUp = 2;
+
+StepInputs inputs_of(int step) { return {.lr = 0.01 / (1 + step), .weight_decay = 0.1}; }
+
+// One kind of run; `documents`: two of unlike lengths a sample, cut elsewhere in every step.
+struct Case {
+  const char* name;
+  support::ChangeConfig change;
+  bool documents = false;
+  std::int64_t recorded = 1;  // shapes
+};
+
+void llama(config::RunConfig& c) {
+  config::ModelConfig& m = c.model;
+  m.normalization = "RMSNorm";
+  m.position_embedding_type = "rope";
+  m.swiglu = true;
+  m.add_bias_linear = false;
+  m.untie_embeddings_and_output_weights = true;
+  m.hidden_dropout = 0;
+  c.training.precision = "bf16";
+}
+
+std::vector<Case> cases() {
+  return {
+      {"gpt fp32", [](config::RunConfig&) {}},
+      {"llama bf16", llama},
+      {"llama bf16 packed", llama, /*documents=*/true},
+      {"gpt fp32 packed: too many shapes", [](config::RunConfig&) {}, /*documents=*/true, 0},
+      {"fp16 scaled",
+       [](config::RunConfig& c) {
+         c.training.precision = "fp16";
+         c.optimizer.initial_loss_scale = 65536;
+       }},
+      {"fp8 tensorwise",
+       [](config::RunConfig& c) {
+         llama(c);
+         c.model.fp8 = "hybrid";
+         c.model.fp8_recipe = "tensorwise";
+       }},
+      {"fp8 delayed",
+       [](config::RunConfig& c) {
+         llama(c);
+         c.model.fp8 = "hybrid";
+         c.model.fp8_amax_history_len = 3;
+       }},
+      {"recompute",
+       [](config::RunConfig& c) {
+         llama(c);
+         c.model.recompute_granularity = "full";
+         c.model.recompute_method = "uniform";
+         c.model.recompute_num_layers = 1;
+       }},
+      {"windows",
+       [](config::RunConfig& c) {
+         llama(c);
+         c.model.window_size = "4,0";
+       }},
+      {"largest logit, zeros counted",
+       [](config::RunConfig& c) {
+         llama(c);
+         c.logging.log_max_attention_logit = true;
+         c.training.log_num_zeros_in_grad = true;
+       }},
+      {"muon",
+       [](config::RunConfig& c) {
+         llama(c);
+         c.optimizer.optimizer = "muon";
+       }},
+      {"adapters",
+       [](config::RunConfig& c) {
+         llama(c);
+         c.model.lora_rank = 4;
+       }},
+  };
+}
+
+config::RunConfig config_of(const Case& test, bool recorded, const support::Layout& layout = {},
+                            const support::ChangeConfig& also = {}) {
+  return support::tiny_config(layout, [&](config::RunConfig& c) {
+    c.model.attention_dropout = 0;
+    test.change(c);
+    if (also) also(c);
+    if (!recorded) return;
+    c.training.cuda_graph_impl = "full_iteration";
+    c.training.cuda_graph_warmup_steps = kWarmUp;
+  });
+}
+
+std::vector<Batch> batches_of(Engine& engine, int step, bool documents) {
+  std::vector<Batch> batches = support::micro_batches(engine, step);
+  for (Batch& batch : batches) {
+    if (documents) continue;
+    SequenceRows rows = batch.text().rows();
+    rows.boundaries = rows.samples;
+    batch.sequences[std::string(Batch::kText)] = SequenceLayout(rows);
+  }
+  return batches;
+}
+
+struct Run {
+  std::vector<StepResult> steps;
+  std::vector<double> evaluations;  // after each step
+  std::int64_t recorded = 0;
+};
+
+Run run(const config::RunConfig& config, comm::Backend& backend, Device device, bool documents) {
+  comm::ParallelContext context(backend, comm::make_grids(config.parallel));
+  Engine engine(config, context, device);
+  Run result;
+  for (int step = 0; step < kSteps; ++step) {
+    result.steps.push_back(
+        engine.train_step(batches_of(engine, step, documents), inputs_of(step)));
+    result.evaluations.push_back(engine.evaluate(batches_of(engine, 100, documents)).loss_sum);
+  }
+  result.recorded = engine.num_recorded_shapes();
+  return result;
+}
+
+void expect_same(const Run& launched, const Run& recorded, double tolerance) {
+  for (std::size_t step = 0; step < launched.steps.size(); ++step) {
+    SCOPED_TRACE(fmt::format("step {}", step));
+    const nn::StepScalars& found = recorded.steps[step].scalars;
+    for (const nn::StepScalar& scalar : launched.steps[step].scalars) {
+      ASSERT_TRUE(found.find(scalar.name)) << scalar.name;
+      EXPECT_NEAR(*found.find(scalar.name), scalar.value, tolerance * std::abs(scalar.value))
+          << scalar.name;
+    }
+    EXPECT_NEAR(recorded.evaluations[step], launched.evaluations[step],
+                tolerance * launched.evaluations[step]);
+  }
+  EXPECT_NE(launched.steps[1].loss, launched.steps[2].loss) << "one batch again and again";
+}
+
+TEST(RecordedSteps, EqualLaunchedOnes) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = tensor::resolve_device("cuda", 0, 1);
+  tensor::use_device(gpu);
+  // cuDNN's backward adds in no fixed order.
+  constexpr double kUnordered = 2e-3;
+  for (const Case& test : cases()) {
+    SCOPED_TRACE(test.name);
+    const auto backend = comm::make_single_backend();
+    const Run launched = run(config_of(test, false), *backend, gpu, test.documents);
+    const Run recorded = run(config_of(test, true), *backend, gpu, test.documents);
+    EXPECT_EQ(launched.recorded, 0);
+    EXPECT_EQ(recorded.recorded, test.recorded);
+    const bool wide = config_of(test, false).training.precision == "fp32";
+    expect_same(launched, recorded, wide ? 1e-4 : kUnordered);
+  }
+}
+
+TEST(RecordedSteps, BeginAfterTheWarmUp) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = tensor::resolve_device("cuda", 0, 1);
+  const auto backend = comm::make_single_backend();
+  const Case test{"llama", llama};
+  const config::RunConfig config = config_of(test, true);
+  comm::ParallelContext context(*backend, comm::make_grids(config.parallel));
+  Engine engine(config, context, gpu);
+  for (int step = 0; step < kSteps; ++step) {
+    EXPECT_EQ(engine.num_recorded_shapes(), step > kWarmUp ? 1 : 0) << step;
+    (void)engine.train_step(batches_of(engine, step, false), inputs_of(step));
+  }
+  // Another number of micro-batches is another shape, whose first step is launched.
+  std::vector<Batch> fewer = batches_of(engine, kSteps, false);
+  fewer.pop_back();
+  (void)engine.train_step(fewer, inputs_of(0));
+  EXPECT_EQ(engine.num_recorded_shapes(), 1);
+  (void)engine.train_step(fewer, inputs_of(0));
+  EXPECT_EQ(engine.num_recorded_shapes(), 2);
+}
+
+// A bad step is left out, and the next one is not.
+TEST(RecordedSteps, SkipWhatIsNotFinite) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = tensor::resolve_device("cuda", 0, 1);
+  const auto backend = comm::make_single_backend();
+  const config::RunConfig config = config_of({"llama", llama}, true);
+  comm::ParallelContext context(*backend, comm::make_grids(config.parallel));
+  Engine engine(config, context, gpu);
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Batch> batches = batches_of(engine, step, false);
+    const bool bad = step == kWarmUp + 1;
+    if (bad) batches.front().fields["loss_mask"].fill_(std::nan(""));
+    const StepResult result = engine.train_step(batches, inputs_of(step));
+    EXPECT_EQ(result.skipped, bad) << step;
+    EXPECT_EQ(std::isfinite(result.loss), !bad) << step;
+  }
+}
+
+struct NamedLayout {
+  const char* name;
+  support::Layout layout;
+  support::ChangeConfig change;
+};
+
+std::vector<NamedLayout> layouts() {
+  return {{"TP2", {.tp = 2}, {}},
+          {"TP2 SP", {.tp = 2}, [](config::RunConfig& c) { c.parallel.sequence_parallel = true; }},
+          {"DP2", {.dp = 2}, {}},
+          {"DP2 sharded", {.dp = 2, .sharded = true}, {}},
+          {"DP2 sharded, gathers overlap",
+           {.dp = 2, .sharded = true},
+           [](config::RunConfig& c) { c.parallel.overlap_param_gather = true; }},
+          {"DP2 ZeRO-3", {.dp = 2}, [](config::RunConfig& c) { c.parallel.use_megatron_fsdp = true; }},
+          {"CP2",
+           {},
+           [](config::RunConfig& c) {
+             c.parallel.world_size = 2;
+             c.parallel.context_parallel_size = 2;
+           }}};
+}
+
+TEST(RecordedRank, LayoutsEqualLaunchedSteps) {
+  if (!env_string(kRankVariable)) GTEST_SKIP() << "a rank; started by the tests of RecordedSteps";
+  const auto local = static_cast<int>(env_int("LOCAL_RANK").value());
+  const std::int64_t world = env_int("WORLD_SIZE").value();
+  const Device device = tensor::resolve_device("cuda", local, static_cast<int>(world));
+  tensor::use_device(device);
+  const auto backend = comm::make_nccl_backend({.rank = env_int("RANK").value(),
+                                                .world_size = world,
+                                                .master_addr = env_string("MASTER_ADDR").value(),
+                                                .master_port = env_int("MASTER_PORT").value(),
+                                                .timeout = std::chrono::milliseconds(120'000),
+                                                .device = device});
+  const Case test{"llama", llama};
+  for (const NamedLayout& layout : layouts()) {
+    SCOPED_TRACE(layout.name);
+    const Run launched =
+        run(config_of(test, false, layout.layout, layout.change), *backend, device, false);
+    const Run recorded =
+        run(config_of(test, true, layout.layout, layout.change), *backend, device, false);
+    EXPECT_EQ(recorded.recorded, 1);
+    expect_same(launched, recorded, 2e-3);
+  }
+  backend->shutdown();
+}
+
+TEST(RecordedSteps, LayoutsEqualLaunchedSteps) {
+  PENTATRON_NEEDS_GPUS(2);
+  ::setenv(kRankVariable, "1", 1);
+  comm::LaunchOptions launch;
+  launch.nproc_per_node = 2;
+  launch.command = {std::filesystem::read_symlink("/proc/self/exe"),
+                    "--gtest_filter=RecordedRank.LayoutsEqualLaunchedSteps"};
+  EXPECT_EQ(comm::launch(launch), 0);
+  ::unsetenv(kRankVariable);
+}
+
+}  // namespace
+}  // namespace pentatron::training
