@@ -170,10 +170,6 @@ void StepLedger::set_result(std::string_view name, const Tensor& value) {
   slot.set = true;
 }
 
-void StepLedger::mark_result(std::string_view name) {
-  slots_[index_of(name, ScalarKind::kResult)].set = true;
-}
-
 StepScalars StepLedger::read() const {
   const std::vector<double> values = on_host({sums_, maxima_, results_});
   const auto at = [&](std::int64_t index) { return values[static_cast<std::size_t>(index)]; };

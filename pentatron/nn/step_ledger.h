@@ -75,8 +75,6 @@ class StepLedger final {
   [[nodiscard]] Tensor objective() const;
   [[nodiscard]] Tensor sum_of(std::string_view name) const;  // [size], or a scalar
   void set_result(std::string_view name, const Tensor& value);
-  // A recorded step that is replayed has set it.
-  void mark_result(std::string_view name);
   // Waits for the device once. Losses and means without any count are left out, as are vectors
   // and results that were not set; a loss's count is told as "<name> count".
   [[nodiscard]] StepScalars read() const;

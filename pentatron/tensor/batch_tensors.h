@@ -5,8 +5,8 @@
 
 #include "pentatron/tensor/batch.h"
 
-// The memory of a batch on a device, for steps that are recorded once and replayed with other values
-// in it (device_queue.h StepGraph).
+// The memory of a batch on a device, for steps that are recorded once and replayed with other
+// values in it (device_queue.h StepGraph).
 namespace pentatron {
 
 // Everything of the batch that kernels read, in an order that batches of one shape share: rows,
@@ -14,8 +14,8 @@ namespace pentatron {
 // fields. Undefined tensors are left out; one that is used twice stands there twice.
 [[nodiscard]] std::vector<Tensor> tensors_of(const Batch& batch);
 
-// The values of `from` into the memory of `to`, both of one shape; the host does not wait where they
-// lie on one device. Other numbers or shapes of tensors: kInternal.
+// The values of `from` into the memory of `to`, both of one shape; the host does not wait where
+// they lie on one device. Other numbers or shapes of tensors: kInternal.
 void copy_tensors(const Batch& to, const Batch& from);
 
 }  // namespace pentatron

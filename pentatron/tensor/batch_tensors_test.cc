@@ -41,8 +41,8 @@ TEST(BatchTensors, SharesOfAContextGroupAreThereWhole) {
   EXPECT_GT(tensors_of(to).size(), tensors_of(batch_of(0)).size());
   copy_tensors(to, from);
   EXPECT_TRUE(to.text().positions().equal(from.text().positions()));
-  EXPECT_TRUE(to.text().cut()->whole.layout.positions().equal(
-      from.text().cut()->whole.layout.positions()));
+  EXPECT_TRUE(
+      to.text().cut()->whole.layout.positions().equal(from.text().cut()->whole.layout.positions()));
 }
 
 TEST(BatchTensors, AnotherShapeIsRefused) {

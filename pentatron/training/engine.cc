@@ -269,6 +269,10 @@ StepResult Engine::forward_backward(const std::vector<Batch>& micro_batches) {
   state_->updates = false;
   check_equal_counts(micro_batches);
   launch_forward_backward(on_device(micro_batches));
+  // The ledger has forgotten the results that a replay would set.
+  if (state_->recorded != nullptr) {
+    state_->recorded = std::make_unique<RecordedSteps>(config_, device_);
+  }
   return read_step();
 }
 
@@ -300,10 +304,8 @@ void Engine::launch_recorded_step(const std::vector<Batch>& micro_batches) {
         optimizer_->set_timers(timers);
       });
   if (!replayed) return;
-  // What the launch itself tells the host.
+  // What the launch itself tells the host; the ledger keeps which results a recorded step sets.
   optimizer_->tell_values_changed();
-  for (const char* name : {kGradNorm, kSkipped}) state_->ledger->mark_result(name);
-  if (config_.training.log_num_zeros_in_grad) state_->ledger->mark_result(kNumZeros);
   state_->launched = true;
 }
 

@@ -31,8 +31,7 @@ bool reads_boundaries_on_device(const config::RunConfig& config) {
          m.kv_channels % tensor::kAttentionAlignment == 0 && m.attention_dropout == 0 &&
          !m.attn_logit_softcapping && m.window_size.empty() && positions != "alibi" &&
          positions != "relative" && !config.logging.log_max_attention_logit && !m.qk_clip &&
-         config.parallel.context_parallel_size == 1 &&
-         m.heterogeneous_layers_config_path.empty() &&
+         config.parallel.context_parallel_size == 1 && m.heterogeneous_layers_config_path.empty() &&
          m.heterogeneous_layers_config_encoded_json.empty();
 }
 

@@ -12,9 +12,8 @@ namespace {
 Batch batch_of(std::vector<std::int64_t> boundaries, std::vector<std::int64_t> samples) {
   Batch batch;
   const std::int64_t rows = boundaries.back();
-  batch.sequences.emplace(
-      Batch::kText,
-      SequenceLayout({.boundaries = std::move(boundaries), .samples = std::move(samples)}));
+  batch.sequences.emplace(Batch::kText, SequenceLayout({.boundaries = std::move(boundaries),
+                                                        .samples = std::move(samples)}));
   batch.fields["tokens"] = tensor::zeros({rows}, DType::Long, kCpu);
   return batch;
 }

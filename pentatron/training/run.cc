@@ -59,8 +59,9 @@ void print_start(const config::ParsedOptions& options, const config::RunConfig& 
   std::vector<std::string> notes{config::layers_line(options), config::always_so_line(options),
                                  config::no_effect_line(options)};
   if (device.is_cpu() && config.training.cuda_graph_impl == "full_iteration") {
-    notes.emplace_back("without effect: --cuda-graph-impl full_iteration (this run computes on the "
-                       "CPU, where steps are not recorded)");
+    notes.emplace_back(
+        "without effect: --cuda-graph-impl full_iteration (this run computes on the "
+        "CPU, where steps are not recorded)");
   }
   if (view != nullptr) {
     view->start(place_text(device));

@@ -137,8 +137,7 @@ Run run(const config::RunConfig& config, comm::Backend& backend, Device device, 
   Engine engine(config, context, device);
   Run result;
   for (int step = 0; step < kSteps; ++step) {
-    result.steps.push_back(
-        engine.train_step(batches_of(engine, step, documents), inputs_of(step)));
+    result.steps.push_back(engine.train_step(batches_of(engine, step, documents), inputs_of(step)));
     result.evaluations.push_back(engine.evaluate(batches_of(engine, 100, documents)).loss_sum);
   }
   result.recorded = engine.num_recorded_shapes();
@@ -224,20 +223,19 @@ struct NamedLayout {
 };
 
 std::vector<NamedLayout> layouts() {
-  return {{"TP2", {.tp = 2}, {}},
-          {"TP2 SP", {.tp = 2}, [](config::RunConfig& c) { c.parallel.sequence_parallel = true; }},
-          {"DP2", {.dp = 2}, {}},
-          {"DP2 sharded", {.dp = 2, .sharded = true}, {}},
-          {"DP2 sharded, gathers overlap",
-           {.dp = 2, .sharded = true},
-           [](config::RunConfig& c) { c.parallel.overlap_param_gather = true; }},
-          {"DP2 ZeRO-3", {.dp = 2}, [](config::RunConfig& c) { c.parallel.use_megatron_fsdp = true; }},
-          {"CP2",
-           {},
-           [](config::RunConfig& c) {
-             c.parallel.world_size = 2;
-             c.parallel.context_parallel_size = 2;
-           }}};
+  return {
+      {"TP2", {.tp = 2}, {}},
+      {"TP2 SP", {.tp = 2}, [](config::RunConfig& c) { c.parallel.sequence_parallel = true; }},
+      {"DP2", {.dp = 2}, {}},
+      {"DP2 sharded", {.dp = 2, .sharded = true}, {}},
+      {"DP2 sharded, gathers overlap",
+       {.dp = 2, .sharded = true},
+       [](config::RunConfig& c) { c.parallel.overlap_param_gather = true; }},
+      {"DP2 ZeRO-3", {.dp = 2}, [](config::RunConfig& c) { c.parallel.use_megatron_fsdp = true; }},
+      {"CP2", {}, [](config::RunConfig& c) {
+         c.parallel.world_size = 2;
+         c.parallel.context_parallel_size = 2;
+       }}};
 }
 
 TEST(RecordedRank, LayoutsEqualLaunchedSteps) {
