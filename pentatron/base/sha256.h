@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace pentatron {
 
-// Streaming SHA-256 (FIPS 180-4).
+// Streaming SHA-256 (FIPS 180-4) by libcrypto.
 class Sha256 final {
  public:
   Sha256();
+  ~Sha256();
+  Sha256(Sha256&&) noexcept;
+  Sha256& operator=(Sha256&&) noexcept;
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text);
   // Lower-case hexadecimal digest; the object may not be used afterwards.
   [[nodiscard]] std::string hex_digest();
 
  private:
-  std::array<std::uint32_t, 8> state_;
-  std::array<std::uint8_t, 64> buffer_{};
-  std::size_t buffered_ = 0;
-  std::uint64_t total_bytes_ = 0;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 [[nodiscard]] std::string sha256_hex(std::string_view text);

@@ -2,7 +2,7 @@
 // clang-format off
 // sources: pentatron/tokenizers/bpe_vocabulary.cc pentatron/tokenizers/bpe_tokenizer.cc pentatron/tokenizers/bpe_merger.cc pentatron/tokenizers/word_cache.cc pentatron/tokenizers/pre_tokenizer.cc pentatron/tokenizers/byte_alphabet.cc pentatron/tokenizers/tokenizer.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc pentatron/base/sha256.cc pentatron/base/hash_kernels.cc
 // sources: pentatron/base/screen.cc pentatron/base/terminal.cc pentatron/base/mapping_faults.cc pentatron/tokenizers/byte_bpe.cc pentatron/tokenizers/char_kinds.cc pentatron/tokenizers/pair_table.cc pentatron/tokenizers/code_point_set.cc pentatron/base/printable.cc
-// libs: icuuc fmt
+// libs: icuuc fmt crypto
 // clang-format on
 //
 // The first byte chooses, modulo 3. 0: the rest is vocab.json, a zero byte, merges.txt, a zero

@@ -2,7 +2,7 @@
 // clang-format off
 // sources: pentatron/datasets/indexed_dataset.cc pentatron/datasets/content_hash.cc pentatron/datasets/block_cache.cc pentatron/datasets/remote_file.cc pentatron/base/loaded_library.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc pentatron/base/sha256.cc pentatron/base/hash_kernels.cc
 // sources: pentatron/base/screen.cc pentatron/base/terminal.cc pentatron/base/mapping_faults.cc
-// libs: fmt
+// libs: fmt crypto
 // clang-format on
 //
 // Any bytes as an `.idx` file: refused with a data error, or every table entry lies inside the

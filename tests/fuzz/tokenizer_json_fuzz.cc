@@ -2,7 +2,7 @@
 // clang-format off
 // sources: pentatron/tokenizers/hugging_face_tokenizer.cc pentatron/tokenizers/staged_tokenizer.cc pentatron/tokenizers/subword_model.cc pentatron/tokenizers/added_tokens.cc pentatron/tokenizers/normalizer.cc pentatron/tokenizers/word_splitter.cc pentatron/tokenizers/split_pattern.cc pentatron/tokenizers/pattern_parser.cc pentatron/tokenizers/code_point_set.cc pentatron/tokenizers/token_decoder.cc pentatron/tokenizers/white_space.cc pentatron/tokenizers/bpe_vocabulary.cc pentatron/tokenizers/bpe_merger.cc pentatron/tokenizers/word_cache.cc pentatron/tokenizers/pre_tokenizer.cc pentatron/tokenizers/byte_alphabet.cc pentatron/tokenizers/tokenizer.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/format.cc pentatron/base/json.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc pentatron/base/sha256.cc pentatron/base/hash_kernels.cc
 // sources: pentatron/base/screen.cc pentatron/base/terminal.cc pentatron/base/mapping_faults.cc pentatron/base/printable.cc pentatron/tokenizers/word_rules.cc pentatron/tokenizers/byte_bpe.cc pentatron/tokenizers/char_kinds.cc pentatron/tokenizers/pair_table.cc
-// libs: icuuc fmt
+// libs: icuuc fmt crypto
 // max_len: 4096
 // clang-format on
 //
