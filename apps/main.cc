@@ -24,13 +24,14 @@
 #include "pentatron/base/stop_cleanup.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/out_of_memory.h"
+#include "pentatron/version.h"
 
 namespace pentatron::apps {
 namespace {
 
 // What is here, for a bug report.
 std::string version_text() {
-  std::string text = fmt::format("pentatron {}\nlibtorch {}\ncompiler {}\n", PENTATRON_VERSION,
+  std::string text = fmt::format("pentatron {}\nlibtorch {}\ncompiler {}\n", pentatron::version(),
                                  TORCH_VERSION, __VERSION__);
   const tensor::CudaLibrary& library = tensor::load_cuda_library();
   if (!library.available) return text + fmt::format("CUDA library not in use: {}", library.reason);
@@ -91,9 +92,10 @@ std::vector<std::string> names_of(std::span<const Command> all) {
 }
 
 void print_usage() {
-  std::string text =
-      "pentatron " PENTATRON_VERSION
-      ": trains transformer language models\n\nusage: pentatron COMMAND [options]\n\ncommands:\n";
+  std::string text = fmt::format(
+      "pentatron {}: trains transformer language models\n\nusage: pentatron COMMAND "
+      "[options]\n\ncommands:\n",
+      pentatron::version());
   for (const Command& command : kCommands) {
     text += fmt::format("  {:<29}{}\n", command.name, command.summary);
   }

@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         m.kv_channels, m.max_position_embeddings, m.vocab_size}) {
     require(count >= 1 && count <= kLargest);
   }
-  require(std::isfinite(m.norm_epsilon) && std::isfinite(m.hidden_dropout));
+  require(std::isfinite(m.layernorm_epsilon) && std::isfinite(m.hidden_dropout));
   // Names of its tensors are made without a further question.
   (void)description.family->names(m);
   return 0;
