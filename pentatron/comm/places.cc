@@ -97,8 +97,7 @@ GridSizes grid_sizes(const config::ParallelConfig& parallel) {
           .expert = parallel.expert_model_parallel_size,
           .data_instances = parallel.num_distributed_optimizer_instances,
           .context_inner = config::context_hierarchy(parallel).inner,
-          .order =
-              parallel.use_tp_pp_dp_mapping ? RankOrder::kDataLast : RankOrder::kPipelineLast};
+          .order = parallel.use_tp_pp_dp_mapping ? RankOrder::kDataLast : RankOrder::kPipelineLast};
 }
 
 Grids::Grids(RankGrid dense_grid, RankGrid expert_grid)

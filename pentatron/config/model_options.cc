@@ -133,7 +133,8 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "False",
      .help = "the padded vocabulary's rows are weights inside the softmax, norms and counts, as "
              "in Megatron-LM",
-     .test = "functional_test Options.PadVocabInSoftmax; training_test PadVocabInSoftmax.*",
+     .test = "functional_test Options.PadVocabInSoftmax; training_test "
+             "PadVocabInSoftmax.IsAModelOfAsManyTrueRows",
      .field = model<&ModelConfig::pad_vocab_in_softmax>(),
      .ours = true},
     {.names = "--untie-embeddings-and-output-weights",

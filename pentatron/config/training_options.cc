@@ -266,7 +266,8 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kTraining,
      .help = "what is trained on: the mean over all valid tokens of the global batch, or, as "
              "Megatron-LM without --calculate-per-token-loss, the mean of each micro-batch's mean",
-     .test = "functional_test Options.LossMean; training_test LossMean.*",
+     .test = "functional_test Options.LossMean; training_test "
+             "LossMean.GradientsAreThoseOfSingleMicroBatchesAveraged",
      .needs = kTrains,
      .resume = Resume::kRun,
      .field = training<&TrainingConfig::loss_mean>(),
@@ -278,7 +279,7 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kTraining,
      .help = "a step whose loss or gradient is not finite is run again in place, bit for bit "
              "(validate_results), or every step is, to report how far the losses are apart",
-     .test = "functional_test Options.RerunMode; training_test StepReruns.*",
+     .test = "functional_test Options.RerunMode; training_test StepReruns.VerdictsInPlace",
      .needs = kTrains,
      .field = training<&TrainingConfig::rerun_mode>()},
     {.names = "--error-injection-rate",
@@ -288,7 +289,7 @@ constexpr OptionSpec kRows[] = {
      .check = at_least<0>,
      .topic = Topic::kTraining,
      .help = "one of this many steps is taken as wrong, to try the reruns; 0: none",
-     .test = "functional_test Options.ErrorInjection; training_test StepReruns.*",
+     .test = "functional_test Options.ErrorInjection; training_test StepReruns.VerdictsInPlace",
      .needs = kValidatesResults,
      .field = training<&TrainingConfig::error_injection_rate>()},
     {.names = "--error-injection-type",
@@ -297,7 +298,7 @@ constexpr OptionSpec kRows[] = {
      .choices = "correct_result|transient_error|persistent_error",
      .topic = Topic::kTraining,
      .help = "what the reruns of such a step find",
-     .test = "functional_test Options.ErrorInjection; training_test StepReruns.*",
+     .test = "functional_test Options.ErrorInjection; training_test StepReruns.VerdictsInPlace",
      .needs = kInjectsErrors,
      .field = training<&TrainingConfig::error_injection_type>()},
     {.names = "--deterministic-mode",

@@ -312,8 +312,8 @@ TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::To
     PENTATRON_CHECK(set.iterations > 0, kConfig,
                     "--full-validation: the validation set {}({}) has {} samples, less than one "
                     "batch of {}: lower --eval-global-batch-size, or give a longer corpus",
-                    set.name.empty() ? "" : set.name + " ", set.corpus,
-                    set.dataset->num_samples(), eval_batch_size_);
+                    set.name.empty() ? "" : set.name + " ", set.corpus, set.dataset->num_samples(),
+                    eval_batch_size_);
   }
 }
 

@@ -54,7 +54,8 @@ std::vector<std::string> asked_for(const config::LoggingConfig& logging) {
 
 // Takes the losses of the last stage by their names; all tensor-parallel ranks have them. What is
 // told of the main loss is a mean over tokens, whatever mean is trained on.
-pipeline_parallel::OnOutput losses_into(nn::StepLedger& ledger, const MeanWeights* means = nullptr) {
+pipeline_parallel::OnOutput losses_into(nn::StepLedger& ledger,
+                                        const MeanWeights* means = nullptr) {
   return [&ledger, means](int, int micro_batch, const nn::Bundle& losses) {
     for (const nn::BundleItem& loss : losses) {
       const bool weighed = means != nullptr && loss.name == kMainLoss;

@@ -65,11 +65,8 @@ TEST(PadVocabInSoftmax, IsAModelOfAsManyTrueRows) {
   // All tokens are about as likely at first.
   EXPECT_NEAR(expected.loss - outside.loss, std::log(64.0 / kVocabulary), 0.02);
   EXPECT_EQ(expected.num_parameters - outside.num_parameters, (kPadded - kVocabulary) * 32);
-  for (const Layout& layout : std::vector<Layout>{{},
-                                                  {.tp = 2},
-                                                  {.pp = 2},
-                                                  {.dp = 2, .sharded = true},
-                                                  {.tp = 2, .pp = 2, .dp = 2}}) {
+  for (const Layout& layout : std::vector<Layout>{
+           {}, {.tp = 2}, {.pp = 2}, {.dp = 2, .sharded = true}, {.tp = 2, .pp = 2, .dp = 2}}) {
     const Result inside = train(config_of(layout, pad_inside));
     EXPECT_NEAR(inside.loss, expected.loss, 1e-12 * expected.loss);
     EXPECT_LE(worst_difference(inside.gradients, expected.gradients), 1e-11);

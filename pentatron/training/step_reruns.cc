@@ -34,10 +34,9 @@ std::string bits_of(double value) {
 }
 double from_bits(const Json& json, const char* name) {
   const auto text = json.at(name).get<std::string>();
-  PENTATRON_CHECK(text.size() == 16 &&
-                      text.find_first_not_of("0123456789abcdef") == std::string::npos,
-                  kCheckpoint, "{}: '{}' is not the 16 hexadecimal digits of a number", kFile,
-                  name);
+  PENTATRON_CHECK(
+      text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos,
+      kCheckpoint, "{}: '{}' is not the 16 hexadecimal digits of a number", kFile, name);
   return std::bit_cast<double>(std::stoull(text, nullptr, 16));
 }
 
@@ -68,8 +67,9 @@ std::string describe(Verdict verdict, std::int64_t iteration, const StepNumbers&
       return begin + "First rerun: unexpected result is reproducible " + both +
              ". It must be run on other devices to tell whether these are faulty";
     case Verdict::kSameDevices:
-      return begin + "the run stands on the devices of the rejected result again: resume it "
-                     "on others";
+      return begin +
+             "the run stands on the devices of the rejected result again: resume it "
+             "on others";
     case Verdict::kPersistent:
       return begin + "Second rerun: unexpected result is not reproducible on other devices " +
              both + ". Possible persistent error!";
@@ -134,11 +134,11 @@ std::optional<RejectedStep> read_rejected_step(const std::filesystem::path& fold
   if (!std::filesystem::is_regular_file(path, code)) return std::nullopt;
   try {
     const Json json = Json::parse(read_text_file(path, kMaxFileBytes));
-    return RejectedStep{.iteration = json.at("iteration").get<std::int64_t>(),
-                        .numbers = {.loss = from_bits(json, "loss"),
-                                    .grad_norm = from_bits(json, "grad_norm")},
-                        .injected = json.at("injected").get<std::string>(),
-                        .devices = json.at("devices").get<std::vector<std::string>>()};
+    return RejectedStep{
+        .iteration = json.at("iteration").get<std::int64_t>(),
+        .numbers = {.loss = from_bits(json, "loss"), .grad_norm = from_bits(json, "grad_norm")},
+        .injected = json.at("injected").get<std::string>(),
+        .devices = json.at("devices").get<std::vector<std::string>>()};
   } catch (const Json::exception& error) {
     PENTATRON_THROW(kCheckpoint, "{} is no record of a rejected step: {}; remove it to go on",
                     path.string(), error.what());

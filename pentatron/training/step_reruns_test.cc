@@ -54,8 +54,7 @@ TEST(StepReruns, VerdictsInPlace) {
 }
 
 TEST(StepReruns, VerdictsOnOtherDevices) {
-  const RejectedStep before =
-      reruns(0).rejected(7, {kNan, 1}, false, {"one cuda:0", "one cuda:1"});
+  const RejectedStep before = reruns(0).rejected(7, {kNan, 1}, false, {"one cuda:0", "one cuda:1"});
   // The same devices in another order are the same devices.
   EXPECT_EQ(StepReruns::elsewhere(before, {kNan, 1}, {"one cuda:1", "one cuda:0"}),
             Verdict::kSameDevices);

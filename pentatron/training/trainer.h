@@ -17,7 +17,7 @@ class TerminalView;
 struct TrainerReport {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
-  double last_loss = 0;     // nats a valid token, of the last step
+  double last_loss = 0;  // nats a valid token, of the last step
   // "iterations", "interval", "duration", "signal", "kill switch", "rerun"
   std::string exit_reason;
   int exit_code = 0;  // of the program; not 0 where a step's result was rejected (step_reruns.h)

@@ -73,7 +73,8 @@ TEST(Options, ContextParallel) {
   EXPECT_EQ(axis(layout_of(four_heads()), "cp"), 1);
 }
 
-// With four ranks: tp-cp-ep-dp-pp puts the second stage on ranks 2 and 3, tp-cp-ep-pp-dp on 1 and 3.
+// With four ranks: tp-cp-ep-dp-pp puts the second stage on ranks 2 and 3, tp-cp-ep-pp-dp on 1
+// and 3.
 TEST(Options, UseTpPpDpMapping) {
   const Options pipeline = on_threads(base(), 4).with("--pipeline-model-parallel-size", 2);
   const Options mapped = pipeline.with("--use-tp-pp-dp-mapping");
@@ -89,12 +90,11 @@ TEST(Options, UseTpPpDpMapping) {
   };
   EXPECT_EQ(file_of_head(pipeline), "rank_00002.safetensors");
   EXPECT_EQ(file_of_head(mapped), "rank_00001.safetensors");
-  for (const Options& options :
-       {mapped, mapped.with("--use-distributed-optimizer"),
-        on_threads(four_heads(), 8)
-            .with("--pipeline-model-parallel-size", 2)
-            .with("--tensor-model-parallel-size", 2)
-            .with("--use-tp-pp-dp-mapping")}) {
+  for (const Options& options : {mapped, mapped.with("--use-distributed-optimizer"),
+                                 on_threads(four_heads(), 8)
+                                     .with("--pipeline-model-parallel-size", 2)
+                                     .with("--tensor-model-parallel-size", 2)
+                                     .with("--use-tp-pp-dp-mapping")}) {
     const Options one = options.has("--tensor-model-parallel-size") ? four_heads() : base();
     expect_same_losses(train(options), train(one), kFp32);
     expect_same_losses(train(options.with("--fp64")), train(one.with("--fp64")), kFp64);

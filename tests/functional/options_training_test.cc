@@ -119,22 +119,33 @@ TEST(Options, ErrorInjection) {
   EXPECT_EQ(count(elsewhere.program.err + elsewhere.program.out, "Possible persistent error!"), 1U);
   EXPECT_FALSE(std::filesystem::exists(folder / "rerun.json"));
   // Then the run goes on, as if nothing had been.
-  EXPECT_EQ(train(resumed).losses(), (Numbers{train(base().with("--train-iters", 4)).losses().at(2),
-                                              train(base().with("--train-iters", 4)).last_loss()}));
+  const Numbers whole = train(base().with("--train-iters", 50).with("--exit-interval", 4)).losses();
+  EXPECT_EQ(train(resumed).losses(), (Numbers{whole.at(2), whole.at(3)}));
   expect_no_effect(try_train(base().with("--error-injection-type", "correct_result")).program,
                    "--error-injection-type");
 }
 
 TEST(Options, RerunMode) {
+  // Weights beyond any number after the first step: the second comes to nothing, twice.
+  const std::filesystem::path folder = new_folder();
+  const Options wild = saving(base().with("--lr", "1e30"), folder);
+  const TinyRun rejected = try_train(wild);
+  EXPECT_EQ(rejected.program.exit_code, 16) << rejected.program.describe();
+  EXPECT_EQ(count(rejected.program.err + rejected.program.out, "unexpected result is reproducible"),
+            1U);
+  EXPECT_EQ(saved_iterations(folder), (std::vector<int>{1}));
+  EXPECT_TRUE(std::filesystem::exists(folder / "rerun.json"));
+  expect_refusal(
+      try_train(saving(base().with("--lr", "1e30"), new_folder()).with("--rerun-mode", "disabled"))
+          .program,
+      3, {"iteration 2", "no update was made"});
   const TinyRun twice = train(base().with("--rerun-mode", "report_stats"));
   EXPECT_EQ(count(twice.program.out, "determinism of 3 steps run twice: 0 with another loss"), 1U)
       << twice.program.out;
   EXPECT_EQ(twice.losses(), train(base()).losses());
-  expect_no_effect(try_train(base()
-                                 .with("--rerun-mode", "disabled")
-                                 .with("--error-injection-rate", 1))
-                       .program,
-                   "--error-injection-rate");
+  expect_no_effect(
+      try_train(base().with("--rerun-mode", "disabled").with("--error-injection-rate", 1)).program,
+      "--error-injection-rate");
 }
 
 TEST(Options, TrainIters) {

@@ -71,8 +71,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const pentatron::Error&) {
     return 0;
   }
-  const auto manifest = parse(R"({"manifest":)" + inner + R"(,"sha256":")" +
-                              pentatron::sha256_hex(inner) + "\"}");
+  const auto manifest =
+      parse(R"({"manifest":)" + inner + R"(,"sha256":")" + pentatron::sha256_hex(inner) + "\"}");
   if (!manifest) return 0;
   check(*manifest);
   const std::string written = pentatron::checkpoint::manifest_to_text(*manifest);

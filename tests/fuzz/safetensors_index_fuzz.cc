@@ -13,13 +13,13 @@
 //
 // Any bytes as model.safetensors.index.json beside two real shards: refused as data, or every
 // tensor that the folder then names lies in one of its own files.
+#include <unistd.h>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 
 #include "pentatron/base/error.h"
 #include "pentatron/families/folder.h"
