@@ -153,6 +153,14 @@ int run(int argc, char** argv) {
   // Nor a limit on the size of files: a write beyond it fails and says so, as on a full disk.
   (void)std::signal(SIGXFSZ, SIG_IGN);
   tell_mapping_faults();
+  // libtorch's mathematics library ends the program without one.
+  std::error_code no_folder;
+  (void)std::filesystem::current_path(no_folder);
+  if (no_folder) {
+    print_error(fmt::format("the folder that this was started in is gone ({}): change to another",
+                            no_folder.message()));
+    return exit_code(ErrorKind::kIo);
+  }
   try {
     const StopCleanup stop_cleanup;
     const int code = apps::dispatch(apps::Words(argv + 1, argv + argc));

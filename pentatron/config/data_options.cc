@@ -13,7 +13,7 @@ constexpr Binding data() {
 // A machine that is asked for a million threads stands still.
 std::string_view reading_threads(const OptionValue& value) {
   const std::int64_t threads = std::get<std::int64_t>(value);
-  return threads >= 0 && threads <= 4096 ? "" : "a number from 0 to 4096";
+  return threads >= 0 && threads <= 1024 ? "" : "a number from 0 to 1024";
 }
 
 constexpr OptionSpec kRows[] = {
