@@ -3,6 +3,7 @@
 
 #include "apps/command.h"
 #include "pentatron/base/log.h"
+#include "pentatron/version.h"
 
 namespace pentatron::apps {
 namespace {
@@ -32,7 +33,7 @@ int man(const Words& words) {
       "pentatron man | man -l -",
       {}, {}, words);
   if (flags.help()) return 0;
-  log::print_line(config::man_page(PENTATRON_VERSION, summaries()));
+  log::print_line(config::man_page(pentatron::version(), summaries()));
   return 0;
 }
 

@@ -24,13 +24,14 @@
 #include "pentatron/base/stop_cleanup.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/out_of_memory.h"
+#include "pentatron/version.h"
 
 namespace pentatron::apps {
 namespace {
 
 // What is here, for a bug report.
 std::string version_text() {
-  std::string text = fmt::format("pentatron {}\nlibtorch {}\ncompiler {}\n", PENTATRON_VERSION,
+  std::string text = fmt::format("pentatron {}\nlibtorch {}\ncompiler {}\n", pentatron::version(),
                                  TORCH_VERSION, __VERSION__);
   const tensor::CudaLibrary& library = tensor::load_cuda_library();
   if (!library.available) return text + fmt::format("CUDA library not in use: {}", library.reason);
@@ -91,9 +92,10 @@ std::vector<std::string> names_of(std::span<const Command> all) {
 }
 
 void print_usage() {
-  std::string text =
-      "pentatron " PENTATRON_VERSION
-      ": trains transformer language models\n\nusage: pentatron COMMAND [options]\n\ncommands:\n";
+  std::string text = fmt::format(
+      "pentatron {}: trains transformer language models\n\nusage: pentatron COMMAND "
+      "[options]\n\ncommands:\n",
+      pentatron::version());
   for (const Command& command : kCommands) {
     text += fmt::format("  {:<29}{}\n", command.name, command.summary);
   }
@@ -151,6 +153,14 @@ int run(int argc, char** argv) {
   // Nor a limit on the size of files: a write beyond it fails and says so, as on a full disk.
   (void)std::signal(SIGXFSZ, SIG_IGN);
   tell_mapping_faults();
+  // libtorch's mathematics library ends the program without one.
+  std::error_code no_folder;
+  (void)std::filesystem::current_path(no_folder);
+  if (no_folder) {
+    print_error(fmt::format("the folder that this was started in is gone ({}): change to another",
+                            no_folder.message()));
+    return exit_code(ErrorKind::kIo);
+  }
   try {
     const StopCleanup stop_cleanup;
     const int code = apps::dispatch(apps::Words(argv + 1, argv + argc));

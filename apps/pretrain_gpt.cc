@@ -38,8 +38,7 @@ int pretrain_gpt(const Words& words) {
     training::dry_run::run(options);
     return 0;
   }
-  (void)training::run_pretrain(options);
-  return 0;
+  return training::run_pretrain(options).exit_code;
 }
 
 }  // namespace pentatron::apps

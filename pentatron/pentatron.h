@@ -27,3 +27,4 @@
 #include "pentatron/training/engine.h"
 #include "pentatron/training/run.h"
 #include "pentatron/training/session.h"
+#include "pentatron/version.h"

@@ -96,7 +96,8 @@ GridSizes grid_sizes(const config::ParallelConfig& parallel) {
           .pipeline = parallel.pipeline_model_parallel_size,
           .expert = parallel.expert_model_parallel_size,
           .data_instances = parallel.num_distributed_optimizer_instances,
-          .context_inner = config::context_hierarchy(parallel).inner};
+          .context_inner = config::context_hierarchy(parallel).inner,
+          .order = parallel.use_tp_pp_dp_mapping ? RankOrder::kDataLast : RankOrder::kPipelineLast};
 }
 
 Grids::Grids(RankGrid dense_grid, RankGrid expert_grid)

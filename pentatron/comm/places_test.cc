@@ -178,6 +178,18 @@ TEST(Places, KnownGroupsOfFoldedExperts) {
   EXPECT_EQ(data_last.dense.group_of(5, {"dp"}), (Ranks{1, 5, 9, 13}));
 }
 
+TEST(Places, OrderOfTheOption) {
+  config::ParallelConfig parallel{.world_size = 8,
+                                  .tensor_model_parallel_size = 2,
+                                  .pipeline_model_parallel_size = 2,
+                                  .data_parallel_size = 2};
+  EXPECT_EQ(make_grids(parallel).dense.group_of(1, {"pp"}), (Ranks{1, 5}));
+  EXPECT_EQ(make_grids(parallel).dense.group_of(1, {"dp"}), (Ranks{1, 3}));
+  parallel.use_tp_pp_dp_mapping = true;
+  EXPECT_EQ(make_grids(parallel).dense.group_of(1, {"pp"}), (Ranks{1, 3}));
+  EXPECT_EQ(make_grids(parallel).dense.group_of(1, {"dp"}), (Ranks{1, 5}));
+}
+
 TEST(Places, InstancesAndHierarchiesAreFactors) {
   const Grids grids = make_grids({.world = 96,
                                   .tensor = 2,

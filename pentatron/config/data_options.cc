@@ -10,6 +10,12 @@ constexpr Binding data() {
   return bind<&RunConfig::data, kField>();
 }
 
+// A machine that is asked for a million threads stands still.
+std::string_view reading_threads(const OptionValue& value) {
+  const std::int64_t threads = std::get<std::int64_t>(value);
+  return threads >= 0 && threads <= 1024 ? "" : "a number from 0 to 1024";
+}
+
 constexpr OptionSpec kRows[] = {
     {.names = "--data-path",
      .dest = "data_path",
@@ -93,7 +99,7 @@ constexpr OptionSpec kRows[] = {
      .dest = "num_workers",
      .kind = OptionKind::kInt,
      .default_repr = "2",
-     .check = at_least<0>,
+     .check = reading_threads,
      .topic = Topic::kData,
      .help = "threads that read samples ahead; 0: read in the training thread",
      .test = "functional_test Options.NumWorkers",

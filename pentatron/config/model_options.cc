@@ -127,6 +127,16 @@ constexpr OptionSpec kRows[] = {
      .needs = kVocabNotPadded,
      .resume = Resume::kFree,
      .field = model<&ModelConfig::make_vocab_size_divisible_by>()},
+    {.names = "--pad-vocab-in-softmax",
+     .dest = "pad_vocab_in_softmax",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .help = "the padded vocabulary's rows are weights inside the softmax, norms and counts, as "
+             "in Megatron-LM",
+     .test = "functional_test Options.PadVocabInSoftmax; training_test "
+             "PadVocabInSoftmax.IsAModelOfAsManyTrueRows",
+     .field = model<&ModelConfig::pad_vocab_in_softmax>(),
+     .ours = true},
     {.names = "--untie-embeddings-and-output-weights",
      .dest = "untie_embeddings_and_output_weights",
      .kind = OptionKind::kSwitchOn,

@@ -184,6 +184,14 @@ inline constexpr Condition kDynamicLossScale{
 
 inline constexpr Condition kTrains{[](const RunConfig& c) { return !c.training.skip_train; },
                                    "--skip-train trains nothing"};
+inline constexpr Condition kValidatesResults{
+    [](const RunConfig& c) { return c.training.rerun_mode == "validate_results"; },
+    "it belongs to --rerun-mode validate_results"};
+inline constexpr Condition kInjectsErrors{[](const RunConfig& c) {
+                                            return kValidatesResults.holds(c) &&
+                                                   c.training.error_injection_rate > 0;
+                                          },
+                                          "there is no --error-injection-rate"};
 inline constexpr Condition kTraces{
     [](const RunConfig& c) { return c.training.profile || !c.training.trace.empty(); },
     "there is no --trace and no --profile"};

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
@@ -205,6 +206,10 @@ Converted export_hugging_face(const ExportOptions& options) {
   const std::string label = opened.found.folder.string();
   config::RunConfig config = config::from_json(reader.manifest().config, label);
   config.parallel = config::ParallelConfig{};
+  // Other readers know no padding: what is inside the softmax becomes part of the vocabulary.
+  if (std::exchange(config.model.pad_vocab_in_softmax, false)) {
+    config.model.vocab_size = config.model.padded_vocab_size;
+  }
   config.model.padded_vocab_size = config.model.vocab_size;
   config::resolve(config, config::Purpose::kModel);
   const config::ModelConfig base = config::without_adapters(config.model);

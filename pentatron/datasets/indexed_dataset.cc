@@ -206,7 +206,8 @@ class IndexedDataset::MappedBin final : public Bin {
 class IndexedDataset::FileBin final : public Bin {
  public:
   explicit FileBin(std::filesystem::path path)
-      : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+      // O_NONBLOCK: a pipe without a writer would be waited for before it is refused.
+      : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     PENTATRON_CHECK(fd_ >= 0, kIo, "{}: cannot open: {}", path_.string(),
                     std::generic_category().message(errno));
     const off_t end = ::lseek(fd_, 0, SEEK_END);

@@ -102,9 +102,16 @@ config::RunConfig in_layout(config::RunConfig config, const LoadOptions& options
   config.parallel.world_size = world_size;
   config.parallel.tensor_model_parallel_size = options.tensor_model_parallel_size;
   config.parallel.pipeline_model_parallel_size = options.pipeline_model_parallel_size;
-  // Shapes in the checkpoint are the true ones: padding is only what the ranks need.
   const std::int64_t tp = options.tensor_model_parallel_size;
-  config.model.padded_vocab_size = (config.model.vocab_size + tp - 1) / tp * tp;
+  if (config.model.pad_vocab_in_softmax) {
+    PENTATRON_CHECK(config.model.padded_vocab_size % tp == 0, kConfig,
+                    "the model's {} vocabulary rows (--pad-vocab-in-softmax) do not divide by "
+                    "--tensor-model-parallel-size {}: choose a divisor",
+                    config.model.padded_vocab_size, tp);
+  } else {
+    // Shapes in the checkpoint are the true ones: padding is only what the ranks need.
+    config.model.padded_vocab_size = (config.model.vocab_size + tp - 1) / tp * tp;
+  }
   config.model.recompute_granularity.clear();  // nothing is kept for a backward
   if (!options.precision.empty()) config.training.precision = options.precision;
   config::resolve(config, config::Purpose::kModel);

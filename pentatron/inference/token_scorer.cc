@@ -168,11 +168,13 @@ void TokenScorer::gather_logits(const Tensor& logits_tv, std::int64_t first_row,
     for (const std::string& bytes : comm::all_gather_bytes(context_.world(), mine)) {
       const auto columns =
           static_cast<std::int64_t>(bytes.size() / sizeof(float)) / std::max<std::int64_t>(1, rows);
+      // Columns of padding that is inside the softmax are left out.
+      const std::int64_t kept = std::clamp<std::int64_t>(vocabulary - column, 0, columns);
       for (std::int64_t row = 0; row < rows; ++row) {
-        if (columns == 0) continue;
+        if (kept == 0) continue;
         std::memcpy(scores.logits.data() + (begin + row) * vocabulary + column,
                     bytes.data() + row * columns * std::int64_t{sizeof(float)},
-                    static_cast<std::size_t>(columns) * sizeof(float));
+                    static_cast<std::size_t>(kept) * sizeof(float));
       }
       column += columns;
     }

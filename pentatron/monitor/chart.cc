@@ -46,7 +46,8 @@ double nice_step(double span, int most) {
 // Multiples of a nice step in [low, high]; none where the range is too narrow for its magnitude.
 std::vector<double> linear_ticks(const Range& range) {
   constexpr int kMaxTicks = 8;
-  const double step = nice_step(range.high - range.low, kMaxTicks);
+  // Of half the range, which never passes the largest double.
+  const double step = nice_step(range.high / 2 - range.low / 2, kMaxTicks / 2);
   std::vector<double> values;
   const double first = std::ceil(range.low / step) * step;
   for (int i = 0; i <= kMaxTicks && first + i * step <= range.high; ++i) {
@@ -171,10 +172,11 @@ class Chart {
       y_.high = std::exp(std::min(std::log(y_.high) + grow, largest));
       return;
     }
-    const double margin =
-        y_.high > y_.low ? 0.05 * (y_.high - y_.low) : std::max(0.5, 0.05 * std::abs(y_.high));
-    y_.low -= margin;
-    y_.high += margin;
+    constexpr double kLargest = std::numeric_limits<double>::max();
+    const double margin = y_.high > y_.low ? 0.1 * (y_.high / 2 - y_.low / 2)
+                                           : std::max(0.5, 0.05 * std::abs(y_.high));
+    y_.low = std::max(y_.low - margin, -kLargest);
+    y_.high = std::min(y_.high + margin, kLargest);
   }
 
   static constexpr double kSwatch = 30;
@@ -243,7 +245,7 @@ class Chart {
   [[nodiscard]] double py(double y) const {
     const double share = options_.log_scale ? (std::log(y) - std::log(y_.low)) /
                                                   (std::log(y_.high) - std::log(y_.low))
-                                            : (y - y_.low) / (y_.high - y_.low);
+                                            : (y / 2 - y_.low / 2) / (y_.high / 2 - y_.low / 2);
     return bottom() - share * (bottom() - top_);
   }
 

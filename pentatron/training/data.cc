@@ -228,6 +228,14 @@ std::vector<std::string> validation_names(const config::RunConfig& config, const
   return names;
 }
 
+std::string corpus_names(const datasets::GptSources& set) {
+  std::string names;
+  for (const auto& corpus : set.corpora) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", corpus->name());
+  }
+  return names;
+}
+
 std::string data_identity(const datasets::SampleSource* train,
                           const tokenizers::Tokenizer& tokenizer) {
   const nlohmann::json json = {{"samples", train != nullptr ? train->identity() : ""},
@@ -302,9 +310,9 @@ TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::To
                   train()->num_samples(), counts_.train);
   for (const EvaluationSet& set : evaluation_sets(datasets::DataSplit::kValid)) {
     PENTATRON_CHECK(set.iterations > 0, kConfig,
-                    "--full-validation: the validation set {}has {} samples, less than one batch "
-                    "of {}; lower --eval-global-batch-size",
-                    set.name.empty() ? "" : set.name + " ", set.dataset->num_samples(),
+                    "--full-validation: the validation set {}({}) has {} samples, less than one "
+                    "batch of {}: lower --eval-global-batch-size, or give a longer corpus",
+                    set.name.empty() ? "" : set.name + " ", set.corpus, set.dataset->num_samples(),
                     eval_batch_size_);
   }
 }
@@ -318,6 +326,7 @@ std::vector<EvaluationSet> TrainingData::evaluation_sets(datasets::DataSplit spl
     const bool whole = valid && full_validation_;
     found.push_back(
         {.name = valid ? validation_names_.at(found.size()) : std::string(),
+         .corpus = corpus_names(set),
          .dataset = dataset,
          .iterations = whole ? dataset->num_samples() / eval_batch_size_ : eval_iterations_});
   }

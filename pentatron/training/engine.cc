@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "pentatron/base/error.h"
@@ -21,6 +22,7 @@
 #include "pentatron/training/freeze.h"
 #include "pentatron/training/grid_place.h"
 #include "pentatron/training/make_ledger.h"
+#include "pentatron/training/mean_weights.h"
 #include "pentatron/training/recorded_steps.h"
 #include "pentatron/training/run_policy.h"
 #include "pentatron/training/run_trace.h"
@@ -51,11 +53,16 @@ std::vector<std::string> asked_for(const config::LoggingConfig& logging) {
   return names;
 }
 
-// Takes the losses of the last stage by their names; all tensor-parallel ranks have them.
-pipeline_parallel::OnOutput losses_into(nn::StepLedger& ledger) {
-  return [&ledger](int, int, const nn::Bundle& losses) {
+// Takes the losses of the last stage by their names; all tensor-parallel ranks have them. What is
+// told of the main loss is a mean over tokens, whatever mean is trained on.
+pipeline_parallel::OnOutput losses_into(nn::StepLedger& ledger,
+                                        const MeanWeights* means = nullptr) {
+  return [&ledger, means](int, int micro_batch, const nn::Bundle& losses) {
     for (const nn::BundleItem& loss : losses) {
-      ledger.add_sum(loss.name, loss.tensor, nn::Share::kTensorCopy);
+      const bool weighed = means != nullptr && loss.name == kMainLoss;
+      ledger.add_sum(loss.name,
+                     weighed ? means->without_weight(loss.tensor, micro_batch) : loss.tensor,
+                     nn::Share::kTensorCopy);
     }
   };
 }
@@ -234,11 +241,16 @@ void Engine::reduce_ledger(nn::StepLedger& ledger) {
   comm::all_reduce(context_.world(), ledger.maxima(), comm::ReduceOp::kMax);
 }
 
-void Engine::launch_forward_backward(const std::vector<Batch>& batches) {
+void Engine::launch_forward_backward(std::vector<Batch> batches) {
   const TimedScope timed(state_->timers, "forward-backward", 1);
   nn::StepLedger& ledger = *state_->ledger;
   begin_ledger(ledger, batches);
   ledger.set_seeds(state_->loss_scale);
+  std::optional<MeanWeights> means;
+  if (config_.training.loss_mean == "micro-batches") {
+    means.emplace(batches, context_.replicas(), device_);
+    means->apply(batches, policy_.statistics);
+  }
 
   state_->weight_grads.set_last_micro_batch(static_cast<int>(batches.size()) - 1);
   optimizer_->begin_step();
@@ -247,7 +259,7 @@ void Engine::launch_forward_backward(const std::vector<Batch>& batches) {
                 .device = device_,
                 .seed = config_.model.seed,
                 .phase = nn::Phase::kTrain,
-                .on_output = losses_into(ledger),
+                .on_output = losses_into(ledger, means ? &*means : nullptr),
                 .seed_of = [&](const std::string& loss) { return ledger.seed_of(loss); },
                 .events = &state_->events,
                 .weight_grads = &state_->weight_grads,

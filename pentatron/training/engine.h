@@ -139,7 +139,7 @@ class Engine final {
   // Its numbers are those of all ranks.
   void reduce_ledger(nn::StepLedger& ledger);
   // On batches that are on_device().
-  void launch_forward_backward(const std::vector<Batch>& batches);
+  void launch_forward_backward(std::vector<Batch> batches);
   void launch_whole_step(const std::vector<Batch>& batches);
   [[nodiscard]] pipeline_parallel::ScheduleShape shape_of(
       const std::vector<Batch>& micro_batches) const;

@@ -127,7 +127,11 @@ TrainState parse_train_state(const std::string& text) {
 }
 
 std::string model_identity(const config::RunConfig& config) {
-  return config::to_json(config, config::Resume::kModel);
+  if (!config.model.pad_vocab_in_softmax) return config::to_json(config, config::Resume::kModel);
+  // The padding is part of such a model.
+  Json json = parse_identity(config::to_json(config, config::Resume::kModel));
+  json["padded_vocab_size"] = config.model.padded_vocab_size;
+  return json.dump();
 }
 
 std::string run_identity(const config::RunConfig& config) {

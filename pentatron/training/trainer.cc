@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/trainer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -33,6 +36,7 @@
 #include "pentatron/training/run_state.h"
 #include "pentatron/training/run_trace.h"
 #include "pentatron/training/samples.h"
+#include "pentatron/training/step_reruns.h"
 
 namespace pentatron::training {
 namespace {
@@ -73,6 +77,14 @@ class Trainer {
   void take_batches_ahead();
   void run_iteration();
   void pass_over_iteration();
+  [[nodiscard]] std::optional<RejectedStep> rejected_step() const;
+  // What is run twice (--rerun-mode). True: the run ends here, no update was made.
+  bool ends_before_step(const std::vector<Batch>& batches, const StepInputs& inputs);
+  bool ends_on_result(const std::vector<Batch>& batches, const StepInputs& inputs,
+                      const StepResult& result);
+  void end_by_verdict(Verdict verdict, const StepNumbers& first, const StepNumbers& second,
+                      bool injected);
+  [[nodiscard]] std::vector<std::string> devices_of_ranks();
   void evaluate(const std::string& where, const char* kind, datasets::DataSplit split);
   void evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
                    std::int64_t consumed);
@@ -114,6 +126,9 @@ class Trainer {
     std::exception_ptr error;
   } ahead_;  // of the next step
   config::BatchSchedule batches_;
+  StepReruns reruns_;
+  DeterminismStats determinism_;
+  std::optional<RejectedStep> rejected_;  // of the run that this one resumes
   std::optional<StepRates> rates_;
   TrainState state_;
   std::int64_t loaded_iteration_ = -1;
@@ -135,7 +150,8 @@ Trainer::Trainer(const config::RunConfig& config, comm::Backend& backend, const 
       device_(device),
       reporter_(config_, backend.rank(), backend.world_size(), hooks.memory, hooks.view),
       trace_(config_, backend.rank(), device),
-      batches_(config::batch_schedule(config)) {
+      batches_(config::batch_schedule(config)),
+      reruns_(config) {
   config_.parallel.rank = backend.rank();
   reporter_.timers().set_trace(trace_.trace());
   // A length in samples is one in whole iterations.
@@ -221,7 +237,20 @@ void Trainer::load() {
                                        config_.checkpoint.load));
   }
   first_iteration_ = state_.iteration + 1;
+  if (resumes && reruns_.validates()) rejected_ = rejected_step();
   reporter_.open(state_);
+}
+
+// What an earlier run left for this one to run again, if it is of this very step and layout.
+std::optional<RejectedStep> Trainer::rejected_step() const {
+  std::optional<RejectedStep> found = read_rejected_step(config_.checkpoint.load);
+  if (!found || found->iteration != first_iteration_) return std::nullopt;
+  if (std::ssize(found->devices) == backend_.world_size()) return found;
+  if (reporter_.is_logging_rank()) {
+    log::warn("iteration {} was rejected on {} ranks, here are {}: it is not compared",
+              found->iteration, found->devices.size(), backend_.world_size());
+  }
+  return std::nullopt;
 }
 
 std::vector<Batch> Trainer::next_batches() {
@@ -259,11 +288,14 @@ void Trainer::run_iteration() {
   const Timer timer;
   const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
   const StepInputs inputs = rates_->inputs(state_);
+  const std::vector<Batch> batches = next_batches();
+  if (ends_before_step(batches, inputs)) return;
   trace_.before_iteration(state_.iteration);
-  engine_->launch_step(next_batches(), inputs);
+  engine_->launch_step(batches, inputs);
   take_batches_ahead();
   const StepResult result = engine_->read_step();
   trace_.after_iteration(state_.iteration + 1);
+  if (ends_on_result(batches, inputs, result)) return;
   count_step(config_, result, batch, state_);
   iteration_now_.store(state_.iteration);
   check_finite(config_, result, batch, state_);
@@ -283,6 +315,83 @@ void Trainer::run_iteration() {
   scalars.set("seconds", seconds);
   reporter_.step(state_, scalars);
   reporter_.end_iteration(state_);
+}
+
+std::vector<std::string> Trainer::devices_of_ranks() {
+  constexpr std::size_t kMaxName = 256;
+  std::array<char, kMaxName> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  return comm::all_gather_bytes(context_->world(),
+                                fmt::format("{} {}", host.data(), device_.str()));
+}
+
+bool Trainer::ends_before_step(const std::vector<Batch>& batches, const StepInputs& inputs) {
+  const std::int64_t iteration = state_.iteration + 1;
+  if (reruns_.reports()) {
+    const StepResult first = engine_->forward_backward(batches);
+    const StepResult second = engine_->forward_backward(batches);
+    determinism_.add({.loss = first.loss}, {.loss = second.loss});
+    if (determinism_.num_steps() % config_.training.log_interval == 0) {
+      say("{}", determinism_.line());
+    }
+    return false;
+  }
+  if (rejected_) {
+    const RejectedStep before = *std::exchange(rejected_, std::nullopt);
+    // Should this one make an update: nothing of it is kept.
+    const StepResult again = engine_->train_step(batches, inputs);
+    const StepNumbers now{.loss = again.loss, .grad_norm = again.grad_norm};
+    const Verdict verdict = StepReruns::elsewhere(before, now, devices_of_ranks());
+    if (verdict != Verdict::kSameDevices && backend_.rank() == 0) {
+      remove_rejected_step(config_.checkpoint.load);
+    }
+    end_by_verdict(verdict, before.numbers, now, false);
+    return true;
+  }
+  // Of the first step no checkpoint could be kept.
+  if (iteration == first_iteration_ || !reruns_.injects(iteration)) return false;
+  if (reporter_.is_logging_rank()) {
+    log::warn("iteration {}: injecting error type {}", iteration,
+              config_.training.error_injection_type);
+  }
+  const StepNumbers first{.loss = engine_->forward_backward(batches).loss};
+  const StepNumbers second{.loss = engine_->forward_backward(batches).loss};
+  end_by_verdict(reruns_.in_place(first, second, true), first, second, true);
+  return true;
+}
+
+// A result that is not finite left the parameters as they were: the step can be run again.
+bool Trainer::ends_on_result(const std::vector<Batch>& batches, const StepInputs& inputs,
+                             const StepResult& result) {
+  if (result.finite || !config_.training.check_for_nan_in_loss_and_grad || !saves() ||
+      !reruns_.validates() || state_.iteration + 1 == first_iteration_) {
+    return false;
+  }
+  const StepResult again = engine_->train_step(batches, inputs);
+  const StepNumbers first{.loss = result.loss, .grad_norm = result.grad_norm};
+  const StepNumbers second{.loss = again.loss, .grad_norm = again.grad_norm};
+  end_by_verdict(reruns_.in_place(first, second, false), first, second, false);
+  return true;
+}
+
+void Trainer::end_by_verdict(Verdict verdict, const StepNumbers& first, const StepNumbers& second,
+                             bool injected) {
+  const std::int64_t iteration = state_.iteration + 1;
+  report_.exit_code = exit_code_of(verdict);
+  report_.exit_reason = "rerun";
+  if (reporter_.is_logging_rank()) log::warn("{}", describe(verdict, iteration, first, second));
+  if (verdict == Verdict::kReproduced && saves()) {
+    const RejectedStep step = reruns_.rejected(iteration, first, injected, devices_of_ranks());
+    leave("rerun", fmt::format("at iteration {}; resume it on other devices, where iteration {} "
+                               "is compared",
+                               state_.iteration, iteration));
+    if (backend_.rank() == 0) write_rejected_step(config_.checkpoint.save, step);
+    context_->world().barrier();
+    return;
+  }
+  reporter_.last_line(state_);
+  reporter_.left(state_, fmt::format("at iteration {}, with exit code {}", state_.iteration,
+                                     report_.exit_code));
 }
 
 void Trainer::evaluate_on(const EvaluationSet& set, const std::string& where, const char* kind,
@@ -408,6 +517,7 @@ void Trainer::train() {
       pass_over_iteration();
     } else {
       run_iteration();
+      if (report_.exit_code != 0) return;
     }
     const bool last = state_.iteration == t.train_iters;
     if (time_to_evaluate()) {

@@ -44,6 +44,15 @@ TEST(Launch, FourRanksTensorAndPipelineParallel) {
   expect_same_losses(launch(4, exact), train(model().with("--fp64")), kFp64);
 }
 
+TEST(Launch, PipelinesOfNeighbours) {
+  const Options mapped = model()
+                             .with("--pipeline-model-parallel-size", 2)
+                             .with("--use-tp-pp-dp-mapping")
+                             .with("--use-distributed-optimizer")
+                             .with("--fp64");
+  expect_same_losses(launch(4, mapped), train(model().with("--fp64")), kFp64);
+}
+
 TEST(Launch, TwoRanksDataParallel) {
   const TinyRun plain = launch(2, model());
   expect_same_losses(plain, train(model()), kFp32);

@@ -175,7 +175,7 @@ TEST(Options, FullValidation) {
   expect_refusal(
       try_train(evaluating.with("--full-validation").with("--eval-global-batch-size", 1000))
           .program,
-      2, {"less than one batch of 1000", "--eval-global-batch-size"});
+      2, {"less than one batch of 1000", "--eval-global-batch-size", corpus(0)});
 }
 
 TEST(Options, MultipleValidationSets) {

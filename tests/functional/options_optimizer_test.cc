@@ -193,6 +193,17 @@ TEST(Options, SchedulerOnResume) {
   expect_near(rates(changed.with("--override-opt-param-scheduler")), {0.005, 0.005});
   expect_near(rates(changed.with("--use-checkpoint-opt_param-scheduler")), {kLr, kLr});
   expect_near(rates(changed.with("--use-checkpoint-opt-param-scheduler")), {kLr, kLr});
+  // What that option does not cover is not answered with it.
+  const TinyRun clip = try_train(run.with("--load", folder.string())
+                                     .with("--clip-grad", "0.5")
+                                     .with("--use-checkpoint-opt_param-scheduler"));
+  expect_refusal(clip.program, 7, {"clip_grad", "--override-opt_param-scheduler"});
+  EXPECT_EQ(count(clip.program.err, "or --use-checkpoint"), 0U) << clip.program.err;
+  expect_refusal(try_train(run.with("--load", folder.string())
+                               .with("--optimizer", "sgd")
+                               .with("--override-opt_param-scheduler"))
+                     .program,
+                 7, {"holds no state of --optimizer sgd", "--no-load-optim"});
 }
 
 }  // namespace pentatron::functional

@@ -73,6 +73,36 @@ TEST(Options, ContextParallel) {
   EXPECT_EQ(axis(layout_of(four_heads()), "cp"), 1);
 }
 
+// With four ranks: tp-cp-ep-dp-pp puts the second stage on ranks 2 and 3, tp-cp-ep-pp-dp on 1
+// and 3.
+TEST(Options, UseTpPpDpMapping) {
+  const Options pipeline = on_threads(base(), 4).with("--pipeline-model-parallel-size", 2);
+  const Options mapped = pipeline.with("--use-tp-pp-dp-mapping");
+  const auto file_of_head = [](const Options& options) {
+    const std::filesystem::path folder = new_folder();
+    const TinyRun run = train(saving(options.with("--train-iters", 1), folder));
+    const nlohmann::json all = manifest(folder, 1);
+    for (const auto& tensor : all.value("tensors", nlohmann::json::array())) {
+      if (tensor.at("name") != "param/decoder.final_layernorm.weight") continue;
+      return tensor.at("slices").at(0).at("file").get<std::string>();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(file_of_head(pipeline), "rank_00002.safetensors");
+  EXPECT_EQ(file_of_head(mapped), "rank_00001.safetensors");
+  for (const Options& options : {mapped, mapped.with("--use-distributed-optimizer"),
+                                 on_threads(four_heads(), 8)
+                                     .with("--pipeline-model-parallel-size", 2)
+                                     .with("--tensor-model-parallel-size", 2)
+                                     .with("--use-tp-pp-dp-mapping")}) {
+    const Options one = options.has("--tensor-model-parallel-size") ? four_heads() : base();
+    expect_same_losses(train(options), train(one), kFp32);
+    expect_same_losses(train(options.with("--fp64")), train(one.with("--fp64")), kFp64);
+  }
+  expect_no_effect(try_train(base().with("--use-tp-pp-dp-mapping")).program,
+                   "--use-tp-pp-dp-mapping");
+}
+
 // Parameters of each pipeline rank, as the start of a run prints them.
 std::vector<std::int64_t> parameters_of_ranks(const TinyRun& run, int ranks) {
   std::vector<std::int64_t> counts;

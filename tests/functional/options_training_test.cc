@@ -65,6 +65,89 @@ TEST(Options, GlobalBatchSize) {
   EXPECT_EQ(train(base()).series("train", "valid_tokens"), (Numbers{64, 64, 64}));
 }
 
+// Megatron's mean of micro-batches' means: another gradient where micro-batches count unlike
+// numbers of tokens, and the loss that is told stays one over tokens.
+TEST(Options, LossMean) {
+  const Options uneven = base().with("--eod-mask-loss").with("--micro-batch-size", 1);
+  const Options means = uneven.with("--loss-mean", "micro-batches");
+  const TinyRun tokens = train(uneven);
+  const TinyRun averaged = train(means);
+  EXPECT_EQ(averaged.first_loss(), tokens.first_loss());
+  EXPECT_NE(averaged.series("train", "grad_norm"), tokens.series("train", "grad_norm"));
+  EXPECT_NE(averaged.last_loss(), tokens.last_loss());
+  // One micro-batch has one mean.
+  const Options whole = uneven.with("--micro-batch-size", 4);
+  expect_same_losses(train(whole.with("--loss-mean", "micro-batches")), train(whole), 1e-5);
+  expect_same_losses(train(uneven.with("--calculate-per-token-loss")), tokens, 0);
+  // Data-parallel ranks have micro-batches of their own, pipeline and tensor ranks share them.
+  const Options ranks =
+      means.with("--distributed-backend", "threads").with("--world-size", 4).with("--fp64");
+  expect_same_losses(train(ranks.with("--pipeline-model-parallel-size", 2)),
+                     train(means.with("--fp64")), 1e-12);
+  expect_refusal(try_train(base().with("--loss-mean", "samples")).program, 2,
+                 {"--loss-mean", "samples", "micro-batches"});
+}
+
+// Exit codes of Megatron's rerun machine; one machine stands for others where the record says so.
+TEST(Options, ErrorInjection) {
+  const std::filesystem::path folder = new_folder();
+  const Options injecting = saving(base().with("--train-iters", 50), folder)
+                                .with("--save-interval", 1)
+                                .with("--error-injection-rate", 1);
+  // The first step is never taken; of the second nothing is kept.
+  const TinyRun transient = try_train(injecting.with("--exit-interval", 20));
+  EXPECT_EQ(transient.program.exit_code, 17) << transient.program.describe();
+  EXPECT_EQ(count(transient.program.err + transient.program.out, "Possible transient error!"), 1U);
+  EXPECT_EQ(saved_iterations(folder), (std::vector<int>{1}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "rerun.json"));
+
+  const Options again = resuming(base().with("--train-iters", 50), folder)
+                            .with("--exit-interval", 4)
+                            .with("--error-injection-rate", 1);
+  const TinyRun persistent = try_train(again.with("--error-injection-type", "persistent_error"));
+  EXPECT_EQ(persistent.program.exit_code, 16) << persistent.program.describe();
+  EXPECT_EQ(saved_iterations(folder), (std::vector<int>{1, 2}));
+  nlohmann::json record = nlohmann::json::parse(read_file(folder / "rerun.json"));
+  EXPECT_EQ(record.at("iteration"), 3);
+  const Options resumed = again.without("--error-injection-rate");
+  const TinyRun same = try_train(resumed);
+  EXPECT_EQ(same.program.exit_code, 16) << same.program.describe();
+  record["devices"] = {"another-machine cpu"};
+  write_file(folder / "rerun.json", record.dump());
+  const TinyRun elsewhere = try_train(resumed);
+  EXPECT_EQ(elsewhere.program.exit_code, 17) << elsewhere.program.describe();
+  EXPECT_EQ(count(elsewhere.program.err + elsewhere.program.out, "Possible persistent error!"), 1U);
+  EXPECT_FALSE(std::filesystem::exists(folder / "rerun.json"));
+  // Then the run goes on, as if nothing had been.
+  const Numbers whole = train(base().with("--train-iters", 50).with("--exit-interval", 4)).losses();
+  EXPECT_EQ(train(resumed).losses(), (Numbers{whole.at(2), whole.at(3)}));
+  expect_no_effect(try_train(base().with("--error-injection-type", "correct_result")).program,
+                   "--error-injection-type");
+}
+
+TEST(Options, RerunMode) {
+  // Weights beyond any number after the first step: the second comes to nothing, twice.
+  const std::filesystem::path folder = new_folder();
+  const Options wild = saving(base().with("--lr", "1e30"), folder);
+  const TinyRun rejected = try_train(wild);
+  EXPECT_EQ(rejected.program.exit_code, 16) << rejected.program.describe();
+  EXPECT_EQ(count(rejected.program.err + rejected.program.out, "unexpected result is reproducible"),
+            1U);
+  EXPECT_EQ(saved_iterations(folder), (std::vector<int>{1}));
+  EXPECT_TRUE(std::filesystem::exists(folder / "rerun.json"));
+  expect_refusal(
+      try_train(saving(base().with("--lr", "1e30"), new_folder()).with("--rerun-mode", "disabled"))
+          .program,
+      3, {"iteration 2", "no update was made"});
+  const TinyRun twice = train(base().with("--rerun-mode", "report_stats"));
+  EXPECT_EQ(count(twice.program.out, "determinism of 3 steps run twice: 0 with another loss"), 1U)
+      << twice.program.out;
+  EXPECT_EQ(twice.losses(), train(base()).losses());
+  expect_no_effect(
+      try_train(base().with("--rerun-mode", "disabled").with("--error-injection-rate", 1)).program,
+      "--error-injection-rate");
+}
+
 TEST(Options, TrainIters) {
   EXPECT_EQ(train(base()).losses().size(), 3U);
   EXPECT_EQ(train(base().with("--train-iters", 5)).losses().size(), 5U);

@@ -6,6 +6,8 @@
 # build/fuzz/findings).
 # Needs: clang++-14 (or clang++) and libclang-rt-14-dev. A target names its parts in comment lines:
 #   // sources: pentatron/base/x.cc ...     // libs: fmt ...     // max_len: 4096 (longest input, in bytes)
+# A source may be a pattern. "// headers: torch" adds libtorch's headers (of PENTATRON_TORCH_INCLUDE, or of .deps/); with "// unlinked: ..."
+# functions that the target never calls may be missing, so that a parser is built without the whole of what stands in its file.
 # Starting inputs: corpus/<name>/ if present; a dictionary: <name>.dict if present.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -21,6 +23,7 @@ if [[ -z "$compiler" ]]; then
   exit 2
 fi
 mkdir -p "$out/findings"
+torch_include="${PENTATRON_TORCH_INCLUDE:-${PENTATRON_DEPS_DIR:-$root/.deps}/site/torch/include}"
 if [[ ${#names[@]} -eq 0 ]]; then
   for file in "$here"/*_fuzz.cc; do names+=("$(basename "$file" _fuzz.cc)"); done
 fi
@@ -33,8 +36,13 @@ done
 
 build_one() {
   local name="$1" source_file="$here/$1_fuzz.cc" program="$out/$1_fuzz" part lib stale=0
-  local parts=() libs=()
-  for part in $(words sources "$source_file"); do parts+=("$root/$part"); done
+  local parts=() libs=() flags=() found
+  for part in $(words sources "$source_file"); do
+    found="$(compgen -G "$root/$part")" || { echo "fuzz: $name names $part, which is not there" >&2; return 1; }
+    while IFS= read -r part; do parts+=("$part"); done <<<"$found"
+  done
+  if [[ -n "$(words unlinked "$source_file")" ]]; then flags+=(-fno-pie -no-pie -Wl,--unresolved-symbols=ignore-all); fi
+  if [[ -n "$(words headers "$source_file")" ]]; then flags+=(-isystem "$torch_include"); fi
   for lib in $(words libs "$source_file"); do libs+=("-l$lib"); done
   [[ -x "$program" ]] || stale=1
   for part in "$source_file" "${parts[@]}" "$root"/pentatron/*/*.h; do
@@ -42,7 +50,7 @@ build_one() {
   done
   if [[ $stale -eq 1 ]]; then
     "$compiler" -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-      "-I$root" "$source_file" "${parts[@]}" "${libs[@]}" -o "$program.new" && mv "$program.new" "$program"
+      "${flags[@]}" "-I$root" "$source_file" "${parts[@]}" "${libs[@]}" -o "$program.new" && mv "$program.new" "$program"
   fi
 }
 
@@ -67,7 +75,7 @@ run_one() {
 }
 
 export -f words build_one run_one
-export here root out compiler seconds
+export here root out compiler seconds torch_include
 jobs="$(nproc)"
 # 255 ends xargs at once: the first failure starts nothing new.
 printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'build_one {} || exit 255' || { echo "fuzz: a target does not build" >&2; exit 1; }

@@ -35,7 +35,12 @@ Options copying(const Options& options, const fs::path& from, const fs::path& to
 
 TEST(GpuProgram, TrainsAsOnTheCpu) {
   PENTATRON_NEEDS_GPUS(1);
-  for (const Options& model : {base(), llama_kind()}) {
+  const Options means = base()
+                            .with("--eod-mask-loss")
+                            .with("--micro-batch-size", 1)
+                            .with("--loss-mean", "micro-batches");
+  for (const Options& model :
+       {base(), llama_kind(), means, base().with("--rerun-mode", "report_stats")}) {
     const TinyRun cuda = train(on("cuda", model));
     EXPECT_NE(cuda.program.err.find("computing on cuda:0"), std::string::npos);
     expect_same_losses(cuda, train(on("cpu", model)), 1e-4);

@@ -63,8 +63,11 @@ TEST(GpuParity, OneStepEqualsTheCpus) {
 // Further forms of the layer.
 TEST(GpuParity, FormsOfTheLayerEqualTheCpus) {
   PENTATRON_NEEDS_GPUS(1);
-  for (const auto& [form, attention] :
-       {std::pair{"both", ""}, {"gemma", ""}, {"own-norms", "yarn"}, {"post", "qk-all-heads"}}) {
+  for (const auto& [form, attention] : {std::pair{"both", ""},
+                                        {"gemma", ""},
+                                        {"own-norms", "yarn"},
+                                        {"post", "qk-all-heads"},
+                                        {"padded-vocab", ""}}) {
     SCOPED_TRACE(form);
     CaseOptions options = options_of(ModelKind::kLlama, "fp64", Device("cpu"));
     options.form = form;

@@ -198,6 +198,18 @@ TEST(Parity, FormsOfTheLayer) {
   }
 }
 
+// 61 tokens in 64 rows, all of which are weights.
+TEST(Parity, PaddingInsideTheSoftmax) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions options{.model = model, .form = "padded-vocab"};
+    for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+    expect_equal(options, {.tp = 4, .pp = 2});
+    expect_equal(options, {.dp = 2, .strategy = "optim_grads_params"});
+    expect_equal(options, {.tp = 2, .cp = 2});
+    EXPECT_NE(reference_of({.model = model}).first_loss, reference_of(options).first_loss);
+  }
+}
+
 // One norm over heads that stand on several ranks; copies of key heads count once.
 TEST(Parity, NormOverAllHeads) {
   for (const std::int64_t groups : {1, 2, 4}) {

@@ -23,10 +23,12 @@ void set_embedding_init(const ModelConfig& c, LeafRule& rule) {
   rule.xavier = c.init_method_xavier_uniform && !c.embedding_init_method_std;
 }
 
+// With --pad-vocab-in-softmax the padding's rows are weights as any others.
 LeafRule vocabulary_rule(const ModelConfig& c, const char* name, nn::ShardRole role) {
   const Cut vocabulary{.axis = "tp", .units = c.padded_vocab_size, .option = "--padded-vocab-size"};
   return {.name = name,
-          .parts = {{.rows = c.vocab_size, .cut = vocabulary}},
+          .parts = {{.rows = c.pad_vocab_in_softmax ? c.padded_vocab_size : c.vocab_size,
+                     .cut = vocabulary}},
           .columns = c.hidden_size,
           .std = c.init_method_std,
           .padded_rows = c.padded_vocab_size,
