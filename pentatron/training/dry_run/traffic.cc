@@ -191,6 +191,11 @@ void StepTraffic::stage(const config::StagePlan& stage, const nn::ParameterPlan&
     const int run = recompute.run_at(begin);
     end = begin + std::max(1, run);
     const std::int64_t forwards = run > 0 ? 2 : 1;
+    if (run > 0 && model.distribute_saved_activations) {
+      add("tp", size("tp"), "saved activations", Operation::kAllGather, micro_batches_,
+          product({rows_.local, model.hidden_size,
+                   tensor::item_bytes(residual_dtype(model, run_.policy))}));
+    }
     for (int layer = begin; layer < end; ++layer) {
       const int number = stage.first_layer + layer;
       const transformer::LayerSpec& spec = run_.specs.at(static_cast<std::size_t>(number));
