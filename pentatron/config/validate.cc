@@ -194,6 +194,12 @@ void resolve_recompute(ModelConfig& model, Problems& problems) {
     }
   }
   if (model.recompute_granularity != "selective") return;
+  if (!model.recompute_method.empty() || model.recompute_num_layers > 0) {
+    problems.add(fmt::format(
+        "--recompute-granularity selective takes --recompute-modules, not --recompute-method '{}' "
+        "and --recompute-num-layers {}: drop these two, or use --recompute-granularity full",
+        model.recompute_method, model.recompute_num_layers));
+  }
   if (model.recompute_modules.empty()) model.recompute_modules = {"core_attn"};
   for (const std::string& name : model.recompute_modules) {
     if (name == "core_attn" || name == "mlp" || name == "layernorm") continue;
@@ -293,6 +299,16 @@ void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {
   }
 }
 
+// It gathers what is sharded.
+void check_parameter_gather(const ParallelConfig& p, Problems& problems) {
+  const bool shards = p.use_distributed_optimizer ||
+                      (p.use_megatron_fsdp && p.data_parallel_sharding_strategy != "no_shard");
+  if (!p.overlap_param_gather || shards) return;
+  problems.add(
+      "--overlap-param-gather gathers sharded parameters: it needs --use-distributed-optimizer, or "
+      "--use-megatron-fsdp with another --data-parallel-sharding-strategy than no_shard");
+}
+
 // Stages add up the gradients of their copies of the biases, which takes equal shards; Muon deals
 // whole matrices to ranks, other ones in each stage.
 void check_shared_biases(const RunConfig& config, Problems& problems) {
@@ -315,6 +331,7 @@ void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Pr
   if (layout_fine) resolve_model(config.model, config.parallel, problems);
   resolve_tokenizer(config, purpose, problems);
   check_shared_biases(config, problems);
+  check_parameter_gather(config.parallel, problems);
   if (layout_fine && config.model.seq_length > 0) check_dynamic_context(config, problems);
   if (purpose != Purpose::kTrain) return;
   if (layout_fine) check_fp8(config, problems);

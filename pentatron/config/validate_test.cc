@@ -239,7 +239,69 @@ TEST(Resolve, Recompute) {
               c.model.recompute_granularity = "selective";
               c.model.recompute_modules = {"mlp", "moe"};
             }),
-            "--recompute-modules 'moe': expected core_attn or mlp");
+            "--recompute-modules 'moe': expected core_attn, layernorm or mlp");
+}
+
+TEST(Resolve, DistributedSaves) {
+  const auto with = [](std::int64_t tp, bool sequence_parallel, const char* granularity) {
+    return problem([=](RunConfig& c) {
+      c.parallel.world_size = c.parallel.tensor_model_parallel_size = tp;
+      c.parallel.sequence_parallel = sequence_parallel;
+      c.model.distribute_saved_activations = true;
+      c.model.recompute_granularity = granularity;
+      if (c.model.recompute_granularity != "full") return;
+      c.model.recompute_method = "uniform";
+      c.model.recompute_num_layers = 1;
+    });
+  };
+  EXPECT_EQ(with(2, false, "full"), "");
+  EXPECT_NE(with(1, false, "full").find("--tensor-model-parallel-size 1 is one"),
+            std::string::npos);
+  EXPECT_NE(with(2, true, "full").find("drop one of the two"), std::string::npos);
+  EXPECT_NE(with(2, false, "selective").find("full, not 'selective'"), std::string::npos);
+}
+
+TEST(Resolve, DynamicContextParallel) {
+  const auto with = [](auto change) {
+    return problem([&](RunConfig& c) {
+      c.parallel.world_size = 8;
+      c.parallel.context_parallel_size = 2;
+      c.parallel.dynamic_context_parallel = true;
+      c.parallel.max_seqlen_per_dp_cp_rank = 8;
+      c.data.sft = true;
+      c.data.tokenizer_type = "SFTTokenizer";
+      change(c);
+    });
+  };
+  EXPECT_EQ(with([](RunConfig&) {}), "");
+  EXPECT_EQ(with([](RunConfig& c) { c.model.seq_length = 37; }), "") << "samples are filled up";
+  const std::vector<std::pair<std::function<void(RunConfig&)>, std::string>> cases = {
+      {[](RunConfig& c) { c.data.sft = false; }, "it needs --sft"},
+      {[](RunConfig& c) { c.parallel.pipeline_model_parallel_size = 2; },
+       "--pipeline-model-parallel-size 1, not 2"},
+      {[](RunConfig& c) { c.parallel.use_megatron_fsdp = true; },
+       "does not go with --use-megatron-fsdp"},
+      {[](RunConfig& c) { c.training.cuda_graph_impl = "full_iteration"; },
+       "--cuda-graph-impl full_iteration"},
+      {[](RunConfig& c) { c.model.cp_comm_type = {"a2a"}; }, "p2p or all_gather, not a2a"},
+      {[](RunConfig& c) {
+         c.parallel.world_size = 6;
+         c.parallel.context_parallel_size = 3;
+       },
+       "--context-parallel-size 3 is no power of two"},
+      {[](RunConfig& c) { c.parallel.world_size = c.parallel.context_parallel_size = 1; },
+       "needs an even number of data x context ranks, not 1 x 1"},
+      {[](RunConfig& c) { c.parallel.max_seqlen_per_dp_cp_rank = 0; },
+       "needs --max-seqlen-per-dp-cp-rank"},
+      {[](RunConfig& c) { c.parallel.min_dynamic_context_parallel_size = 3; },
+       "--min-dynamic-context-parallel-size 3: expected a power of two from 1 to 8"},
+      {[](RunConfig& c) { c.parallel.max_seqlen_per_dp_cp_rank = 3; },
+       "--seq-length 32 by 8 ranks at most, 4 tokens each: raise --max-seqlen-per-dp-cp-rank 3"},
+  };
+  for (const auto& [change, part] : cases) {
+    const std::string message = with(change);
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+  }
 }
 
 TEST(Resolve, ProfileIsATraceIntoItsFolder) {
