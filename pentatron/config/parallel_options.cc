@@ -80,7 +80,8 @@ constexpr OptionSpec kRows[] = {
      .help = "dynamic context parallelism: each conversation of --sft is shared by as many of the "
              "data x context ranks as its length needs, 1, 2, 4, ..., and dealt so that they end "
              "together",
-     .test = "functional_test Options.DynamicContextParallel; training_test DynamicContext.*; "
+     .test = "functional_test Options.DynamicContextParallel; training_test "
+             "DynamicContext.EqualsOneProcess; "
              "datasets_test ContextPlan.EveryPromiseForManyMixes",
      .field = parallel<&ParallelConfig::dynamic_context_parallel>()},
     {.names = "--max-seqlen-per-dp-cp-rank",
