@@ -185,8 +185,10 @@ class StageFormula final {
 
 MicroBatchRows micro_batch_rows(const config::RunConfig& config) {
   const config::ParallelConfig& p = config.parallel;
-  const std::int64_t tokens = product(
-      {config.training.micro_batch_size, config.model.seq_length / p.context_parallel_size});
+  const std::int64_t tokens = p.dynamic_context_parallel
+                                  ? p.max_seqlen_per_dp_cp_rank
+                                  : product({config.training.micro_batch_size,
+                                             config.model.seq_length / p.context_parallel_size});
   if (!p.sequence_parallel) return {tokens, tokens};
   PENTATRON_CHECK(tokens % p.tensor_model_parallel_size == 0, kConfig,
                   "--sequence-parallel cannot share {} tokens of a micro-batch evenly over "

@@ -134,7 +134,8 @@ void StepTraffic::ring(const std::string& axis, std::int64_t ranks, std::int64_t
 void StepTraffic::context(const transformer::LayerSpec& spec, const nn::ParameterPlan& plan,
                           int layer, std::int64_t forwards) {
   const std::int64_t cp = size("cp"), m = micro_batches_;
-  if (cp == 1) return;
+  // Groups that follow the lengths of samples are not foreseen.
+  if (cp == 1 || run_.config.parallel.dynamic_context_parallel) return;
   const auto& qkv =
       plan.at("decoder.layers." + std::to_string(layer) + ".self_attention.linear_qkv.weight")
           .spec.parts;
