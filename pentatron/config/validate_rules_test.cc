@@ -109,7 +109,7 @@ const std::vector<Rule>& rules() {
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --num-layers 8 "
        "--decoder-first-pipeline-num-layers 3 --num-virtual-stages-per-pipeline-rank 2 "
        "--global-batch-size 4",
-       {"3", "--num-virtual-stages-per-pipeline-rank 2"}},
+       {"3 layers", "(--num-virtual-stages-per-pipeline-rank) 2"}},
       {"MiddleStages",
        "--train-iters 4 --world-size 4 --pipeline-model-parallel-size 4 --num-layers 8 "
        "--decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 2",
@@ -134,7 +134,7 @@ const std::vector<Rule>& rules() {
       {"StagesOfTheLayout",
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
        "--pipeline-model-parallel-layout Ett|t|tL",
-       {"3 stages", "--pipeline-model-parallel-size 2"}},
+       {"stages, 3,", "--pipeline-model-parallel-size 2"}},
       // 5
       {"SequenceByContext",
        "--train-iters 4 --world-size 4 --context-parallel-size 4 --seq-length 20",
