@@ -169,7 +169,7 @@ constexpr OptionSpec kRows[] = {
          "maximal update parametrisation: initial values, rates and scales follow the width, so "
          "that a rate found for a narrow model serves a wide one",
      .test = "optimizer_test WidthScaling.IsMegatronsTable; training_test "
-             "Mup.ActivationsKeepTheirSize; parity_test Parity.Mup; functional_test Options.Mup",
+             "Mup.ActivationsKeepTheirSize; parity_test Parity.Holds; functional_test Options.Mup",
      .field = model<&ModelConfig::use_mup>()},
     {.names = "--mup-base-hidden-size",
      .dest = "mup_base_hidden_size",
@@ -405,7 +405,7 @@ constexpr OptionSpec kRows[] = {
      .choices = "head|all-heads",
      .help = "--qk-layernorm of each head by itself, or of all query heads and of all key heads "
              "together (OLMo 2), for --normalization RMSNorm",
-     .test = "models_test QkNorm.IsInTheModel; parity_test Parity.NormOverAllHeads; "
+     .test = "models_test QkNorm.IsInTheModel; parity_test Parity.Holds; "
              "functional_test Options.QkNorm",
      .needs = kQkLayerNorm,
      .field = model<&ModelConfig::qk_norm_scope>(),

@@ -85,8 +85,13 @@ inline constexpr Condition kRecomputesModules{
 inline constexpr Condition kTensorParallel{
     [](const RunConfig& c) { return c.parallel.tensor_model_parallel_size > 1; },
     "it splits rows between tensor-parallel ranks, and there is one"};
+inline constexpr Condition kDynamicContext{
+    [](const RunConfig& c) { return c.parallel.dynamic_context_parallel; },
+    "there is no --hybrid-context-parallel"};
 inline constexpr Condition kContextParallel{
-    [](const RunConfig& c) { return c.parallel.context_parallel_size > 1; },
+    [](const RunConfig& c) {
+      return c.parallel.context_parallel_size > 1 || c.parallel.dynamic_context_parallel;
+    },
     "each sample's tokens are on one rank: --context-parallel-size is 1"};
 inline constexpr Condition kContextOfTwoLevels{
     [](const RunConfig& c) {

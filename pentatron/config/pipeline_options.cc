@@ -155,12 +155,23 @@ constexpr OptionSpec kRows[] = {
      .dest = "recompute_modules",
      .nargs = '+',
      .topic = Topic::kTraining,
-     .help = "selective: core_attn, mlp; default core_attn",
+     .help = "selective: core_attn, layernorm, mlp; default core_attn",
      .test = "training_test Engine.RecomputeKeepsLessAndChangesNoBit; config_test "
              "Resolve.Recompute",
      .needs = kRecomputesModules,
      .resume = Resume::kFree,
      .field = model<&ModelConfig::recompute_modules>()},
+    {.names = "--distribute-saved-activations",
+     .dest = "distribute_saved_activations",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kTraining,
+     .help = "full: the saved input of each run of layers is kept in slices, one a tensor-parallel "
+             "rank, and gathered in backward; without --sequence-parallel, which shares rows",
+     .test = "training_test Engine.DistributedSavesKeepAShareAndChangeNoBit; config_test "
+             "Resolve.DistributedSaves",
+     .resume = Resume::kFree,
+     .field = model<&ModelConfig::distribute_saved_activations>()},
 };
 
 }  // namespace

@@ -194,11 +194,40 @@ void resolve_recompute(ModelConfig& model, Problems& problems) {
     }
   }
   if (model.recompute_granularity != "selective") return;
+  if (!model.recompute_method.empty() || model.recompute_num_layers > 0) {
+    problems.add(fmt::format(
+        "--recompute-granularity selective takes --recompute-modules, not --recompute-method '{}' "
+        "and --recompute-num-layers {}: drop these two, or use --recompute-granularity full",
+        model.recompute_method, model.recompute_num_layers));
+  }
   if (model.recompute_modules.empty()) model.recompute_modules = {"core_attn"};
   for (const std::string& name : model.recompute_modules) {
-    if (name == "core_attn" || name == "mlp") continue;
+    if (name == "core_attn" || name == "mlp" || name == "layernorm") continue;
+    problems.add(fmt::format("--recompute-modules {}: expected core_attn, layernorm or mlp",
+                             quoted_for_message(name)));
+  }
+}
+
+// A slice a rank of what all tensor-parallel ranks keep alike.
+void check_distributed_saves(const ModelConfig& model, const ParallelConfig& parallel,
+                             Problems& problems) {
+  if (!model.distribute_saved_activations) return;
+  constexpr const char* kOption = "--distribute-saved-activations";
+  if (parallel.tensor_model_parallel_size == 1) {
     problems.add(
-        fmt::format("--recompute-modules {}: expected core_attn or mlp", quoted_for_message(name)));
+        fmt::format("{} deals them to tensor-parallel ranks: --tensor-model-parallel-size 1 is "
+                    "one; raise it or drop the option",
+                    kOption));
+  } else if (parallel.sequence_parallel) {
+    problems.add(
+        fmt::format("{} with --sequence-parallel: each of --tensor-model-parallel-size {} ranks "
+                    "has its own rows already; drop one of the two",
+                    kOption, parallel.tensor_model_parallel_size));
+  }
+  if (model.recompute_granularity != "full") {
+    problems.add(fmt::format("{} keeps the inputs of whole layers that are computed again: it "
+                             "needs --recompute-granularity full, not '{}'",
+                             kOption, model.recompute_granularity));
   }
 }
 
@@ -234,6 +263,7 @@ void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& probl
   }
   // One rank has all rows; scripts of Megatron-LM set it all the same.
   if (tp == 1) parallel.sequence_parallel = false;
+  check_distributed_saves(model, parallel, problems);
   if (model.num_attention_heads > 0) resolve_query_groups(model, tp, problems);
   if (model.hidden_size > 0 && model.num_attention_heads > 0) resolve_widths(model, tp, problems);
   check_context_parallel(model, parallel, problems);
@@ -269,6 +299,16 @@ void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {
   }
 }
 
+// It gathers what is sharded.
+void check_parameter_gather(const ParallelConfig& p, Problems& problems) {
+  const bool shards = p.use_distributed_optimizer ||
+                      (p.use_megatron_fsdp && p.data_parallel_sharding_strategy != "no_shard");
+  if (!p.overlap_param_gather || shards) return;
+  problems.add(
+      "--overlap-param-gather gathers sharded parameters: it needs --use-distributed-optimizer, or "
+      "--use-megatron-fsdp with another --data-parallel-sharding-strategy than no_shard");
+}
+
 // Stages add up the gradients of their copies of the biases, which takes equal shards; Muon deals
 // whole matrices to ranks, other ones in each stage.
 void check_shared_biases(const RunConfig& config, Problems& problems) {
@@ -291,6 +331,8 @@ void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Pr
   if (layout_fine) resolve_model(config.model, config.parallel, problems);
   resolve_tokenizer(config, purpose, problems);
   check_shared_biases(config, problems);
+  check_parameter_gather(config.parallel, problems);
+  if (layout_fine && config.model.seq_length > 0) check_dynamic_context(config, problems);
   if (purpose != Purpose::kTrain) return;
   if (layout_fine) check_fp8(config, problems);
   resolve_training(config, origins, layout_fine, problems);

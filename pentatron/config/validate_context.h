@@ -12,4 +12,7 @@ namespace pentatron::config {
 void check_context_parallel(const ModelConfig& model, const ParallelConfig& parallel,
                             Problems& problems);
 
+// What --hybrid-context-parallel stands on.
+void check_dynamic_context(const RunConfig& config, Problems& problems);
+
 }  // namespace pentatron::config

@@ -69,4 +69,66 @@ SampleBatch make_batch(const SampleSource& source, std::vector<std::int64_t> sam
   return batch;
 }
 
+namespace {
+
+// Rows that each sample lacks.
+std::vector<std::int64_t> missing_rows(const SampleBatch::Sequence& sequence,
+                                       std::int64_t multiple) {
+  std::vector<std::int64_t> missing;
+  for (std::size_t i = 0; i + 1 < sequence.samples.size(); ++i) {
+    const std::int64_t rows = sequence.samples[i + 1] - sequence.samples[i];
+    missing.push_back((multiple - rows % multiple) % multiple);
+  }
+  return missing;
+}
+
+SampleBatch::Sequence padded(const SampleBatch::Sequence& all,
+                             const std::vector<std::int64_t>& missing) {
+  SampleBatch::Sequence out{.samples = {0}, .boundaries = {0}, .positions = {}};
+  auto boundary = all.boundaries.begin() + 1;
+  std::int64_t added = 0;
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    const std::int64_t end = all.samples[i + 1];
+    for (; boundary != all.boundaries.end() && *boundary <= end; ++boundary) {
+      out.boundaries.push_back(*boundary + added);
+    }
+    out.positions.insert(out.positions.end(), all.positions.begin() + all.samples[i],
+                         all.positions.begin() + end);
+    for (std::int64_t t = 0; t < missing[i]; ++t) out.positions.push_back(t);
+    added += missing[i];
+    if (missing[i] > 0) out.boundaries.push_back(end + added);
+    out.samples.push_back(end + added);
+  }
+  return out;
+}
+
+}  // namespace
+
+SampleBatch padded_samples(SampleBatch batch, std::int64_t multiple) {
+  PENTATRON_CHECK(multiple >= 1, kInternal, "samples padded to multiples of {}", multiple);
+  PENTATRON_CHECK(batch.sequences.size() == 1, kUnsupported,
+                  "samples of {} sequences cannot be padded yet", batch.sequences.size());
+  SampleBatch::Sequence& sequence = batch.sequences.begin()->second;
+  const SampleBatch::Sequence before = sequence;
+  const std::vector<std::int64_t> missing = missing_rows(before, multiple);
+  sequence = padded(before, missing);
+  for (auto& [name, field] : batch.fields) {
+    std::visit(
+        [&, &name = name](auto& values) {
+          PENTATRON_CHECK(values.size() == before.positions.size(), kUnsupported,
+                          "the field '{}' has {} values for {} rows: it cannot be padded", name,
+                          values.size(), before.positions.size());
+          std::decay_t<decltype(values)> out;
+          for (std::size_t i = 0; i < missing.size(); ++i) {
+            out.insert(out.end(), values.begin() + before.samples[i],
+                       values.begin() + before.samples[i + 1]);
+            out.resize(out.size() + static_cast<std::size_t>(missing[i]));
+          }
+          values = std::move(out);
+        },
+        field);
+  }
+  return batch;
+}
+
 }  // namespace pentatron::datasets

@@ -29,4 +29,9 @@ struct SampleBatch {
 [[nodiscard]] SampleBatch make_batch(const SampleSource& source,
                                      std::vector<std::int64_t> sample_ids);
 
+// Every sample filled up to a multiple of `multiple` rows, all fields with zeros (no weight in the
+// loss): the rows are a segment of their own, which nobody else sees. ErrorKind::kUnsupported for
+// samples of several sequences, or fields that have not a value a row.
+[[nodiscard]] SampleBatch padded_samples(SampleBatch batch, std::int64_t multiple);
+
 }  // namespace pentatron::datasets

@@ -76,29 +76,56 @@ SftDataset::SftDataset(std::shared_ptr<const LineCorpus> corpus,
                   "{} has {} conversations, and --split \"{}\" leaves none of them for {}",
                   corpus_->name(), corpus_->num_sequences(), options.split, to_string(split));
   num_samples_ = num_samples.value_or(end_ - begin_);
+  if (options_.own_lengths) {
+    lengths_ = std::vector<std::atomic<std::int32_t>>(static_cast<std::size_t>(end_ - begin_));
+  }
+}
+
+std::int64_t SftDataset::line_of(std::int64_t i) const {
+  PENTATRON_CHECK(i >= 0 && i < num_samples_, kInternal, "sample {} of {}", i, num_samples_);
+  return i % (end_ - begin_);
+}
+
+SftDataset::Encoded SftDataset::encode(std::int64_t line) const {
+  const std::string place = corpus_->place(begin_ + line);
+  Encoded encoded;
+  std::int64_t tokens = 0;
+  for (const Conversation& conversation :
+       parse_conversations(corpus_->line(begin_ + line), place)) {
+    // What comes after a full sample is cut off.
+    if (tokens > options_.sequence_length) break;
+    encoded.conversations.push_back(format_->encode(conversation, place));
+    tokens += std::ssize(encoded.conversations.back().tokens);
+  }
+  PENTATRON_CHECK(tokens > 0, kData, "{}: the conversation has no tokens", place);
+  encoded.rows = options_.own_lengths ? std::min(tokens, options_.sequence_length)
+                                      : options_.sequence_length;
+  return encoded;
+}
+
+std::int64_t SftDataset::length(std::int64_t i) const {
+  if (!options_.own_lengths) return options_.sequence_length;
+  const std::int64_t line = line_of(i);
+  std::atomic<std::int32_t>& known = lengths_[static_cast<std::size_t>(line)];
+  // Threads that come at once find the same.
+  if (known.load(std::memory_order_relaxed) == 0) {
+    known.store(static_cast<std::int32_t>(encode(line).rows), std::memory_order_relaxed);
+  }
+  return known.load(std::memory_order_relaxed);
 }
 
 Sample SftDataset::sample(std::int64_t i) const {
-  PENTATRON_CHECK(i >= 0 && i < num_samples_, kInternal, "sample {} of {}", i, num_samples_);
-  const std::int64_t line = begin_ + i % (end_ - begin_);
-  const std::string place = corpus_->place(line);
-  std::vector<EncodedConversation> encoded;
-  std::size_t tokens = 0;
-  for (const Conversation& conversation : parse_conversations(corpus_->line(line), place)) {
-    // What comes after a full sample is cut off.
-    if (tokens > static_cast<std::size_t>(options_.sequence_length)) break;
-    encoded.push_back(format_->encode(conversation, place));
-    tokens += encoded.back().tokens.size();
-  }
-  PENTATRON_CHECK(tokens > 0, kData, "{}: the conversation has no tokens", place);
-  return make_sft_sample(encoded, options_.sequence_length, format_->pad(), format_->learns_pad());
+  const Encoded encoded = encode(line_of(i));
+  return make_sft_sample(encoded.conversations, encoded.rows, format_->pad(),
+                         format_->learns_pad());
 }
 
 std::string SftDataset::identity() const {
-  const nlohmann::json json = {{"corpus", corpus_->identity()},
-                               {"lines", {begin_, end_}},
-                               {"seq_length", options_.sequence_length},
-                               {"format", format_->identity()}};
+  nlohmann::json json = {{"corpus", corpus_->identity()},
+                         {"lines", {begin_, end_}},
+                         {"seq_length", options_.sequence_length},
+                         {"format", format_->identity()}};
+  if (options_.own_lengths) json["own_lengths"] = true;
   return json.dump();
 }
 

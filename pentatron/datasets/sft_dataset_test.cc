@@ -304,6 +304,36 @@ TEST_F(SftFile, LinesInOrderAndAgain) {
   });
 }
 
+// Not filled up: what is learnt is the same, row for row.
+TEST_F(SftFile, OwnLengths) {
+  const auto lines = corpus(line("a", "!") + "\n" + line("bcdefg", "xyz") + "\n" + line("h", "?!"));
+  const SftDataset filled(lines, format_, {.split = "1", .sequence_length = 6}, DataSplit::kTrain,
+                          5);
+  const SftDataset own(lines, format_, {.split = "1", .sequence_length = 6, .own_lengths = true},
+                       DataSplit::kTrain, 5);
+  EXPECT_NE(own.identity(), filled.identity());
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < 5; ++i) {
+    const Sample whole = filled.sample(i), mine = own.sample(i);
+    EXPECT_EQ(filled.length(i), 6);
+    EXPECT_EQ(own.length(i), mine.length());
+    lengths.push_back(mine.length());
+    const auto rows = static_cast<std::size_t>(mine.length());
+    for (const char* field : {"tokens", "labels"}) {
+      Ids expected = whole.ids(field);
+      expected.resize(rows);
+      EXPECT_EQ(mine.ids(field), expected) << field << " of " << i;
+    }
+    float learnt = 0, all = 0;
+    for (const float weight : std::get<Weights>(mine.fields.at("loss_mask"))) learnt += weight;
+    for (const float weight : std::get<Weights>(whole.fields.at("loss_mask"))) all += weight;
+    EXPECT_EQ(learnt, all);
+  }
+  EXPECT_LT(lengths[0], 6);
+  EXPECT_EQ(lengths[1], 6) << "cut";
+  EXPECT_EQ(lengths[3], lengths[0]) << "again from the first line";
+}
+
 TEST_F(SftFile, ErrorsNameFileAndLine) {
   const auto lines = corpus(line("a", "b") + "\n{\"messages\": 3}\n");
   const SftDataset train(lines, format_, {.split = "1", .sequence_length = 4}, DataSplit::kTrain,

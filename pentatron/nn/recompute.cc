@@ -12,11 +12,18 @@
 namespace pentatron::nn {
 namespace {
 
+constexpr std::string_view kName = "Recompute";
+
 class RecomputeBackward final : public ops::Backward {
  public:
-  RecomputeBackward(const std::vector<Tensor>& inputs, const StepContext& step, UnitBody body)
+  RecomputeBackward(const std::vector<Tensor>& inputs, const StepContext& step, UnitBody body,
+                    SavePolicy* saves)
       : step_(step), body_(std::move(body)) {
-    for (const Tensor& input : inputs) inputs_.push_back({Saved(input), input.requires_grad()});
+    ops::Scope scope = step.scope;
+    if (saves != nullptr) scope.saves = saves;
+    for (const Tensor& input : inputs) {
+      inputs_.push_back({scope.save(input, kName), input.requires_grad()});
+    }
   }
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
@@ -36,7 +43,7 @@ class RecomputeBackward final : public ops::Backward {
     inputs_.clear();
     body_ = nullptr;
   }
-  std::string_view name() const override { return "Recompute"; }
+  std::string_view name() const override { return kName; }
 
  private:
   struct Input {
@@ -70,7 +77,7 @@ class RecomputeBackward final : public ops::Backward {
 }  // namespace
 
 std::vector<Tensor> recomputed(const std::vector<Tensor>& inputs, StepContext& step,
-                               const UnitBody& body) {
+                               const UnitBody& body, SavePolicy* saves) {
   PENTATRON_CHECK(!inputs.empty(), kInternal, "nothing to recompute from");
   if (!ops::needs_backward(inputs, /*force=*/true)) return body(inputs, step);
   std::vector<Tensor> outputs;
@@ -80,18 +87,19 @@ std::vector<Tensor> recomputed(const std::vector<Tensor>& inputs, StepContext& s
   }
   // An input may be returned unchanged: outputs of a node must be tensors of its own.
   for (Tensor& output : outputs) output = output.variable_data();
-  ops::attach(outputs, inputs, std::make_unique<RecomputeBackward>(inputs, step, body),
+  ops::attach(outputs, inputs, std::make_unique<RecomputeBackward>(inputs, step, body, saves),
               /*force=*/true);
   return outputs;
 }
 
 Tensor recomputed(bool when, const Tensor& input, StepContext& step,
-                  const std::function<Tensor(const Tensor&, StepContext&)>& body) {
+                  const std::function<Tensor(const Tensor&, StepContext&)>& body,
+                  SavePolicy* saves) {
   if (!when) return body(input, step);
   const UnitBody as_list = [body](const std::vector<Tensor>& given, StepContext& inner) {
     return std::vector<Tensor>{body(given.at(0), inner)};
   };
-  return recomputed(std::vector<Tensor>{input}, step, as_list).at(0);
+  return recomputed(std::vector<Tensor>{input}, step, as_list, saves).at(0);
 }
 
 }  // namespace pentatron::nn

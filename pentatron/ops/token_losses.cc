@@ -19,19 +19,42 @@ constexpr std::string_view kName = "TokenLosses";
 struct Statistics {
   Tensor log_sum_exp_t;
   Tensor target_logit_t;
+  Tensor logit_sum_t;  // with smoothing
 };
+
+// Of the true columns.
+Tensor logit_sum_of(const Tensor& logits_tv, const TokenLossOptions& options) {
+  if (options.label_smoothing == 0.0) return {};
+  PENTATRON_CHECK(options.label_smoothing < 1.0 && options.vocabulary > 1, kInternal,
+                  "a label smoothing of {} over {} ids", options.label_smoothing,
+                  options.vocabulary);
+  return tensor::cast(logits_tv.narrow(1, 0, options.valid_columns), options.statistics).sum(1);
+}
 
 Statistics statistics_of(const Tensor& logits_tv, const Tensor& labels_t,
                          const TokenLossOptions& options) {
   RowReducer* ranks = options.vocabulary_ranks;
   const SoftmaxPieces pieces = softmax_pieces(logits_tv, labels_t, options.column_begin,
                                               options.valid_columns, options.statistics);
-  if (ranks == nullptr) return {pieces.max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t};
+  const Tensor logit_sum_t = logit_sum_of(logits_tv, options);
+  if (ranks == nullptr) {
+    return {pieces.max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t, logit_sum_t};
+  }
   Tensor max_t = pieces.max_t.clone();
   ranks->max(max_t);
-  Tensor sums_2t = tensor::stack({sum_exp_below(pieces, max_t), pieces.target_logit_t}, 0);
-  ranks->sum(sums_2t);
-  return {max_t.add(sums_2t.select(0, 0).log()), sums_2t.select(0, 1)};
+  std::vector<Tensor> rows{sum_exp_below(pieces, max_t), pieces.target_logit_t};
+  if (logit_sum_t.defined()) rows.push_back(logit_sum_t);
+  Tensor sums = tensor::stack(rows, 0);
+  ranks->sum(sums);
+  return {max_t.add(sums.select(0, 0).log()), sums.select(0, 1),
+          logit_sum_t.defined() ? sums.select(0, 2) : Tensor()};
+}
+
+Tensor losses_of(const Statistics& statistics, const TokenLossOptions& options) {
+  const Tensor& lse_t = statistics.log_sum_exp_t;
+  if (options.label_smoothing == 0.0) return lse_t.sub(statistics.target_logit_t);
+  return lse_t.sub(statistics.target_logit_t.mul(1.0 - options.smoothing()))
+      .sub(statistics.logit_sum_t.mul(options.smoothed_share()));
 }
 
 class TokenLossesBackward final : public Backward {
@@ -45,9 +68,9 @@ class TokenLossesBackward final : public Backward {
         logits_tv_(std::move(logits_tv)),
         labels_t_(std::move(labels_t)),
         log_sum_exp_t_(std::move(log_sum_exp_t)),
-        column_begin_(options.column_begin),
-        valid_columns_(options.valid_columns),
-        logit_softcap_(options.logit_softcap) {}
+        options_(options) {
+    options_.vocabulary_ranks = nullptr;  // it lives for the forward alone
+  }
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     const Tensor d_logits_tv = std::move(logits_tv_);  // overwritten in place
@@ -72,20 +95,36 @@ class TokenLossesBackward final : public Backward {
     const std::int64_t rows = logits_tv.size(0);
     constexpr std::int64_t kPieces = 32;
     const std::int64_t at_once =
-        logit_softcap_ > 0.0 ? std::max<std::int64_t>(1, rows / kPieces) : rows;
+        options_.logit_softcap > 0.0 ? std::max<std::int64_t>(1, rows / kPieces) : rows;
     for (std::int64_t begin = 0; begin < rows; begin += at_once) {
       const std::int64_t count = std::min(at_once, rows - begin);
       Tensor piece_tv = logits_tv.narrow(0, begin, count);
       Tensor slope_tv;
-      if (logit_softcap_ > 0.0) {
-        slope_tv = piece_tv.div(logit_softcap_);
+      if (options_.logit_softcap > 0.0) {
+        slope_tv = piece_tv.div(options_.logit_softcap);
         slope_tv.mul_(slope_tv).neg_().add_(1.0);
       }
-      softmax_gradient_(piece_tv, labels_t_.narrow(0, begin, count),
-                        log_sum_exp_t_.narrow(0, begin, count),
-                        coefficient_t.narrow(0, begin, count), column_begin_, valid_columns_);
+      const Tensor labels_t = labels_t_.narrow(0, begin, count);
+      const Tensor piece_coefficient_t = coefficient_t.narrow(0, begin, count);
+      softmax_gradient_(piece_tv, labels_t, log_sum_exp_t_.narrow(0, begin, count),
+                        piece_coefficient_t, options_.column_begin, options_.valid_columns);
+      smooth(piece_tv, labels_t, piece_coefficient_t);
       if (slope_tv.defined()) piece_tv.mul_(slope_tv);
     }
+  }
+
+  // Of the target smoothing takes s, and gives s / V to each id.
+  void smooth(const Tensor& gradient_tv, const Tensor& labels_t,
+              const Tensor& coefficient_t) const {
+    const std::int64_t columns = options_.valid_columns;
+    if (options_.label_smoothing == 0.0 || columns == 0) return;
+    const Tensor own_tv = gradient_tv.narrow(1, 0, columns);
+    const Tensor share_t1 = tensor::cast(coefficient_t, gradient_tv.scalar_type()).unsqueeze(1);
+    own_tv.sub_(share_t1.mul(options_.smoothed_share()));
+    const Tensor column_t = labels_t.sub(options_.column_begin);
+    const Tensor here_t = column_t.ge(0).logical_and(column_t.lt(columns));
+    const Tensor at_t1 = column_t.clamp(0, columns - 1).unsqueeze(1);
+    own_tv.scatter_add_(1, at_t1, share_t1.mul(options_.smoothing()).mul(here_t.unsqueeze(1)));
   }
 
   std::unique_ptr<Projection> projection_;
@@ -95,9 +134,7 @@ class TokenLossesBackward final : public Backward {
   Tensor logits_tv_;
   Tensor labels_t_;
   Tensor log_sum_exp_t_;
-  std::int64_t column_begin_;
-  std::int64_t valid_columns_;
-  double logit_softcap_;
+  TokenLossOptions options_;
 };
 
 class WeightedSumBackward final : public Backward {
@@ -137,7 +174,7 @@ Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
                     "token losses: {} labels for {} rows of logits", labels_t.numel(),
                     logits_tv.size(0));
     statistics = statistics_of(logits_tv, labels_t, options);
-    losses_t = statistics.log_sum_exp_t.sub(statistics.target_logit_t);
+    losses_t = losses_of(statistics, options);
   }
   if (!keep) return losses_t;
   auto backward =

@@ -26,15 +26,29 @@ struct TokenLossOptions {
   std::int64_t valid_columns = 0;
   RowReducer* vocabulary_ranks = nullptr;  // null: the whole vocabulary is here
   double logit_softcap = 0.0;              // cap_logits_() before the softmax; 0: none
+  // Share of the target that all other ids of the `vocabulary` get, equally (C. Szegedy et al.,
+  // "Rethinking the Inception Architecture", 2016): with s = label_smoothing V / (V - 1) the loss
+  // is (1 - s) nll - s mean(log softmax), as Megatron-LM's vocab_parallel_cross_entropy has it.
+  double label_smoothing = 0.0;
+  std::int64_t vocabulary = 0;  // true ids on all ranks; read with smoothing alone
+
+  // s / V and s above.
+  [[nodiscard]] double smoothed_share() const {
+    return label_smoothing / static_cast<double>(vocabulary - 1);
+  }
+  [[nodiscard]] double smoothing() const {
+    return smoothed_share() * static_cast<double>(vocabulary);
+  }
 };
 
 // In place: logits become cap tanh(logits / cap); a cap of 0 leaves them (Gemma 2, arXiv
 // 2408.00118).
 void cap_logits_(Tensor logits, double cap);
 
-// The negative log-likelihood of each token's label under softmax(projection(x)): [t], in the
-// statistics dtype, differentiable in x and in the weights. labels int64 [t], global ids. The
-// softmax's gradient takes the logits' place in memory. Shapes that do not fit: kInternal.
+// The negative log-likelihood (smoothed, where that is asked for) of each token's label under
+// softmax(projection(x)): [t], in the statistics dtype, differentiable in x and in the weights.
+// labels int64 [t], global ids. The softmax's gradient takes the logits' place in memory. Shapes
+// that do not fit: kInternal.
 [[nodiscard]] Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
                                   const Tensor& labels_t, const TokenLossOptions& options);
 

@@ -47,7 +47,14 @@ Tensor Norm::normalised(const Tensor& x, nn::StepContext& step) {
 }
 
 Tensor Norm::forward(const Tensor& x, nn::StepContext& step) {
-  return tensor::cast(normalised(x, step), step.policy.compute);
+  const Tensor out = normalised(x, step);
+  const DType compute = step.policy.compute;
+  if (out.scalar_type() == compute) return out;
+  Tensor cast = tensor::cast(out, compute);
+  // Whoever makes norms again makes this again, too.
+  step.scope.offer_rebuild(cast, bias_ != nullptr ? "LayerNorm" : "RmsNorm", out,
+                           [compute](const Tensor& y) { return tensor::cast(y, compute); });
+  return cast;
 }
 
 }  // namespace pentatron::parallel_layers

@@ -32,7 +32,9 @@ Tensor VocabHead::token_losses(const Tensor& x_th, nn::StepContext& step) {
                             .column_begin = part.box.offset[0],
                             .valid_columns = part.box.size[0],
                             .vocabulary_ranks = ranks.get(),
-                            .logit_softcap = logit_softcap_});
+                            .logit_softcap = logit_softcap_,
+                            .label_smoothing = label_smoothing_,
+                            .vocabulary = part.logical_shape[0]});
 }
 
 Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {

@@ -21,6 +21,8 @@ class VocabHead final : public nn::Module {
   // With a weight of its own, name + ".weight" in the plan.
   VocabHead(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
             double logit_softcap = 0.0);
+  // Losses are smoothed from now on (ops::TokenLossOptions::label_smoothing, from 0 to below 1).
+  void set_label_smoothing(double smoothing) { label_smoothing_ = smoothing; }
   // With the embedding's weight, which must outlive the head; `owner`: position in the stage of the
   // unit that holds it, where its postponed weight gradients are queued.
   VocabHead(const LeafContext& context, nn::Parameter& tied_weight, int owner,
@@ -42,6 +44,7 @@ class VocabHead final : public nn::Module {
   nn::Parameter* weight_;
   std::optional<int> owner_;  // of a tied weight
   double logit_softcap_;      // 0: none
+  double label_smoothing_ = 0.0;
 };
 
 }  // namespace pentatron::parallel_layers

@@ -33,8 +33,9 @@ nn::ParameterPlan plan_for(const LeafContext& context, std::int64_t vocab, std::
 
 // Loss, logits, input and weight gradient; with `postpone` the weight gradient waits in a queue.
 void run_head(const LeafContext& context, const PrecisionPolicy& policy, bool postpone,
-              Gathered& out, double softcap = 0.0) {
+              Gathered& out, double softcap = 0.0, double smoothing = 0.0) {
   VocabHead head(context, plan_for(context, kVocab, 32, kHidden), "w", softcap);
+  head.set_label_smoothing(smoothing);
   initialise(head, 4);
   bind_gradients(head, policy);
   const Batch meta = make_batch({{5, 3}, {8}}, kVocab);
@@ -63,16 +64,17 @@ void run_head(const LeafContext& context, const PrecisionPolicy& policy, bool po
   out.gradients(head);
 }
 
-void expect_equal_on_all_layouts(double softcap) {
+void expect_equal_on_all_layouts(double softcap, double smoothing = 0.0) {
   const PrecisionPolicy policy = precision_policy("fp64");
   Gathered one;
   run_layout({1, false}, policy,
-             [&](const LeafContext& c) { run_head(c, policy, false, one, softcap); });
+             [&](const LeafContext& c) { run_head(c, policy, false, one, softcap, smoothing); });
   for (const std::int64_t size : {1, 2, 4}) {
     for (const bool sequence_parallel : {false, true}) {
       Gathered many;
-      run_layout({size, sequence_parallel}, policy,
-                 [&](const LeafContext& c) { run_head(c, policy, size != 2, many, softcap); });
+      run_layout({size, sequence_parallel}, policy, [&](const LeafContext& c) {
+        run_head(c, policy, size != 2, many, softcap, smoothing);
+      });
       EXPECT_TRUE(many.complete());
       const auto [off, name] = worst_difference(many.tensors(), one.tensors());
       EXPECT_LE(off, 1e-12) << name << " on " << size << " ranks, softcap " << softcap;
@@ -83,6 +85,49 @@ void expect_equal_on_all_layouts(double softcap) {
 TEST(VocabHead, EqualsOneProcessAlsoWithRanksOfPaddingOnly) {
   expect_equal_on_all_layouts(0.0);
   expect_equal_on_all_layouts(0.8);
+}
+
+// Under tensor parallelism the mean goes over all ranks' columns, padding left out.
+TEST(VocabHead, SmoothedLabelsEqualOneProcess) {
+  expect_equal_on_all_layouts(0.0, 0.1);
+  expect_equal_on_all_layouts(0.8, 0.3);
+}
+
+// Megatron-LM's formula, differentiated by the library.
+TEST(VocabHead, SmoothedLabelsEqualThePlainFormula) {
+  constexpr double kSmoothing = 0.2;
+  constexpr double kShare = kSmoothing * kVocab / (kVocab - 1.0);
+  constexpr std::int64_t kTokens = 24;
+  const PrecisionPolicy policy = precision_policy("fp64");
+  for (const double cap : {0.0, 0.7}) {
+    run_layout({1, false}, policy, [&](const LeafContext& context) {
+      VocabHead head(context, plan_for(context, kVocab, 16, kHidden), "w", cap);
+      head.set_label_smoothing(kSmoothing);
+      initialise(head, 4);
+      bind_gradients(head, policy);
+      const Batch meta = make_batch({{kTokens}}, kVocab);
+      nn::StepContext step{.batch = meta, .policy = policy};
+      const Tensor x = random_tensor({kTokens, kHidden}, "x").set_requires_grad(true);
+      const Tensor plain_x = x.detach().clone().set_requires_grad(true);
+      const Tensor w =
+          head.parameters()[0]->data().narrow(0, 0, kVocab).clone().set_requires_grad(true);
+      Tensor logits = plain_x.mm(w.t());
+      if (cap > 0) logits = logits.div(cap).tanh().mul(cap);
+      const Tensor log_p = logits.log_softmax(1);
+      const Tensor nll_t = log_p.gather(1, meta.labels().unsqueeze(1)).squeeze(1).neg();
+      const Tensor plain = nll_t.mul(1 - kShare)
+                               .sub(log_p.mean(1).mul(kShare))
+                               .mul(meta.loss_mask().to(DType::Double))
+                               .sum();
+      plain.backward();
+      const Tensor loss = head.loss(x, step);
+      ops::run_backward(loss, tensor::scalar(1.0, policy.loss));
+      EXPECT_LE(difference(loss.detach(), plain.detach()), 1e-13);
+      EXPECT_LE(difference(x.grad(), plain_x.grad()), 1e-12);
+      EXPECT_LE(difference(head.parameters()[0]->main_grad().narrow(0, 0, kVocab), w.grad()),
+                1e-12);
+    });
+  }
 }
 
 // More rows than are worked on at once, against the formula differentiated by the library.

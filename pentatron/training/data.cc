@@ -14,6 +14,7 @@
 #include "pentatron/datasets/sft_dataset.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
+#include "pentatron/training/dynamic_context.h"
 
 namespace pentatron::training {
 namespace {
@@ -179,7 +180,9 @@ std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
                              .full_validation = config.training.full_validation};
     if (config.data.sft) {
       const datasets::SftDataset::Options dataset{.split = split,
-                                                  .sequence_length = config.model.seq_length};
+                                                  .sequence_length = config.model.seq_length,
+                                                  .own_lengths =
+                                                      config.parallel.dynamic_context_parallel};
       sets.push_back(datasets::build_sft_sources(
           {.dataset = dataset, .format = sft_format(config.data, tokenizer), .mix = std::move(mix)},
           asked));
@@ -335,7 +338,8 @@ std::vector<EvaluationSet> TrainingData::evaluation_sets(datasets::DataSplit spl
 
 BatchStream::BatchStream(const datasets::SampleSource& source, const config::RunConfig& config,
                          std::int64_t dp_rank, std::int64_t consumed_samples,
-                         const PrecisionPolicy& policy, Use use)
+                         const PrecisionPolicy& policy, Use use,
+                         const DynamicContext* dynamic_context)
     : source_(source),
       batches_(use == Use::kTraining
                    ? config::batch_schedule(config)
@@ -343,13 +347,14 @@ BatchStream::BatchStream(const datasets::SampleSource& source, const config::Run
       micro_batch_size_(use == Use::kTraining ? config.training.micro_batch_size
                                               : config.training.eval_micro_batch_size),
       dp_size_(config.parallel.data_parallel_size),
-      options_{.plan = std::make_shared<const datasets::GlobalBatchPlan>(
-                   batches_.size_at(consumed_samples), micro_batch_size_, dp_size_),
-               .dp_rank = dp_rank,
+      options_{.plan = nullptr,
+               .dp_rank = dynamic_context != nullptr ? dynamic_context->rank() : dp_rank,
                .num_workers = config.data.num_workers},
       consumed_samples_(consumed_samples),
       policy_(policy),
-      use_(use) {
+      use_(use),
+      dynamic_context_(dynamic_context) {
+  options_.plan = make_plan(batches_.size_at(consumed_samples));
   if (use_ == Use::kTraining) return;
   // The set may have been sized for another number of evaluations than the run now asks for.
   const std::int64_t batch = batches_.size_at(0);
@@ -359,10 +364,19 @@ BatchStream::BatchStream(const datasets::SampleSource& source, const config::Run
 
 BatchStream::~BatchStream() = default;
 
+std::shared_ptr<const datasets::BatchPlan> BatchStream::make_plan(std::int64_t global_batch_size) {
+  if (dynamic_context_ == nullptr) {
+    return std::make_shared<const datasets::GlobalBatchPlan>(global_batch_size, micro_batch_size_,
+                                                             dp_size_);
+  }
+  context_plan_ = std::make_shared<const datasets::ContextBatchPlan>(
+      source_, global_batch_size, dynamic_context_->plan_options());
+  return context_plan_;
+}
+
 void BatchStream::open(std::int64_t global_batch_size) {
   loader_.reset();
-  options_.plan = std::make_shared<const datasets::GlobalBatchPlan>(global_batch_size,
-                                                                    micro_batch_size_, dp_size_);
+  options_.plan = make_plan(global_batch_size);
   options_.consumed_samples = consumed_samples_;
   loader_ = std::make_unique<datasets::DataLoader>(source_, options_);
 }
@@ -370,6 +384,11 @@ void BatchStream::open(std::int64_t global_batch_size) {
 void BatchStream::prepare() {
   const std::int64_t size = batches_.size_at(consumed_samples_);
   if (!loader_ || size != options_.plan->global_batch_size()) open(size);
+}
+
+Batch BatchStream::made_of(const datasets::SampleBatch& samples, std::int64_t group_size) const {
+  return dynamic_context_ != nullptr ? dynamic_context_->share_of(samples, group_size, policy_)
+                                     : to_batch(samples, policy_);
 }
 
 std::vector<Batch> BatchStream::next() {
@@ -382,10 +401,16 @@ std::vector<Batch> BatchStream::next() {
     samples = loader_->next();
     PENTATRON_CHECK(samples, kInternal, "the data has not one whole global batch");
   }
+  std::vector<std::int64_t> group_sizes(samples->size(), 1);
+  if (context_plan_ != nullptr) {
+    group_sizes = context_plan_->group_sizes(consumed_samples_, options_.dp_rank);
+  }
   consumed_samples_ += options_.plan->global_batch_size();
   std::vector<Batch> step;
   step.reserve(samples->size());
-  for (const datasets::SampleBatch& batch : *samples) step.push_back(to_batch(batch, policy_));
+  for (std::size_t i = 0; i < samples->size(); ++i) {
+    step.push_back(made_of((*samples)[i], group_sizes.at(i)));
+  }
   return step;
 }
 

@@ -8,6 +8,7 @@
 
 #include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/config.h"
+#include "pentatron/datasets/context_batch_plan.h"
 #include "pentatron/datasets/data_loader.h"
 #include "pentatron/datasets/gpt_sources.h"
 #include "pentatron/tensor/batch.h"
@@ -15,6 +16,8 @@
 #include "pentatron/tokenizers/tokenizer.h"
 
 namespace pentatron::training {
+
+class DynamicContext;  // training/dynamic_context.h
 
 // A loader's micro-batch as the model reads it: tensors on the CPU, weights (the loss mask) in
 // policy.statistics.
@@ -91,9 +94,11 @@ class BatchStream final {
   // sets do, with the batch sizes of evaluations.
   enum class Use { kTraining, kEvaluation };
 
+  // `dynamic_context` (Engine::dynamic_context) outlives the stream: samples are then dealt over
+  // data and context ranks and come cut.
   BatchStream(const datasets::SampleSource& source, const config::RunConfig& config,
               std::int64_t dp_rank, std::int64_t consumed_samples, const PrecisionPolicy& policy,
-              Use use = Use::kEvaluation);
+              Use use = Use::kEvaluation, const DynamicContext* dynamic_context = nullptr);
   ~BatchStream();
   // The next step's micro-batches.
   [[nodiscard]] std::vector<Batch> next();
@@ -104,6 +109,9 @@ class BatchStream final {
   void open(std::int64_t global_batch_size);
   // The loader of the coming step, whose batch size may be another than the last one's.
   void prepare();
+  [[nodiscard]] std::shared_ptr<const datasets::BatchPlan> make_plan(
+      std::int64_t global_batch_size);
+  [[nodiscard]] Batch made_of(const datasets::SampleBatch& samples, std::int64_t group_size) const;
 
   const datasets::SampleSource& source_;
   config::BatchSchedule batches_;
@@ -114,6 +122,8 @@ class BatchStream final {
   std::int64_t consumed_samples_;  // by the steps handed out
   PrecisionPolicy policy_;
   Use use_;
+  const DynamicContext* dynamic_context_;  // null: none, as the next
+  std::shared_ptr<const datasets::ContextBatchPlan> context_plan_;
 };
 
 }  // namespace pentatron::training

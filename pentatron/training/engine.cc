@@ -160,6 +160,9 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   if (config.model.lora_rank > 0) freeze_all_but_adapters(stages_.parameters());
   // Groups are made here, not inside the first step.
   static_cast<void>(context.second_group("pp"));
+  if (config.parallel.dynamic_context_parallel) {
+    dynamic_context_ = std::make_unique<DynamicContext>(config_, context);
+  }
   state_->place = context_place(context);
   state_->make_inputs(device);
   state_->width_factor = optimizer::width_scaling(config.model, config.optimizer).lr_factor;
@@ -195,7 +198,7 @@ std::vector<Batch> Engine::on_device(const std::vector<Batch>& micro_batches) co
   std::vector<Batch> batches;
   batches.reserve(micro_batches.size());
   const config::ModelConfig& m = config_.model;
-  const bool shared = state_->place.size > 1;
+  const bool shared = state_->place.size > 1 && dynamic_context_ == nullptr;
   for (const Batch& batch : micro_batches) {
     if (m.position_embedding_type != "none") check_positions(batch, m.max_position_embeddings);
     const bool whole = batch.text().cut() == nullptr;

@@ -17,6 +17,7 @@
 #include "pentatron/optimizer/model_optimizer.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/pipeline_parallel/executor.h"
+#include "pentatron/training/dynamic_context.h"
 
 namespace pentatron::training {
 
@@ -106,6 +107,8 @@ class Engine final {
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] comm::ParallelContext& context() { return context_; }
   [[nodiscard]] const config::RunConfig& config() const { return config_; }
+  // The groups of --hybrid-context-parallel, whose micro-batches come cut already; null: without.
+  [[nodiscard]] const DynamicContext* dynamic_context() const { return dynamic_context_.get(); }
 
   // What a checkpoint holds of this rank: the optimizer's slices, and the stage's Buffers under the
   // kind "buffer". `owner_only`: each element once over the world.
@@ -154,6 +157,7 @@ class Engine final {
   struct State;
   config::RunConfig config_;
   comm::ParallelContext& context_;
+  std::unique_ptr<DynamicContext> dynamic_context_;
   Device device_;
   PrecisionPolicy policy_;
   nn::LocalStages stages_;

@@ -425,6 +425,64 @@ TEST(Engine, RecomputeKeepsLessAndChangesNoBit) {
   const std::int64_t attention = selective({"core_attn"});
   EXPECT_LT(attention, kept);
   EXPECT_LT(selective({"core_attn", "mlp"}), attention);
+  // The norms' outputs, whether a product or a part that is made again itself has saved them.
+  EXPECT_LT(selective({"layernorm"}), kept);
+  EXPECT_LT(selective({"core_attn", "layernorm"}), attention);
+  EXPECT_LT(selective({"core_attn", "mlp", "layernorm"}), selective({"core_attn", "mlp"}));
+}
+
+// What the ranks of a layout keep together after one forward, and the gradients of a step.
+std::pair<std::int64_t, Tensors> kept_and_gradients(const Layout& layout,
+                                                    const ChangeConfig& change) {
+  std::pair<std::int64_t, Tensors> result;
+  const tensor::MemoryMeter meter;
+  with_engine(tiny_config(layout,
+                          [&](config::RunConfig& c) {
+                            c.model.num_layers = 6;
+                            c.training.micro_batch_size = 8;
+                            c.training.global_batch_size = 8 * layout.dp;
+                            change(c);
+                          }),
+              [&](Engine& engine) {
+                comm::Group& world = engine.context().world();
+                const std::vector<Batch> batches = micro_batches(engine, 0);
+                (void)engine.forward_backward(batches);  // what is made once is there
+                Tensors gradients = engine.gather_gradients();
+                world.barrier();
+                const std::int64_t before = meter.current_bytes();
+                world.barrier();
+                const tensor::EnableGrad with_grad;
+                nn::StepContext step{.batch = batches[0], .policy = engine.policy(), .seed = 1};
+                const nn::Bundle losses = engine.stages().at(0).forward({}, step);
+                world.barrier();
+                if (engine.context().rank() == 0) {
+                  result = {meter.current_bytes() - before, std::move(gradients)};
+                }
+                world.barrier();
+              });
+  return result;
+}
+
+TEST(Engine, DistributedSavesKeepAShareAndChangeNoBit) {
+  for (const Layout& layout : {Layout{.tp = 2}, Layout{.tp = 4}, Layout{.tp = 2, .dp = 2}}) {
+    const auto run = [&](bool slices) {
+      return kept_and_gradients(layout, [&](config::RunConfig& c) {
+        c.model.recompute_granularity = "full";
+        c.model.recompute_method = "uniform";
+        c.model.recompute_num_layers = 1;
+        c.model.distribute_saved_activations = slices;
+      });
+    };
+    const auto [whole, gradients] = run(false);
+    const auto [share, others] = run(true);
+    EXPECT_EQ(first_difference(others, gradients), "") << layout.tp;
+    // Six layers' inputs of 8 x 16 rows and 32 channels, in fp32.
+    const std::int64_t inputs = 6 * 8 * kSequence * 32 * 4;
+    const std::int64_t ranks = layout.tp * layout.dp;
+    EXPECT_NEAR(static_cast<double>(whole - share),
+                static_cast<double>(inputs * ranks - inputs * layout.dp), 4096.0 * ranks)
+        << layout.tp;
+  }
 }
 
 // Groups change the order of the work, not its sum; a group that leaves too small a rest shows that

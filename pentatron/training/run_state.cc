@@ -138,7 +138,7 @@ void count_passed_over(std::int64_t batch, TrainState& state) {
 EvaluationResult evaluate_set(Engine& engine, const EvaluationSet& set, std::int64_t consumed,
                               const std::function<void(double)>& on_share) {
   BatchStream stream(*set.dataset, engine.config(), engine.context().data_rank(), consumed,
-                     engine.policy());
+                     engine.policy(), BatchStream::Use::kEvaluation, engine.dynamic_context());
   EvaluationResult sum;
   for (std::int64_t i = 0; i < set.iterations; ++i) {
     const EvaluationResult result = engine.evaluate(stream.next());

@@ -6,6 +6,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/nn/recipe_scope.h"
 #include "pentatron/nn/recompute.h"
+#include "pentatron/parallel_layers/distributed_saves.h"
 
 namespace pentatron::transformer {
 
@@ -45,6 +46,9 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
         ops::RelativeForm{.num_buckets = config.relative_attention_num_buckets,
                           .max_distance = config.relative_attention_max_distance}));
   }
+  if (config.distribute_saved_activations) {
+    saves_ = std::make_unique<parallel_layers::DistributedSaves>(context);
+  }
   const RotaryTables rotary = make_rotary(config, context.policy(), context.device());
   for (int layer = first_layer; layer < end_layer; ++layer) {
     const LayerSpec& spec = specs[static_cast<std::size_t>(layer)];
@@ -80,7 +84,8 @@ Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
                                    out = forward_layer(layer, out, inner);
                                  }
                                  return out;
-                               });
+                               },
+                               saves_.get());
   }
   return hidden_th;
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "pentatron/nn/unit.h"
 #include "pentatron/parallel_layers/relative_position.h"
+#include "pentatron/tensor/saved.h"
 #include "pentatron/transformer/layer.h"
 #include "pentatron/transformer/recompute_plan.h"
 
@@ -41,6 +43,7 @@ class TransformerBlock final : public nn::Module {
   int first_layer_;
   int first_unit_;
   RecomputePlan recompute_;
+  std::unique_ptr<SavePolicy> saves_;  // of inputs of recomputed layers; null: whole on each rank
   parallel_layers::RelativePosition* relative_ = nullptr;  // null: none
   std::vector<TransformerLayer*> layers_;
   std::vector<ops::Recipe> recipes_;  // of the layers

@@ -5,6 +5,7 @@
 
 #include "pentatron/nn/recompute.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/rebuild_activations.h"
 #include "pentatron/transformer/recompute_plan.h"
 
 namespace pentatron::transformer {
@@ -97,6 +98,10 @@ TransformerLayer::TransformerLayer(const LeafContext& context, const nn::Paramet
       residual_after_norm_(spec.residual_after_norm),
       input_norm_(
           add_norm(norms_mixer_input(spec), context, plan, name + "." + kInputNorm, config)) {
+  if (RecomputePlan::recomputes(config, RecomputedModule::kLayerNorm)) {
+    norms_ = std::make_unique<tensor::RebuildActivations>(
+        std::vector<std::string>{"LayerNorm", "RmsNorm"});
+  }
   // Children stand in the order of the rules.
   const auto add_linear = [&](const std::string& of) {
     return &add_child(std::make_unique<GatheredLinear>(context, plan, of));
@@ -142,6 +147,13 @@ Tensor TransformerLayer::fed_forward(const Tensor& in_th, nn::StepContext& step)
 }
 
 Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
+  if (norms_ == nullptr) return forward_layer(x_th, step);
+  nn::StepContext inner = step;
+  inner.scope.saves = norms_.get();
+  return forward_layer(x_th, inner);
+}
+
+Tensor TransformerLayer::forward_layer(const Tensor& x_th, nn::StepContext& step) {
   const auto residual = [&](const Tensor& before_th, const Tensor& normalised_th) {
     return residual_after_norm_ ? tensor::cast(normalised_th, x_th.scalar_type()) : before_th;
   };

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "pentatron/parallel_layers/gathered_linear.h"
 #include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/residual_dropout.h"
+#include "pentatron/tensor/saved.h"
 #include "pentatron/transformer/attention.h"
 #include "pentatron/transformer/mlp.h"
 
@@ -35,7 +37,11 @@ class TransformerLayer final : public nn::Module {
   [[nodiscard]] Tensor attended(const Tensor& in_th, nn::StepContext& step);
   [[nodiscard]] Tensor fed_forward(const Tensor& in_th, nn::StepContext& step);
 
+  // The layer with its norms' outputs made again in backward where `norms_` is there.
+  [[nodiscard]] Tensor forward_layer(const Tensor& x_th, nn::StepContext& step);
+
   bool recompute_mlp_;
+  std::unique_ptr<SavePolicy> norms_;  // null: their outputs are kept
   bool parallel_;
   bool shared_norm_;
   bool residual_after_norm_;

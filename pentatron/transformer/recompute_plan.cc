@@ -21,11 +21,27 @@ int RecomputePlan::run_at(int layer) const {
   return layer < end_ ? std::min(run_, num_layers_ - layer) : 0;
 }
 
+namespace {
+
+// As --recompute-modules calls it.
+std::string_view name_of(RecomputedModule module) {
+  switch (module) {
+    case RecomputedModule::kCoreAttention:
+      return "core_attn";
+    case RecomputedModule::kMlp:
+      return "mlp";
+    case RecomputedModule::kLayerNorm:
+      return "layernorm";
+  }
+  return {};
+}
+
+}  // namespace
+
 bool RecomputePlan::recomputes(const config::ModelConfig& config, RecomputedModule module) {
   if (config.recompute_granularity != "selective") return false;
-  const std::string_view name = module == RecomputedModule::kCoreAttention ? "core_attn" : "mlp";
-  return std::find(config.recompute_modules.begin(), config.recompute_modules.end(), name) !=
-         config.recompute_modules.end();
+  return std::find(config.recompute_modules.begin(), config.recompute_modules.end(),
+                   name_of(module)) != config.recompute_modules.end();
 }
 
 }  // namespace pentatron::transformer

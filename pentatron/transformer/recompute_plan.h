@@ -8,7 +8,8 @@
 namespace pentatron::transformer {
 
 // Parts of a layer whose activations backward makes again (--recompute-granularity selective).
-enum class RecomputedModule { kCoreAttention, kMlp };
+// A layer norm is none by itself: its output is made again for whoever saved it.
+enum class RecomputedModule { kCoreAttention, kMlp, kLayerNorm };
 
 // What of a stage's layers is not kept for backward (nn/recompute.h), from --recompute-granularity
 // and its companions: runs of whole layers, parts of every layer, or nothing.

@@ -172,6 +172,44 @@ TEST(Sft, EveryLayoutTrainsTheSame) {
   }
 }
 
+// Each conversation on as many ranks as it needs: the losses of one rank, and of the same ranks
+// with filled samples; the rows of a rank are bounded, and a run goes on where it stopped.
+TEST(Options, DynamicContextParallel) {
+  const Options one = talking().with("--hidden-dropout", "0.1");
+  const TinyRun alone = train(one);
+  const auto dynamic = [&](std::int64_t ranks, std::int64_t cp) {
+    return one.with("--distributed-backend", "threads")
+        .with("--world-size", ranks)
+        .with("--context-parallel-size", cp)
+        .with("--micro-batch-size", 1)
+        .with("--hybrid-context-parallel")
+        .with("--max-seqlen-per-dp-cp-rank", 32);
+  };
+  for (const Options& layout :
+       {dynamic(2, 1), dynamic(2, 2), dynamic(2, 2).with("--cp-comm-type", "all_gather"),
+        dynamic(4, 2).with("--use-distributed-optimizer"),
+        dynamic(4, 2).with("--min-dynamic-context-parallel-size", 2),
+        dynamic(4, 1)
+            .with("--tensor-model-parallel-size", 2)
+            .with("--sequence-parallel")
+            .with("--use-distributed-optimizer")}) {
+    const TinyRun run = train(layout);
+    expect_same_losses(run, alone, 1e-5);
+    EXPECT_EQ(valid_tokens(run), valid_tokens(alone));
+  }
+  expect_refusal(
+      try_train(dynamic(2, 1).with("--max-seqlen-per-dp-cp-rank", 31)).program, 2,
+      {"--seq-length 64 by 2 ranks at most, 32 tokens each", "--max-seqlen-per-dp-cp-rank 31"});
+  expect_refusal(try_train(dynamic(2, 1).with("--min-dynamic-context-parallel-size", 4)).program, 2,
+                 {"--min-dynamic-context-parallel-size 4", "from 1 to 2"});
+  expect_no_effect(train(one.with("--max-seqlen-per-dp-cp-rank", 32)).program,
+                   "--max-seqlen-per-dp-cp-rank");
+  const fs::path folder = new_folder();
+  (void)train(resuming(dynamic(2, 2).with("--exit-interval", 2), folder, 1));
+  const TinyRun rest = train(resuming(dynamic(2, 2), folder, 1));
+  EXPECT_EQ(rest.losses().back(), train(dynamic(2, 2)).losses().back());
+}
+
 // From a Hugging Face folder and a file of conversations to a merged model and an adapter that is
 // started from again. GPT-2's queries, keys and values are one tensor there.
 TEST(Sft, AdaptersOnAHuggingFaceFolder) {

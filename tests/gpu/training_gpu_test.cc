@@ -165,6 +165,9 @@ std::vector<Layout> layouts(std::int64_t world) {
           {.dp = 2, .sharded_optimizer = true, .state_on_host = true},
           {.tp = 2},
           {.tp = 2, .sequence_parallel = true},
+          {.tp = 2, .recompute = "uniform 1 slices"},
+          {.tp = 2, .sequence_parallel = true, .recompute = "core_attn mlp layernorm"},
+          {.dp = 2, .recompute = "layernorm", .strategy = "optim_grads_params"},
           {.pp = 2},
           {.pp = 2, .schedule = "zb-h1"}};
 }

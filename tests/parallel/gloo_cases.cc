@@ -35,18 +35,32 @@ std::vector<GlooCase> gloo_cases(std::int64_t world_size) {
     const Layout context{.cp = 2};
     const Layout gathered{.cp = 2, .cp_comm = "all_gather"};
     const Layout heads{.cp = 2, .cp_comm = "a2a"};
-    return {{"gpt2_dp2", gpt2, dp},
-            {"gpt2_dp2_sharded", gpt2, sharded},
-            {"gpt2_dp2_sharded_sgd", gpt2_sgd, sharded},
-            {"gpt2_cp2_ring", gpt2, context},
-            {"gpt2_pp2_zb_h1", gpt2, {.pp = 2, .schedule = "zb-h1"}},
-            {"gpt2_pp2_gpipe", gpt2, {.pp = 2, .schedule = "gpipe"}},
-            {"llama_pp2_zb_auto", llama, {.pp = 2, .schedule = "zb-auto"}},
-            {"llama_dp2", llama, dp},
-            {"llama_dp2_sharded", llama, sharded},
-            {"llama_dp2_sharded_sgd", llama_sgd, sharded},
-            {"llama_cp2_gathered", llama, gathered},
-            {"llama_cp2_heads", llama, heads}};
+    return {
+        {"gpt2_dp2", gpt2, dp},
+        {"gpt2_dp2_sharded", gpt2, sharded},
+        {"gpt2_dp2_sharded_sgd", gpt2_sgd, sharded},
+        {"gpt2_cp2_ring", gpt2, context},
+        {"gpt2_pp2_zb_h1", gpt2, {.pp = 2, .schedule = "zb-h1"}},
+        {"gpt2_pp2_gpipe", gpt2, {.pp = 2, .schedule = "gpipe"}},
+        {"gpt2_pp2_vpp2", gpt2, {.pp = 2, .chunks = 2}},
+        {"gpt2_dp2_zero1_overlap",
+         gpt2,
+         {.dp = 2, .sharded_optimizer = true, .overlap_gather = true}},
+        {"gpt2_dp2_zero3", gpt2, {.dp = 2, .strategy = "optim_grads_params"}},
+        {"llama_dp2_zero3_again",
+         llama,
+         {.dp = 2, .recompute = "uniform 1", .strategy = "optim_grads_params"}},
+        {"gpt2_tp2_sp_again", gpt2, {.tp = 2, .sequence_parallel = true, .recompute = "uniform 1"}},
+        {"llama_tp2_sp_modules_again",
+         llama,
+         {.tp = 2, .sequence_parallel = true, .recompute = "core_attn mlp layernorm"}},
+        {"gpt2_tp2_slices", gpt2, {.tp = 2, .recompute = "uniform 1 slices"}},
+        {"llama_pp2_zb_auto", llama, {.pp = 2, .schedule = "zb-auto"}},
+        {"llama_dp2", llama, dp},
+        {"llama_dp2_sharded", llama, sharded},
+        {"llama_dp2_sharded_sgd", llama_sgd, sharded},
+        {"llama_cp2_gathered", llama, gathered},
+        {"llama_cp2_heads", llama, heads}};
   }
   const Layout model{.tp = 2, .pp = 2};
   const Layout split{.tp = 2, .sequence_parallel = true, .pp = 2};

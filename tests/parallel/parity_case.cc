@@ -118,6 +118,7 @@ void set_recompute(config::ModelConfig& model, const std::string& text) {
     model.recompute_granularity = "full";
     model.recompute_method = words[0];
     model.recompute_num_layers = std::stoll(std::string(words.at(1)));
+    model.distribute_saved_activations = words.size() > 2 && words[2] == "slices";
   } else {
     model.recompute_granularity = "selective";
     model.recompute_modules.assign(words.begin(), words.end());

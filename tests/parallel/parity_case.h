@@ -28,7 +28,7 @@ struct Layout {
   std::string schedule = "1f1b";  // --pipeline-schedule
   std::int64_t chunks = 1;        // stages a pipeline rank
   std::string pipeline = {};      // --pipeline-model-parallel-layout
-  std::string recompute = {};     // "uniform 2", "block 1", "core_attn", "core_attn mlp"
+  std::string recompute = {};     // "uniform 2", "block 1 slices", "core_attn", "core_attn mlp"
   std::string strategy = {};  // --data-parallel-sharding-strategy; empty: as sharded_optimizer says
   bool overlap_gather = false;
   std::int64_t instances = 1;  // copies of what is sharded

@@ -56,6 +56,10 @@ class StageFormula final {
       : model_(config.model),
         rows_(micro_batch_rows(config)),
         context_size_(config.parallel.context_parallel_size),
+        saves_(config.model.distribute_saved_activations
+                   ? config.parallel.tensor_model_parallel_size
+                   : 1),
+        norms_again_(RecomputePlan::recomputes(model_, RecomputedModule::kLayerNorm)),
         inner_context_(config::context_hierarchy(config.parallel).inner) {
     const PrecisionPolicy policy = run_policy(config);
     compute_ = tensor::item_bytes(policy.compute);
@@ -66,6 +70,7 @@ class StageFormula final {
 
   [[nodiscard]] LayerBytes layer(const LayerSpec& spec, const Widths& w) const {
     LayerBytes bytes;
+    if (norms_again_ && spec.norms_inputs) bytes.rebuilt = hidden();
     if (spec.has_mixer()) add_mixer(bytes, spec, w);
     if (!spec.has_ffn()) return bytes;
     bytes.kept += mlp_input(spec);
@@ -87,6 +92,8 @@ class StageFormula final {
   [[nodiscard]] std::int64_t logits(std::int64_t columns) const {
     return product({rows_.tokens, columns, logits_}) + product({rows_.tokens, statistics_});
   }
+  // What a run of recomputed layers keeps.
+  [[nodiscard]] std::int64_t run_input() const { return (residual() + saves_ - 1) / saves_; }
   // [r, h] as it runs from layer to layer.
   [[nodiscard]] std::int64_t residual() const {
     return product({rows_.local, model_.hidden_size, residual_});
@@ -96,7 +103,7 @@ class StageFormula final {
   void add_mixer(LayerBytes& bytes, const LayerSpec& spec, const Widths& w) const {
     // The norm saves what comes in, the projection what the norm gives.
     bytes.kept += spec.norms_inputs ? residual() : hidden();
-    if (spec.norms_inputs) bytes.kept += row_statistics(rows_.local) + hidden();
+    if (spec.norms_inputs) bytes.kept += row_statistics(rows_.local) + norm_output();
     if (spec.norms_outputs) bytes.kept += hidden() + row_statistics(rows_.local);
     if (spec.mixer.form == transformer::SublayerForm::kLinear) return;
     if (!RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention)) {
@@ -104,9 +111,11 @@ class StageFormula final {
       return;
     }
     const std::int64_t kept = attention(spec, w, /*again=*/true);
-    bytes.rebuilt = std::max<std::int64_t>(0, attention(spec, w, false) - kept);
+    bytes.rebuilt = std::max(bytes.rebuilt, attention(spec, w, false) - kept);
     bytes.kept += kept;
   }
+  // What products read of a norm before them.
+  [[nodiscard]] std::int64_t norm_output() const { return norms_again_ ? 0 : hidden(); }
   // [r, h] and [t, channels] as products read them.
   [[nodiscard]] std::int64_t hidden() const {
     return product({rows_.local, model_.hidden_size, compute_});
@@ -159,13 +168,15 @@ class StageFormula final {
   [[nodiscard]] std::int64_t mlp_input(const LayerSpec& spec) const {
     if (spec.shared_norm) return 0;
     const std::int64_t middle = spec.parallel ? 0 : residual();
-    if (spec.norms_inputs) return middle + row_statistics(rows_.local) + hidden();
+    if (spec.norms_inputs) return middle + row_statistics(rows_.local) + norm_output();
     return spec.parallel && residual_ == compute_ ? 0 : hidden();
   }
 
   const config::ModelConfig& model_;
   MicroBatchRows rows_;
   std::int64_t context_size_;
+  std::int64_t saves_;  // ranks that share what a run of recomputed layers keeps
+  bool norms_again_;
   std::int64_t inner_context_;
   std::int64_t compute_ = 0, residual_ = 0, statistics_ = 0, logits_ = 0;  // bytes an element
 };
@@ -174,8 +185,10 @@ class StageFormula final {
 
 MicroBatchRows micro_batch_rows(const config::RunConfig& config) {
   const config::ParallelConfig& p = config.parallel;
-  const std::int64_t tokens = product(
-      {config.training.micro_batch_size, config.model.seq_length / p.context_parallel_size});
+  const std::int64_t tokens = p.dynamic_context_parallel
+                                  ? p.max_seqlen_per_dp_cp_rank
+                                  : product({config.training.micro_batch_size,
+                                             config.model.seq_length / p.context_parallel_size});
   if (!p.sequence_parallel) return {tokens, tokens};
   PENTATRON_CHECK(tokens % p.tensor_model_parallel_size == 0, kConfig,
                   "--sequence-parallel cannot share {} tokens of a micro-batch evenly over "
@@ -206,7 +219,7 @@ StageActivations stage_activations(const config::RunConfig& config, const config
       of_run += one.kept;
       bytes.rebuilt = std::max(bytes.rebuilt, one.rebuilt);
     }
-    bytes.layers += run > 0 ? formula.residual() : of_run;
+    bytes.layers += run > 0 ? formula.run_input() : of_run;
     if (run > 0) bytes.rebuilt = std::max(bytes.rebuilt, of_run - formula.residual());
   }
   if (stage.loss) {

@@ -64,6 +64,7 @@ std::vector<Case> activation_cases() {
       c.model.recompute_num_layers = layers;
     };
   };
+  const auto slices = [](config::RunConfig& c) { c.model.distribute_saved_activations = true; };
   const auto comm = [](const std::string& type) -> ChangeConfig {
     return [type](config::RunConfig& c) {
       llama(c);
@@ -96,6 +97,16 @@ std::vector<Case> activation_cases() {
       {"core attention again", {}, 1, both(llama, recompute({"core_attn"}))},
       {"mlp again", {.tp = 2}, 1, both(sequence_parallel, recompute({"mlp"}))},
       {"both again", {}, 1, recompute({"core_attn", "mlp"})},
+      {"norms again", {}, 1, recompute({"layernorm"})},
+      {"norms again llama", {.tp = 2}, 1, both(llama, recompute({"layernorm"}))},
+      {"norms again sequence",
+       {.tp = 2},
+       1,
+       both(sequence_parallel, recompute({"layernorm", "core_attn"}))},
+      {"norms again, fp32 residual", {}, 1, both(fp32_residual, recompute({"layernorm"}))},
+      {"all three again", {.tp = 2}, 1, both(llama, recompute({"layernorm", "core_attn", "mlp"}))},
+      {"slices", {.tp = 2}, 1, both(full("uniform", 1), slices)},
+      {"slices of four", {.tp = 4}, 1, both(llama, both(full("block", 2), slices))},
       {"uniform 1", {}, 1, full("uniform", 1)},
       {"uniform 3", {.tp = 2}, 1, both(sequence_parallel, full("uniform", 3))},
       {"block 2", {}, 1, full("block", 2)},

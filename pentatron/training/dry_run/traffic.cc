@@ -134,7 +134,8 @@ void StepTraffic::ring(const std::string& axis, std::int64_t ranks, std::int64_t
 void StepTraffic::context(const transformer::LayerSpec& spec, const nn::ParameterPlan& plan,
                           int layer, std::int64_t forwards) {
   const std::int64_t cp = size("cp"), m = micro_batches_;
-  if (cp == 1) return;
+  // Groups that follow the lengths of samples are not foreseen.
+  if (cp == 1 || run_.config.parallel.dynamic_context_parallel) return;
   const auto& qkv =
       plan.at("decoder.layers." + std::to_string(layer) + ".self_attention.linear_qkv.weight")
           .spec.parts;
@@ -191,6 +192,11 @@ void StepTraffic::stage(const config::StagePlan& stage, const nn::ParameterPlan&
     const int run = recompute.run_at(begin);
     end = begin + std::max(1, run);
     const std::int64_t forwards = run > 0 ? 2 : 1;
+    if (run > 0 && model.distribute_saved_activations) {
+      add("tp", size("tp"), "saved activations", Operation::kAllGather, micro_batches_,
+          product({rows_.local, model.hidden_size,
+                   tensor::item_bytes(residual_dtype(model, run_.policy))}));
+    }
     for (int layer = begin; layer < end; ++layer) {
       const int number = stage.first_layer + layer;
       const transformer::LayerSpec& spec = run_.specs.at(static_cast<std::size_t>(number));

@@ -23,6 +23,11 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
     c.model.recompute_granularity = "selective";
     c.model.recompute_modules = {"mlp", "core_attn"};
   };
+  const auto slices = [](config::RunConfig& c) { c.model.distribute_saved_activations = true; };
+  const auto norms_again = [](config::RunConfig& c) {
+    c.model.recompute_granularity = "selective";
+    c.model.recompute_modules = {"layernorm"};
+  };
   const auto comm = [](const std::string& type) -> ChangeConfig {
     return [type](config::RunConfig& c) { c.model.cp_comm_type = {type}; };
   };
@@ -42,6 +47,8 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
        1,
        both(llama, both(sequence_parallel, recompute))},
       {"sequence, modules again", {.tp = 2}, 1, both(sequence_parallel, mlp_again)},
+      {"layers again from slices", {.tp = 2, .pp = 2}, 1, both(recompute, slices)},
+      {"norms again", {.tp = 2}, 1, both(sequence_parallel, norms_again)},
       {"relative", {.tp = 2, .pp = 2, .dp = 2, .sharded = true}, 1, relative},
       {"relative ZeRO 3", {.dp = 2}, 1, both(relative, zero3)},
       {"relative ZeRO 3, layers again",

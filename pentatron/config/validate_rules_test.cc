@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Megatron-LM's validation rules that speak of what is built here, a row each: the message names
+// both values and the option to change, and comes before anything is allocated. Rules of mixture of
+// experts, latent attention and extra prediction heads come with these; a process's
+// CUDA_DEVICE_MAX_CONNECTIONS is not asked for, since no kernel here depends on the order that it
+// gives.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pentatron/base/error.h"
+#include "pentatron/config/option_table.h"
+#include "pentatron/config/parser.h"
+#include "pentatron/config/validate.h"
+
+namespace pentatron::config {
+namespace {
+
+struct Rule {
+  const char* name;
+  const char* words;               // beside a run that is fine
+  std::vector<const char*> holds;  // parts of the message; none: accepted
+};
+
+constexpr const char* kFine =
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 8 --seq-length 32 "
+    "--max-position-embeddings 64 --micro-batch-size 1 --mock-data --tokenizer-type NullTokenizer "
+    "--vocab-size 100 --lr 0.1 --distributed-backend threads";
+
+std::string refusal(const std::string& words) {
+  ParseRequest request;
+  const std::string all = std::string(kFine) + " " + words;
+  for (const std::string_view word : split_words(all, ' ')) request.words.emplace_back(word);
+  try {
+    static_cast<void>(load_options(request));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    return error.what();
+  }
+  return {};
+}
+
+class ValidationRules : public ::testing::TestWithParam<Rule> {};
+
+TEST_P(ValidationRules, RefusesWithBothValues) {
+  const Rule& rule = GetParam();
+  const std::string message = refusal(rule.words);
+  if (rule.holds.empty()) {
+    EXPECT_EQ(message, "");
+    return;
+  }
+  for (const char* part : rule.holds) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+  }
+}
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> kRules = {
+      {"Fine", "--train-iters 4", {}},
+      // 1
+      {"WorldByModel",
+       "--train-iters 4 --world-size 6 --tensor-model-parallel-size 4",
+       {"6 ranks", "--tensor-model-parallel-size 4"}},
+      {"WorldByContext",
+       "--train-iters 4 --world-size 6 --context-parallel-size 4",
+       {"6 ranks", "--context-parallel-size 4", "--world-size"}},
+      // 2
+      {"GlobalBatch",
+       "--train-iters 4 --world-size 2 --micro-batch-size 2 --global-batch-size 6",
+       {"--global-batch-size 6", "--micro-batch-size 2", "data-parallel size 2"}},
+      {"EvaluationBatch",
+       "--train-iters 4 --eval-global-batch-size 3 --eval-micro-batch-size 2",
+       {"--eval-global-batch-size 3", "--eval-micro-batch-size 2"}},
+      // 3
+      {"Heads",
+       "--train-iters 4 --num-attention-heads 6 --hidden-size 66 --world-size 4 "
+       "--tensor-model-parallel-size 4",
+       {"--num-attention-heads 6", "--tensor-model-parallel-size 4"}},
+      {"QueryGroups",
+       "--train-iters 4 --num-attention-heads 24 --hidden-size 192 --group-query-attention "
+       "--num-query-groups 6 --world-size 4 --tensor-model-parallel-size 4",
+       {"--num-query-groups 6", "--tensor-model-parallel-size 4"}},
+      {"QueryGroupsThatDivide",
+       "--train-iters 4 --group-query-attention --num-query-groups 2 --world-size 4 "
+       "--tensor-model-parallel-size 4",
+       {}},
+      {"HiddenByHeads",
+       "--train-iters 4 --hidden-size 60",
+       {"--hidden-size 60", "--num-attention-heads 8", "--kv-channels"}},
+      // 4
+      {"LayersByStages",
+       "--train-iters 4 --world-size 3 --pipeline-model-parallel-size 3",
+       {"--num-layers 4", "--pipeline-model-parallel-size 3"}},
+      {"LayersWithEmbedding",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--account-for-embedding-in-pipeline-split",
+       {"--num-layers 4", "--pipeline-model-parallel-size 2"}},
+      {"LayersByVirtualStages",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --num-layers 6 "
+       "--num-layers-per-virtual-pipeline-stage 2 --global-batch-size 4",
+       {"3 layers", "--num-layers-per-virtual-pipeline-stage 2"}},
+      {"FirstStage",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--decoder-first-pipeline-num-layers 0",
+       {"--decoder-first-pipeline-num-layers '0'", "at least 1"}},
+      {"FirstStageByVirtualStages",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --num-layers 8 "
+       "--decoder-first-pipeline-num-layers 3 --num-virtual-stages-per-pipeline-rank 2 "
+       "--global-batch-size 4",
+       {"3 layers", "(--num-virtual-stages-per-pipeline-rank) 2"}},
+      {"MiddleStages",
+       "--train-iters 4 --world-size 4 --pipeline-model-parallel-size 4 --num-layers 8 "
+       "--decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 2",
+       {"--num-layers 8", "--decoder-first-pipeline-num-layers 3",
+        "--decoder-last-pipeline-num-layers 2", "--pipeline-model-parallel-size 4"}},
+      {"TwoWaysOfUnevenStages",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--decoder-first-pipeline-num-layers 1 --account-for-loss-in-pipeline-split",
+       {"--decoder-first-pipeline-num-layers", "--account-for-loss-in-pipeline-split"}},
+      {"LayoutAlone",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--pipeline-model-parallel-layout Ett|ttL --decoder-last-pipeline-num-layers 2",
+       {"--pipeline-model-parallel-layout", "--decoder-last-pipeline-num-layers"}},
+      {"OneWayOfVirtualStages",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --global-batch-size 4 "
+       "--num-layers-per-virtual-pipeline-stage 1 --num-virtual-stages-per-pipeline-rank 2",
+       {"--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"}},
+      {"LayersOfTheLayout",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--pipeline-model-parallel-layout Ett|tL",
+       {"3 decoder layers", "--num-layers is 4"}},
+      {"StagesOfTheLayout",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--pipeline-model-parallel-layout Ett|t|tL",
+       {"stages, 3,", "--pipeline-model-parallel-size 2"}},
+      // 5
+      {"SequenceByContext",
+       "--train-iters 4 --world-size 4 --context-parallel-size 4 --seq-length 20",
+       {"--seq-length 20", "--context-parallel-size 4"}},
+      {"Positions",
+       "--train-iters 4 --seq-length 65",
+       {"--seq-length 65", "--max-position-embeddings 64"}},
+      {"GroupBelowStages",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --global-batch-size 4 "
+       "--num-virtual-stages-per-pipeline-rank 2 "
+       "--microbatch-group-size-per-virtual-pipeline-stage 1",
+       {"--microbatch-group-size-per-virtual-pipeline-stage 1",
+        "--pipeline-model-parallel-size 2"}},
+      {"RestOfTheGroup",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --global-batch-size 3 "
+       "--num-virtual-stages-per-pipeline-rank 2",
+       {"3 micro-batches", "--pipeline-model-parallel-size 2", "change --global-batch-size"}},
+      // 6
+      {"IterationsAndSamples",
+       "--train-iters 4 --train-samples 8",
+       {"--train-iters 4", "--train-samples 8"}},
+      {"SamplesWithIterationWarmup",
+       "--train-samples 8 --lr-warmup-iters 2",
+       {"--lr-warmup-iters 2", "--train-samples"}},
+      {"IterationsWithSampleDecay",
+       "--train-iters 4 --lr-decay-samples 8",
+       {"--lr-decay-samples 8", "--train-iters"}},
+      {"TwoWarmups",
+       "--train-iters 4 --lr-warmup-fraction 0.1 --lr-warmup-iters 2",
+       {"--lr-warmup-fraction 0.1", "--lr-warmup-iters"}},
+      {"LowestRate", "--train-iters 4 --min-lr 1", {"--min-lr 1", "--lr 0.1"}},
+      {"WarmupBeyondDecay",
+       "--train-iters 4 --lr-warmup-iters 5",
+       {"--lr-warmup-iters 5", "decay of 4"}},
+      // 7
+      {"GatherOfNothing",
+       "--train-iters 4 --world-size 2 --overlap-param-gather",
+       {"--overlap-param-gather", "--use-distributed-optimizer"}},
+      {"GatherOfNothingWithFsdp",
+       "--train-iters 4 --world-size 2 --overlap-param-gather --use-megatron-fsdp "
+       "--data-parallel-sharding-strategy no_shard",
+       {"--overlap-param-gather", "--data-parallel-sharding-strategy"}},
+      {"GatherOfShards",
+       "--train-iters 4 --world-size 2 --overlap-param-gather --overlap-grad-reduce "
+       "--use-distributed-optimizer",
+       {}},
+      // 9
+      {"TwoPrecisions", "--train-iters 4 --fp16 --bf16", {"--bf16", "--fp16", "exclude"}},
+      {"SaveWithoutInterval", "--train-iters 4 --save x", {"--save needs --save-interval"}},
+      {"RetainBySave",
+       "--train-iters 4 --save x --save-interval 4 --save-retain-interval 6",
+       {"--save-retain-interval 6", "--save-interval 4"}},
+      // Memory is reported by itself here, so no log line has to fall on it.
+      {"MemoryBesideLog", "--train-iters 4 --log-interval 4 --log-memory-interval 6", {}},
+      // 10
+      {"TwoSources", "--train-iters 4 --data-path a", {"--mock-data", "--data-path"}},
+      {"TwoSourcesByPart",
+       "--train-iters 4 --train-data-path a",
+       {"--mock-data", "--train-data-path"}},
+      // 11
+      {"FullWithoutMethod",
+       "--train-iters 4 --recompute-granularity full --recompute-num-layers 1",
+       {"--recompute-granularity full", "--recompute-method"}},
+      {"FullWithoutLayers",
+       "--train-iters 4 --recompute-granularity full --recompute-method uniform",
+       {"--recompute-granularity full", "--recompute-num-layers"}},
+      {"SelectiveWithMethod",
+       "--train-iters 4 --recompute-granularity selective --recompute-method block",
+       {"selective", "--recompute-method 'block'"}},
+      {"SelectiveWithLayers",
+       "--train-iters 4 --recompute-granularity selective --recompute-num-layers 2",
+       {"selective", "--recompute-num-layers 2"}},
+      {"SlicesOnOneRank",
+       "--train-iters 4 --recompute-granularity full --recompute-method uniform "
+       "--recompute-num-layers 1 --distribute-saved-activations",
+       {"--distribute-saved-activations", "--tensor-model-parallel-size 1"}},
+      {"SlicesWithSequenceParallel",
+       "--train-iters 4 --world-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
+       "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 "
+       "--distribute-saved-activations",
+       {"--distribute-saved-activations", "--sequence-parallel", "--tensor-model-parallel-size 2"}},
+      {"SlicesWithoutFull",
+       "--train-iters 4 --world-size 2 --tensor-model-parallel-size 2 "
+       "--recompute-granularity selective --distribute-saved-activations",
+       {"--distribute-saved-activations", "full", "'selective'"}},
+      {"Slices",
+       "--train-iters 4 --world-size 2 --tensor-model-parallel-size 2 "
+       "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 "
+       "--distribute-saved-activations",
+       {}},
+  };
+  return kRules;
+}
+
+INSTANTIATE_TEST_SUITE_P(Megatron, ValidationRules, ::testing::ValuesIn(rules()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace pentatron::config
