@@ -23,6 +23,12 @@ std::string_view seed_in_range(const OptionValue& value) {
   return seed >= 0 && seed < (std::int64_t{1} << 32) ? "" : "a number from 0 to 4294967295";
 }
 
+// Between both, without either.
+std::string_view inside_one(const OptionValue& value) {
+  const double number = detail::as_double(value);
+  return number > 0 && number < 1 ? "" : "a number above 0 and below 1";
+}
+
 constexpr OptionSpec kRows[] = {
     {.names = "--model-preset",
      .dest = "model_preset",
@@ -473,6 +479,38 @@ constexpr OptionSpec kRows[] = {
      .test = "ops_test EveryOp.EqualsReferenceInFp64; models_test AttentionForms.AreInTheModel; "
              "functional_test Options.AttentionOutputGate",
      .field = model<&ModelConfig::attention_output_gate>()},
+    {.names = "--qk-clip",
+     .dest = "qk_clip",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .help = "after each update: where the largest attention logit of a query group in the step is "
+             "above --qk-clip-threshold, its query and key weights are scaled by what brings it "
+             "back there (MuonClip)",
+     .test = "training_test QkClip.EqualsTheRuleInFp64; training_test "
+             "QkClip.EveryLayoutEqualsOneProcess; functional_test Options.QkClip",
+     .resume = Resume::kFree,
+     .field = model<&ModelConfig::qk_clip>()},
+    {.names = "--qk-clip-alpha",
+     .dest = "qk_clip_alpha",
+     .kind = OptionKind::kFloat,
+     .default_repr = "0.5",
+     .check = inside_one,
+     .help = "with eta = threshold / logit, query weights are multiplied by eta^alpha and key "
+             "weights by eta^(1 - alpha)",
+     .test = "training_test QkClip.EqualsTheRuleInFp64; functional_test Options.QkClip",
+     .needs = kQkClip,
+     .resume = Resume::kFree,
+     .field = model<&ModelConfig::qk_clip_alpha>()},
+    {.names = "--qk-clip-threshold",
+     .dest = "qk_clip_threshold",
+     .kind = OptionKind::kFloat,
+     .default_repr = "100",
+     .check = above_zero,
+     .help = "the largest attention logit (scaled, capped and biased) that --qk-clip lets be",
+     .test = "training_test QkClip.EqualsTheRuleInFp64; functional_test Options.QkClip",
+     .needs = kQkClip,
+     .resume = Resume::kFree,
+     .field = model<&ModelConfig::qk_clip_threshold>()},
     {.names = "--hidden-dropout",
      .dest = "hidden_dropout",
      .kind = OptionKind::kFloat,

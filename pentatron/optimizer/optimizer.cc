@@ -214,7 +214,8 @@ Tensor Optimizer::num_zero_gradients() {
       [](const Tensor& t, const Tensor& sum) { sum.add_(t.eq(0).sum(kAccumulationDType)); });
 }
 
-DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
+DeviceStepResult Optimizer::launch_step(const StepScalars& scalars,
+                                        const AfterUpdate& after_update) {
   const tensor::NoGrad no_grad;
   State& state = *state_;
   const TimedScope timed(state.timers, "optimizer", 1);
@@ -246,6 +247,7 @@ DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
                 .skip = result.skipped,
                 .decoupled_lr = scalars.decoupled_lr,
                 .width_lr = scalars.width_lr});
+  if (after_update) after_update(state.store.pieces(), result.skipped);
   state.store.publish();
   return result;
 }

@@ -217,6 +217,37 @@ TEST(Parity, NormOverAllHeads) {
   EXPECT_EQ(difference(kept, run_case(all, layout), 0.0), "");
 }
 
+// Heads' largest logits are of all ranks and micro-batches; shards begin and end inside rows; key
+// heads that several ranks hold are scaled alike.
+TEST(Parity, QkClip) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions options{.model = model, .attention = "qk-clip"};
+    EXPECT_NE(difference(reference_of({.model = model}), reference_of(options), kTolerance), "");
+    for (const Layout& layout : proof_layouts()) expect_equal(options, layout);
+    expect_equal(options, {.dp = 4, .sharded_optimizer = true});
+    expect_equal(options, {.dp = 2, .strategy = "optim_grads_params"});
+    expect_equal(options, {.pp = 2, .chunks = 2});
+    expect_equal(options, {.pp = 2, .schedule = "zb-h1"});
+    expect_equal(options, {.dp = 2, .sharded_optimizer = true, .state_on_host = true});
+    for (const char* comm : {"p2p", "all_gather", "a2a"}) {
+      expect_equal(options, {.cp = 2, .cp_comm = comm});
+    }
+    expect_equal(options, {.cp = 4, .cp_comm = "a2a+p2p", .cp_inner = 2});
+    for (const char* recompute : {"uniform 2", "core_attn"}) {
+      expect_equal(options, {.tp = 2, .recompute = recompute});
+    }
+  }
+  for (const std::int64_t groups : {1, 2, 4}) {
+    const CaseOptions options{
+        .model = ModelKind::kLlama, .num_query_groups = groups, .attention = "qk-clip"};
+    expect_equal(options, {.tp = 4, .sequence_parallel = true});
+  }
+  // Layers of other numbers of groups, and some without attention.
+  const CaseOptions unlike{
+      .model = ModelKind::kLlama, .form = "heterogeneous", .attention = "qk-clip"};
+  expect_equal(unlike, {.tp = 2, .pp = 2});
+}
+
 // Recomputing changes no bit of a layout's own outcome.
 TEST(Parity, RecomputeIsEqualToTheBit) {
   const std::vector<Layout> layouts = {
