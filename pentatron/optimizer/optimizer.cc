@@ -299,10 +299,14 @@ std::vector<StateSlice> Optimizer::state_slices(bool owner_only) {
   return slices;
 }
 
-void Optimizer::refresh_parameters() { state_->store.publish(); }
+void Optimizer::refresh_parameters() {
+  for (nn::Parameter* frozen : state_->store.layout().frozen()) frozen->values_changed();
+  state_->store.publish();
+}
 
 void Optimizer::reset_from_parameters() {
   const tensor::NoGrad no_grad;
+  for (nn::Parameter* frozen : state_->store.layout().frozen()) frozen->values_changed();
   state_->store.reset_main();
   for (Piece& piece : state_->store.pieces()) {
     for (Tensor& state : piece.state) state.zero_();
