@@ -23,12 +23,6 @@ std::string_view seed_in_range(const OptionValue& value) {
   return seed >= 0 && seed < (std::int64_t{1} << 32) ? "" : "a number from 0 to 4294967295";
 }
 
-// Between both, without either.
-std::string_view inside_one(const OptionValue& value) {
-  const double number = detail::as_double(value);
-  return number > 0 && number < 1 ? "" : "a number above 0 and below 1";
-}
-
 constexpr OptionSpec kRows[] = {
     {.names = "--model-preset",
      .dest = "model_preset",
@@ -487,7 +481,7 @@ constexpr OptionSpec kRows[] = {
              "above --qk-clip-threshold, its query and key weights are scaled by what brings it "
              "back there (MuonClip)",
      .test = "training_test QkClip.EqualsTheRuleInFp64; training_test "
-             "QkClip.EveryLayoutEqualsOneProcess; functional_test Options.QkClip",
+             "QkClipLayouts.EqualOneProcess; functional_test Options.QkClip",
      .resume = Resume::kFree,
      .field = model<&ModelConfig::qk_clip>()},
     {.names = "--qk-clip-alpha",
