@@ -22,7 +22,8 @@ using parallel_layers::Sink;
 
 namespace {
 
-constexpr std::string_view kLinearQkv = ".linear_qkv";
+constexpr const char* kLinearQkv = ".linear_qkv";
+constexpr std::string_view kQkvWeight = ".linear_qkv.weight";
 constexpr const char* kCoreAttention = "core_attention";
 
 Sink sink_of(const config::ModelConfig& c) {
@@ -72,15 +73,13 @@ LeafRule qk_norm_rule(const config::ModelConfig& c, const char* name, std::int64
 
 std::optional<ClippedWeight> clipped_weight(const nn::Parameter& weight,
                                             const config::ModelConfig& config) {
-  constexpr std::string_view kWeight = ".weight";
   const std::string& name = weight.local_name();
-  const std::string ending = std::string(kLinearQkv) + std::string(kWeight);
-  if (!name.ends_with(ending)) return std::nullopt;
+  if (!name.ends_with(kQkvWeight)) return std::nullopt;
   const std::vector<nn::ShardPart>& parts = weight.spec().parts;
   const auto heads = [&](std::size_t part) {
     return parts.at(part).logical_shape.at(0) / config.kv_channels;
   };
-  const std::string attention = name.substr(0, name.size() - ending.size());
+  const std::string attention = name.substr(0, name.size() - kQkvWeight.size());
   return ClippedWeight{
       .q = &parts.at(0),
       .k = &parts.at(1),
@@ -139,8 +138,8 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       norm_all_heads_(config.qk_layernorm && config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       positions_(std::move(positions)),
-      qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + std::string(kLinearQkv),
-                                                    adapter_form(config)))),
+      qkv_(add_child(
+          std::make_unique<ColumnLinear>(context, plan, name + kLinearQkv, adapter_form(config)))),
       core_(add_child(
           std::make_unique<CoreAttention>(context, plan, name + "." + kCoreAttention, qkv_,
                                           core_options(config, spec, positions_.relative,
