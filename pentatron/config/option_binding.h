@@ -83,6 +83,11 @@ inline std::string_view below_one(const OptionValue& value) {
   const double number = detail::as_double(value);
   return number >= 0 && number < 1 ? "" : "a number of at least 0 and below 1";
 }
+// (0, 1)
+inline std::string_view inside_one(const OptionValue& value) {
+  const double number = detail::as_double(value);
+  return number > 0 && number < 1 ? "" : "a number above 0 and below 1";
+}
 // [0, 1]
 inline std::string_view up_to_one(const OptionValue& value) {
   const double number = detail::as_double(value);

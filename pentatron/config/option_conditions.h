@@ -57,6 +57,8 @@ inline constexpr Condition kQuickGeglu{[](const RunConfig& c) { return c.model.q
                                        "it belongs to --quick-geglu"};
 inline constexpr Condition kQkLayerNorm{[](const RunConfig& c) { return c.model.qk_layernorm; },
                                         "there is no --qk-layernorm"};
+inline constexpr Condition kQkClip{[](const RunConfig& c) { return c.model.qk_clip; },
+                                   "there is no --qk-clip"};
 inline constexpr Condition kBiasedGelu{[](const RunConfig& c) {
                                          const ModelConfig& m = c.model;
                                          return m.add_bias_linear && !m.swiglu && !m.quick_geglu &&

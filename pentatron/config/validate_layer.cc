@@ -57,6 +57,30 @@ void check_query_key_norm(const ModelConfig& model, Problems& problems) {
   }
 }
 
+void check_qk_clip(const ModelConfig& model, Problems& problems) {
+  if (!model.qk_clip) return;
+  for (const auto& [option, on] :
+       {std::pair{"--qk-layernorm", model.qk_layernorm}, {"--qk-l2-norm", model.qk_l2_norm}}) {
+    if (!on) continue;
+    problems.add(
+        fmt::format("--qk-clip scales weights of queries and keys, which {} brings back to one "
+                    "length, so that no logit would change: drop one",
+                    option));
+  }
+  if (model.lora_rank > 0) {
+    problems.add(
+        fmt::format("--qk-clip scales weights that --lora-rank {} does not train: drop one of them",
+                    model.lora_rank));
+  }
+  const double cap = model.attn_logit_softcapping.value_or(0.0);
+  if (cap > 0.0 && model.qk_clip_threshold >= cap) {
+    problems.add(
+        fmt::format("no logit is above --qk-clip-threshold {}, since --attn-logit-softcapping is "
+                    "{}: a threshold below it, or no --qk-clip",
+                    model.qk_clip_threshold, cap));
+  }
+}
+
 void check_rotation(const ModelConfig& model, Problems& problems) {
   const bool yarn = model.position_embedding_type == "yarn";
   const bool longrope = model.position_embedding_type == "longrope";
@@ -120,6 +144,7 @@ void check_layer(const ModelConfig& model, Problems& problems) {
   check_one_activation(model, problems);
   check_layer_form(model, problems);
   check_query_key_norm(model, problems);
+  check_qk_clip(model, problems);
   check_rotation(model, problems);
   check_relative_positions(model, problems);
 }

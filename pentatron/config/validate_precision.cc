@@ -28,11 +28,6 @@ void check_fp8(const RunConfig& config, Problems& problems) {
     problems.add(
         fmt::format("--fp8-format {} needs --bf16, not {}", model.fp8, config.training.precision));
   }
-  if (model.lora_rank > 0) {
-    problems.add(
-        fmt::format("--fp8-format {} and --lora-rank {} do not go together yet: drop one of them",
-                    model.fp8, model.lora_rank));
-  }
   const std::int64_t tp = std::max<std::int64_t>(1, config.parallel.tensor_model_parallel_size);
   const std::int64_t groups = std::max<std::int64_t>(1, model.num_query_groups / tp);
   const std::int64_t heads = model.num_attention_heads / tp;

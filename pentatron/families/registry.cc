@@ -6,9 +6,11 @@
 namespace pentatron::families {
 
 std::span<const Family* const> families() {
-  static const std::array kFamilies = {&llama(),  &gpt2(),       &qwen2(),    &qwen3(), &mistral(),
-                                       &smollm(), &starcoder2(), &nemotron(), &phi3(),  &gpt_neox(),
-                                       &gemma2(), &gemma3(),     &falcon(),   &olmo2()};
+  static const std::array kFamilies = {
+#define PENTATRON_FAMILY(folder) &folder(),
+#include "pentatron/families/registry.inc"
+#undef PENTATRON_FAMILY
+  };
   return kFamilies;
 }
 

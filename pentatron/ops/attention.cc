@@ -117,11 +117,12 @@ void check_plan(const Tensor& q_tnd, const Tensor& k_tgd, const AttentionPlan& p
                   q_tnd.size(0), k_tgd.size(0), rows.num_q_rows, rows.num_k_rows);
   if (!q_tnd.is_cpu()) check_boundaries(rows, q_tnd.device());
   const Tensor& max_logit = plan.options.max_logit;
-  PENTATRON_CHECK(!max_logit.defined() ||
-                      (max_logit.dim() == 0 && max_logit.scalar_type() == kAccumulationDType &&
-                       max_logit.device() == q_tnd.device()),
-                  kInternal, "attention on {}: max_logit is {}", q_tnd.device().str(),
-                  tensor::describe(max_logit));
+  PENTATRON_CHECK(
+      !max_logit.defined() ||
+          ((max_logit.dim() == 0 || (max_logit.dim() == 1 && max_logit.size(0) == q_tnd.size(1))) &&
+           max_logit.scalar_type() == kAccumulationDType && max_logit.device() == q_tnd.device()),
+      kInternal, "attention on {} with {} heads: max_logit is {}", q_tnd.device().str(),
+      q_tnd.size(1), tensor::describe(max_logit));
 }
 
 bool has_sink(const AttentionOptions& options) {

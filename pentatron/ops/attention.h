@@ -35,7 +35,7 @@ struct AttentionOptions {
   Tensor bias_nd = {};
   DType statistics = DType::Float;
   // Where defined: raised to the largest score (scaled, capped, biased) of any query and a key that
-  // it sees. An fp64 scalar on the device of q. GPUs compute the scores once more for it.
+  // it sees. fp64 on q's device: a scalar, or [n] of each head. GPUs compute the scores once more.
   Tensor max_logit = {};
   // How many keys before its own place a query sees at most (sliding window); -1: all.
   std::int64_t window = -1;

@@ -189,8 +189,9 @@ class ForwardWorker final {
         maximum_(query_block_),
         normalizer_(query_block_) {}
 
-  void run(const AttentionSegment& s, std::int64_t head, std::int64_t q_begin, HeadRows<const C> q,
-           HeadRows<const C> k, HeadRows<const C> v, HeadRows<C> out, C* lse) {
+  // Returns the largest logit of what it ran.
+  C run(const AttentionSegment& s, std::int64_t head, std::int64_t q_begin, HeadRows<const C> q,
+        HeadRows<const C> k, HeadRows<const C> v, HeadRows<C> out, C* lse) {
     const std::int64_t q_len = std::min(query_block_, s.q_len - q_begin);
     std::fill(maximum_.begin(), maximum_.end(), -std::numeric_limits<C>::infinity());
     std::fill(normalizer_.begin(), normalizer_.end(), C(0));
@@ -213,12 +214,9 @@ class ForwardWorker final {
       rows::scale(sums_.data() + r * d_, sum == C(0) ? C(0) : C(1) / sum, d_);
       std::copy_n(sums_.data() + r * d_, d_, out.row(t));
       lse[t] = maximum_[r] + std::log(normalizer_[r]);
-      highest_ = std::max(highest_, maximum_[r]);
     }
+    return *std::max_element(maximum_.begin(), maximum_.begin() + q_len);
   }
-
-  // Largest logit of all that was run.
-  [[nodiscard]] C highest() const { return highest_; }
 
  private:
   // Scores of row r become exp(score - running maximum); what was summed before is brought to that
@@ -254,7 +252,6 @@ class ForwardWorker final {
   std::int64_t key_stride_;
   std::unique_ptr<C[]> scores_;  // written by a product before it is read
   std::vector<C> sums_, maximum_, normalizer_;
-  C highest_ = -std::numeric_limits<C>::infinity();
 };
 
 template <typename C>
@@ -274,20 +271,27 @@ void forward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_
     }
   }
   const Tensor& max_logit = plan.options.max_logit;
+  const bool of_heads = max_logit.defined() && max_logit.dim() == 1;
   std::mutex mutex;
   tensor::parallel_tasks(static_cast<std::int64_t>(tasks.size()), [&](tensor::TaskSource& source) {
     ForwardWorker<C> worker(plan, d);
+    std::vector<C> highest(of_heads ? heads : 1, -std::numeric_limits<C>::infinity());
     for (std::int64_t i = 0; source.next(i);) {
       const Task& task = tasks[i];
-      worker.run(*task.segment, task.head, task.q_begin, read_head<C>(q_tnd, task.head),
-                 read_head<C>(k_tgd, task.head / heads_per_kv),
-                 read_head<C>(v_tgd, task.head / heads_per_kv), write_head<C>(out_tnd, task.head),
-                 lse_nt.data_ptr<C>() + task.head * lse_nt.size(1));
+      const C logit = worker.run(
+          *task.segment, task.head, task.q_begin, read_head<C>(q_tnd, task.head),
+          read_head<C>(k_tgd, task.head / heads_per_kv),
+          read_head<C>(v_tgd, task.head / heads_per_kv), write_head<C>(out_tnd, task.head),
+          lse_nt.data_ptr<C>() + task.head * lse_nt.size(1));
+      C& so_far = highest[of_heads ? task.head : 0];
+      so_far = std::max(so_far, logit);
     }
     if (!max_logit.defined()) return;
     const std::lock_guard lock(mutex);
-    auto& largest = *max_logit.data_ptr<double>();
-    largest = std::max(largest, static_cast<double>(worker.highest()));
+    auto* largest = max_logit.data_ptr<double>();
+    for (std::size_t i = 0; i < highest.size(); ++i) {
+      largest[i] = std::max(largest[i], static_cast<double>(highest[i]));
+    }
   });
 }
 

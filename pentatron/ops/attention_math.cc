@@ -180,9 +180,12 @@ void drop(const Tensor& p_gqk, const AttentionPlan& plan, const QueryBlock& b) {
 
 // Raises options.max_logit, where it is asked for.
 void note_largest(const Tensor& scores, const AttentionOptions& options) {
-  if (!options.max_logit.defined()) return;
-  const Tensor largest = scores.max().to(options.max_logit.scalar_type());
-  options.max_logit.copy_(options.max_logit.maximum(largest));
+  const Tensor& max_logit = options.max_logit;
+  if (!max_logit.defined()) return;
+  // Query heads of a kv head stand below each other.
+  const Tensor largest =
+      max_logit.dim() == 0 ? scores.max() : scores.view({max_logit.size(0), -1}).amax(IntList{1});
+  max_logit.copy_(max_logit.maximum(largest.to(max_logit.scalar_type())));
 }
 
 }  // namespace

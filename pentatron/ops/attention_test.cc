@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "pentatron/base/error.h"
+#include "pentatron/ops/attention_math.h"
 #include "pentatron/ops/attention_plan.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/relative_bias.h"
@@ -190,11 +191,13 @@ TEST(Attention, TellsItsLargestLogit) {
       q.transpose(0, 1).matmul(k.repeat_interleave(2, 1).permute({1, 2, 0})).mul(kScale);
   for (const bool causal : {true, false}) {
     double expected = -1e300;
+    Tensor of_heads = tensor::full({4}, -1e300, DType::Double);
     for (const auto& [begin, length] : {std::pair{std::int64_t{0}, kCut}, {kCut, kTokens - kCut}}) {
       Tensor inside = scores_nqk.narrow(1, begin, length).narrow(2, begin, length);
       if (causal)
         inside = inside.add(tensor::full({length, length}, -1e300, DType::Double).triu(1));
       expected = std::max(expected, inside.max().item<double>());
+      of_heads = of_heads.maximum(inside.amax(IntList{1, 2}));
     }
     if (causal) {
       EXPECT_LT(expected, scores_nqk.max().item<double>()) << "hidden keys matter here";
@@ -208,9 +211,24 @@ TEST(Attention, TellsItsLargestLogit) {
     options.max_logit.fill_(expected + 1);
     (void)attention(q, k, v, layout, options);
     EXPECT_EQ(options.max_logit.item<double>(), expected + 1);
+    // Of each head, by the kernel and by the library's products.
+    for (const bool by_products : {false, true}) {
+      options.max_logit = tensor::full({4}, -1e300, DType::Double);
+      options.max_logit[2] = 1e6;
+      if (by_products) {
+        const AttentionPlan plan{.rows = layout.attention(), .options = options};
+        attention_math_max_logit(plan, q, k, /*max_scores=*/4000);
+      } else {
+        EXPECT_TRUE(testing::bit_equal(attention(q, k, v, layout, options), without));
+      }
+      EXPECT_EQ(options.max_logit[2].item<double>(), 1e6);
+      options.max_logit[2] = of_heads[2];
+      EXPECT_LE(options.max_logit.sub(of_heads).abs().max().item<double>(), 1e-12 * expected);
+    }
   }
-  EXPECT_THROW((void)attention(q, k, v, layout, {.max_logit = tensor::scalar(0, DType::Float)}),
-               Error);
+  for (const Tensor& wrong : {tensor::scalar(0, DType::Float), tensor::zeros({3}, DType::Double)}) {
+    EXPECT_THROW((void)attention(q, k, v, layout, {.max_logit = wrong}), Error);
+  }
 }
 
 TEST(Attention, RefusesWhatDoesNotFit) {

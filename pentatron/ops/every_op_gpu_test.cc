@@ -116,7 +116,17 @@ TEST(AttentionOnGpu, LargestLogitEqualsTheCpus) {
       EXPECT_TRUE(testing::bit_equal(with, without));
       return logit.item<double>();
     };
+    const auto of_heads = [&](Device device) {
+      const Tensor logits = tensor::full({4}, -1e300, kAccumulationDType, device);
+      const AttentionOptions options{.scale = 0.25, .max_logit = logits, .window = window};
+      const SequenceLayout there = device.is_cpu() ? layout : layout.to(device);
+      (void)attention(q.to(device), k.to(device), v.to(device), there, options);
+      return logits.cpu();
+    };
+    const Tensor heads = of_heads(kCpu), on_gpu = of_heads(kGpu);
+    EXPECT_LE(on_gpu.sub(heads).abs().max().item<double>(), 1e-5 * heads.max().item<double>());
     const double expected = largest(kCpu, -1e300);
+    EXPECT_EQ(heads.max().item<double>(), expected);
     EXPECT_NEAR(largest(kGpu, -1e300), expected, 1e-5 * expected) << tensor::dtype_name(dtype);
     EXPECT_EQ(largest(kGpu, 1e6), 1e6);
   }

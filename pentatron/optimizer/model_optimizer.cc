@@ -107,9 +107,10 @@ void ModelOptimizer::on_backward_end(int unit) {
   for (auto& grid : grids_) grid->store.on_backward_end(unit);
 }
 
-DeviceStepResult ModelOptimizer::launch_step(const StepScalars& scalars) {
+DeviceStepResult ModelOptimizer::launch_step(const StepScalars& scalars,
+                                             const AfterUpdate& after_update) {
   const tensor::NoGrad no_grad;
-  if (grids_.size() == 1) return grids_[0]->optimizer.launch_step(scalars);
+  if (grids_.size() == 1) return grids_[0]->optimizer.launch_step(scalars, after_update);
   StepScalars all = scalars;
   if (!all.grad_norm.defined()) {
     Tensor squares = grids_[0]->optimizer.gradient_squares();
@@ -120,7 +121,7 @@ DeviceStepResult ModelOptimizer::launch_step(const StepScalars& scalars) {
     if (all.loss_scale.defined()) all.grad_norm.div_(all.loss_scale);
   }
   DeviceStepResult result;
-  for (auto& grid : grids_) result = grid->optimizer.launch_step(all);
+  for (auto& grid : grids_) result = grid->optimizer.launch_step(all, after_update);
   return result;
 }
 

@@ -50,7 +50,8 @@ class ModelOptimizer final : public ops::UnitEventSink {
   void on_backward_end(int unit) override;
 
   // As in Optimizer, of the whole model.
-  [[nodiscard]] DeviceStepResult launch_step(const StepScalars& scalars);
+  [[nodiscard]] DeviceStepResult launch_step(const StepScalars& scalars,
+                                             const AfterUpdate& after_update = {});
   [[nodiscard]] Tensor num_zero_gradients();
   [[nodiscard]] std::int64_t num_updates() const;
   void set_num_updates(std::int64_t count);

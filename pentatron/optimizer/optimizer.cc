@@ -214,7 +214,8 @@ Tensor Optimizer::num_zero_gradients() {
       [](const Tensor& t, const Tensor& sum) { sum.add_(t.eq(0).sum(kAccumulationDType)); });
 }
 
-DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
+DeviceStepResult Optimizer::launch_step(const StepScalars& scalars,
+                                        const AfterUpdate& after_update) {
   const tensor::NoGrad no_grad;
   State& state = *state_;
   const TimedScope timed(state.timers, "optimizer", 1);
@@ -246,6 +247,7 @@ DeviceStepResult Optimizer::launch_step(const StepScalars& scalars) {
                 .skip = result.skipped,
                 .decoupled_lr = scalars.decoupled_lr,
                 .width_lr = scalars.width_lr});
+  if (after_update) after_update(state.store.pieces(), result.skipped);
   state.store.publish();
   return result;
 }
@@ -297,10 +299,14 @@ std::vector<StateSlice> Optimizer::state_slices(bool owner_only) {
   return slices;
 }
 
-void Optimizer::refresh_parameters() { state_->store.publish(); }
+void Optimizer::refresh_parameters() {
+  for (nn::Parameter* frozen : state_->store.layout().frozen()) frozen->values_changed();
+  state_->store.publish();
+}
 
 void Optimizer::reset_from_parameters() {
   const tensor::NoGrad no_grad;
+  for (nn::Parameter* frozen : state_->store.layout().frozen()) frozen->values_changed();
   state_->store.reset_main();
   for (Piece& piece : state_->store.pieces()) {
     for (Tensor& state : piece.state) state.zero_();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,12 @@ struct OptimizerStepResult {
   bool skipped = false;
 };
 
+// What else changes main parameters in a step: called after the update, before they are published,
+// with the store's pieces and DeviceStepResult::skipped, by which a step that must change nothing
+// is left out on the device.
+using AfterUpdate =
+    std::function<void(std::vector<distributed::Piece>& pieces, const Tensor& skipped)>;
+
 // One piece of optimizer state that this rank holds and a checkpoint stores: values of a part's box
 // elements [box_begin, box_begin + length), row-major. kind: "main_param" (a frozen parameter's own
 // values too), "exp_avg", "exp_avg_sq", "momentum".
@@ -67,7 +74,8 @@ class Optimizer final {
   // Gradients are final (ParameterStore::finish_step). Norm, clip, update, publish. The host reads
   // nothing (unless state lies on the host): a step that must not be made is left out by a flag in
   // device memory.
-  [[nodiscard]] DeviceStepResult launch_step(const StepScalars& scalars);
+  [[nodiscard]] DeviceStepResult launch_step(const StepScalars& scalars,
+                                             const AfterUpdate& after_update = {});
   // The same with values of the host, and read back.
   [[nodiscard]] OptimizerStepResult step(double lr, double weight_decay,
                                          std::optional<double> grad_norm = std::nullopt);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/parallel_layers/core_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -16,12 +17,16 @@
 
 namespace pentatron::parallel_layers {
 
+std::string max_logits_of(const std::string& name) { return name + ".max_logits"; }
+
 CoreAttention::CoreAttention(const LeafContext& context, const nn::ParameterPlan& plan,
                              const std::string& name, const ColumnLinear& qkv, Options options)
     : context_(context),
       options_(std::move(options)),
-      head_begin_(qkv.part_begin(0) / options_.head_dim) {
-  declare_scalar({.name = kMaxAttentionLogit, .kind = nn::ScalarKind::kMax, .on_request = true});
+      head_begin_(qkv.part_begin(0) / options_.head_dim),
+      own_heads_(qkv.part_width(0) / options_.head_dim),
+      max_logits_(options_.tells_each_head ? max_logits_of(name) : "") {
+  declare_logits(qkv);
   for (std::size_t part = 0; part < 3; ++part) {
     PENTATRON_CHECK(
         qkv.part_width(part) % options_.head_dim == 0, kConfig,
@@ -29,9 +34,8 @@ CoreAttention::CoreAttention(const LeafContext& context, const nn::ParameterPlan
         "must divide by --tensor-model-parallel-size {}",
         qkv.part_width(part), options_.head_dim, context_.size("tp"));
   }
-  const std::int64_t own_heads = qkv.part_width(0) / options_.head_dim;
   if (options_.sink == Sink::kZero) {
-    zero_sink_n_ = tensor::zeros({own_heads}, context_.policy().statistics, context_.device());
+    zero_sink_n_ = tensor::zeros({own_heads_}, context_.policy().statistics, context_.device());
   } else if (options_.sink == Sink::kLearned) {
     learned_sink_ = &add_parameter(make_parameter(context, plan, name + ".softmax_offset"));
   }
@@ -39,8 +43,24 @@ CoreAttention::CoreAttention(const LeafContext& context, const nn::ParameterPlan
   const std::int64_t all_heads = qkv.part_total(0) / options_.head_dim;
   const std::vector<double> slopes = ops::alibi_slopes(all_heads);
   const auto begin = slopes.begin() + head_begin_;
-  const std::vector<double> own(begin, begin + own_heads);
+  const std::vector<double> own(begin, begin + own_heads_);
   alibi_n_ = tensor::from_vector(own).to(context_.device());
+}
+
+void CoreAttention::declare_logits(const ColumnLinear& qkv) {
+  declare_scalar({.name = kMaxAttentionLogit, .kind = nn::ScalarKind::kMax, .on_request = true});
+  if (max_logits_.empty()) return;
+  // A vector, which is logged nowhere, has at least two elements.
+  const std::int64_t heads = qkv.part_total(0) / options_.head_dim;
+  declare_scalar({.name = max_logits_,
+                  .kind = nn::ScalarKind::kMax,
+                  .size = std::max<std::int64_t>(heads, 2)});
+}
+
+Tensor CoreAttention::head_logits(const nn::StepContext& step) const {
+  if (max_logits_.empty() || step.phase != nn::Phase::kTrain) return {};
+  const Tensor all = step.max_slot(max_logits_);
+  return all.defined() ? all.narrow(0, head_begin_, own_heads_) : Tensor();
 }
 
 Tensor CoreAttention::sink(const nn::StepContext& step) const {
@@ -70,12 +90,15 @@ Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Te
       attention.dropout.site = make_site(step.seed, options_.site);
       attention.dropout.head_begin = head_begin_;
     }
-    attention.max_logit = step.max_slot(kMaxAttentionLogit);
+    const Tensor of_heads = head_logits(step);
+    attention.max_logit = of_heads.defined() ? of_heads : step.max_slot(kMaxAttentionLogit);
     const SequenceLayout& rows = step.batch.sequence(options_.sequence);
     out_tnd = rows.cut() == nullptr
                   ? ops::attention(q_tnd, k_tgd, v_tgd, rows, attention, step.scope)
                   : context_attention(options_.context_comm, q_tnd, k_tgd, v_tgd, rows, attention,
                                       step.scope);
+    const bool both = of_heads.defined() && step.max_slot(kMaxAttentionLogit).defined();
+    if (both) step.add_max(kMaxAttentionLogit, of_heads.max());
   }
   return out_tnd.reshape({out_tnd.size(0), out_tnd.size(1) * out_tnd.size(2)});
 }

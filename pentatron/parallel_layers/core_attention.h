@@ -13,6 +13,8 @@ class RelativePosition;
 
 // Largest scaled logit of any query and a key that it sees (--log-max-attention-logit).
 inline constexpr const char* kMaxAttentionLogit = "max attention logit";
+// Likewise of each query head of the model (a vector, for --qk-clip), in the attention `name`.
+[[nodiscard]] std::string max_logits_of(const std::string& name);
 
 // How the softmax of a CoreAttention treats its sink (ops::AttentionOptions::sink_n).
 enum class Sink {
@@ -40,6 +42,7 @@ class CoreAttention final : public nn::Module {
     Sink sink = Sink::kNone;
     // Of the batch; one made by SequenceLayout::with_keys attends to another sequence's keys.
     std::string sequence{Batch::kText};
+    bool tells_each_head = false;  // max_logits_of() in training steps
     double dropout = 0.0;
     std::string site;              // global name of the dropout site
     std::int64_t cache_layer = 0;  // number of the layer among those of this rank
@@ -56,11 +59,16 @@ class CoreAttention final : public nn::Module {
                                nn::StepContext& step);
 
  private:
+  void declare_logits(const ColumnLinear& qkv);
   [[nodiscard]] Tensor sink(const nn::StepContext& step) const;
+  // Where this rank's heads raise max_logits_of(); undefined: nowhere.
+  [[nodiscard]] Tensor head_logits(const nn::StepContext& step) const;
 
   LeafContext context_;
   Options options_;
   std::int64_t head_begin_;
+  std::int64_t own_heads_;
+  std::string max_logits_;                 // empty: not told
   Tensor alibi_n_;                         // of this rank's query heads; undefined: none
   Tensor zero_sink_n_;                     // likewise
   nn::Parameter* learned_sink_ = nullptr;  // null: none

@@ -133,6 +133,8 @@ Tensor attend_by_heads(const SequenceCutPtr& cut, const GatheredRows& together, 
   if (options.alibi_n.defined()) options.alibi_n = options.alibi_n.narrow(0, first, own);
   if (options.sink_n.defined()) options.sink_n = options.sink_n.narrow(0, first, own);
   if (options.bias_nd.defined()) options.bias_nd = options.bias_nd.narrow(0, first, own);
+  Tensor& max_logit = options.max_logit;
+  if (max_logit.defined() && max_logit.dim() == 1) max_logit = max_logit.narrow(0, first, own);
   const Tensor out = attend(qkv[0], qkv[1], qkv[2], together.layout, options, scope);
   return exchange(cut, together, Direction::kToRows, {heads}, {out}).at(0);
 }

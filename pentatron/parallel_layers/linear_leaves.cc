@@ -8,6 +8,16 @@
 #include "pentatron/parallel_layers/split_linear.h"
 
 namespace pentatron::parallel_layers {
+namespace {
+
+// The step's, with the map's own scales where it has some.
+ops::Scope scope_with(const DelayedScales* scales, const nn::StepContext& step) {
+  ops::Scope scope = step.scope;
+  if (scales != nullptr) scope.recipe = scales->applied(scope.recipe, step);
+  return scope;
+}
+
+}  // namespace
 
 ColumnLinear::ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan,
                            const std::string& name, const AdapterForm& adapters)
@@ -25,9 +35,12 @@ ColumnLinear::ColumnLinear(const LeafContext& context, const nn::ParameterPlan& 
 }
 
 Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
-  if (adapter_ != nullptr) return adapter_->split_outputs(x_ti, step);
-  ops::Scope scope = step.scope;
-  if (scales_ != nullptr) scope.recipe = scales_->applied(scope.recipe, step);
+  const ops::Scope scope = scope_with(scales_, step);
+  if (adapter_ != nullptr) {
+    nn::StepContext own = step;
+    own.scope = scope;
+    return adapter_->split_outputs(x_ti, own);
+  }
   return ops::linear(x_ti, split_outputs(context_, *weight_, bias_, scope));
 }
 
@@ -66,9 +79,12 @@ RowLinear::RowLinear(const LeafContext& context, const nn::ParameterPlan& plan,
 }
 
 Tensor RowLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
-  if (adapter_ != nullptr) return adapter_->split_inputs(x_ti, step);
-  ops::Scope scope = step.scope;
-  if (scales_ != nullptr) scope.recipe = scales_->applied(scope.recipe, step);
+  const ops::Scope scope = scope_with(scales_, step);
+  if (adapter_ != nullptr) {
+    nn::StepContext own = step;
+    own.scope = scope;
+    return adapter_->split_inputs(x_ti, own);
+  }
   return ops::linear(x_ti, split_inputs(context_, *weight_, bias_, scope));
 }
 

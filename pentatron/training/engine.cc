@@ -23,6 +23,7 @@
 #include "pentatron/training/grid_place.h"
 #include "pentatron/training/make_ledger.h"
 #include "pentatron/training/mean_weights.h"
+#include "pentatron/training/qk_clip.h"
 #include "pentatron/training/recorded_steps.h"
 #include "pentatron/training/run_policy.h"
 #include "pentatron/training/run_trace.h"
@@ -351,7 +352,8 @@ void Engine::launch_whole_step(const std::vector<Batch>& batches) {
                                .width_lr = state_->width_lr,
                                .loss_scale = state_->loss_scale,
                                .skip = bad_loss,
-                               .grad_norm = {}});
+                               .grad_norm = {}},
+                              qk_clip(config_.model, ledger));
   stages_.commit(nn::StepOutcome(ledger, update.skipped));
   ledger.set_result(kGradNorm, update.grad_norm);
   ledger.set_result(kSkipped, update.skipped);

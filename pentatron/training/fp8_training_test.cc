@@ -126,6 +126,35 @@ TEST(Fp8Training, HistoriesAreOfAllRanks) {
   });
 }
 
+// Adapters on frozen weights whose products are in fp8, in every layout; A and B learn in full.
+TEST(Fp8Training, AdaptersFollowBf16) {
+  constexpr int kSteps = 4;
+  for (const bool dora : {false, true}) {
+    const auto adapters = [dora](config::RunConfig& c) {
+      c.model.lora_rank = 4;
+      c.model.lora_dora = dora;
+    };
+    const std::vector<double> wide = losses(fp8_config("", {}, adapters), kSteps);
+    for (const char* recipe : {"tensorwise", "delayed"}) {
+      for (const Layout& layout :
+           {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}, Layout{.dp = 2, .sharded = true}}) {
+        const std::vector<double> narrow = losses(fp8_config(recipe, layout, adapters), kSteps);
+        for (std::size_t step = 0; step < wide.size(); ++step) {
+          EXPECT_NEAR(narrow[step], wide[step], 0.02 * wide[step]) << recipe << " step " << step;
+          EXPECT_NE(narrow[step], wide[step]);
+        }
+        EXPECT_LT(narrow.back(), narrow.front());
+      }
+    }
+  }
+  // Delayed scales see the rows of the frozen products.
+  with_engine(fp8_config("delayed", {}, [](auto& c) { c.model.lora_rank = 4; }),
+              [](Engine& engine) {
+                (void)train_steps(engine, 0, 1);
+                EXPECT_GT(first_history(engine).max().item<float>(), 0.0F);
+              });
+}
+
 // Recompute quantises again with the scales of the first time.
 TEST(Fp8Training, RecomputeChangesNoBit) {
   for (const char* recipe : {"", "tensorwise", "delayed"}) {

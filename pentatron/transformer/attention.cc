@@ -22,6 +22,8 @@ using parallel_layers::Sink;
 
 namespace {
 
+constexpr const char* kLinearQkv = ".linear_qkv";
+constexpr std::string_view kQkvWeight = ".linear_qkv.weight";
 constexpr const char* kCoreAttention = "core_attention";
 
 Sink sink_of(const config::ModelConfig& c) {
@@ -39,6 +41,7 @@ CoreAttention::Options core_options(const config::ModelConfig& c, const Attentio
           .window = spec.window,
           .softcap = c.attn_logit_softcapping.value_or(0.0),
           .sink = sink_of(c),
+          .tells_each_head = c.qk_clip,
           .dropout = c.attention_dropout,
           .site = std::move(site),
           .cache_layer = cache_layer,
@@ -67,6 +70,23 @@ LeafRule qk_norm_rule(const config::ModelConfig& c, const char* name, std::int64
 }
 
 }  // namespace
+
+std::optional<ClippedWeight> clipped_weight(const nn::Parameter& weight,
+                                            const config::ModelConfig& config) {
+  const std::string& name = weight.local_name();
+  if (!name.ends_with(kQkvWeight)) return std::nullopt;
+  const std::vector<nn::ShardPart>& parts = weight.spec().parts;
+  const auto heads = [&](std::size_t part) {
+    return parts.at(part).logical_shape.at(0) / config.kv_channels;
+  };
+  const std::string attention = name.substr(0, name.size() - kQkvWeight.size());
+  return ClippedWeight{
+      .q = &parts.at(0),
+      .k = &parts.at(1),
+      .heads = heads(0),
+      .groups = heads(1),
+      .max_logits = parallel_layers::max_logits_of(attention + "." + kCoreAttention)};
+}
 
 std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const AttentionSpec& spec) {
   const std::int64_t q = c.num_attention_heads * c.kv_channels;
@@ -118,8 +138,8 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
       norm_all_heads_(config.qk_layernorm && config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       positions_(std::move(positions)),
-      qkv_(add_child(std::make_unique<ColumnLinear>(context, plan, name + ".linear_qkv",
-                                                    adapter_form(config)))),
+      qkv_(add_child(
+          std::make_unique<ColumnLinear>(context, plan, name + kLinearQkv, adapter_form(config)))),
       core_(add_child(
           std::make_unique<CoreAttention>(context, plan, name + "." + kCoreAttention, qkv_,
                                           core_options(config, spec, positions_.relative,

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "pentatron/config/config.h"
 #include "pentatron/parallel_layers/core_attention.h"
@@ -17,6 +20,18 @@ namespace pentatron::transformer {
 // The weights of a SelfAttention.
 [[nodiscard]] std::vector<parallel_layers::LeafRule> attention_rules(
     const config::ModelConfig& config, const AttentionSpec& spec);
+
+// The part of a SelfAttention that --qk-clip scales.
+struct ClippedWeight {
+  const nn::ShardPart* q = nullptr;  // [heads * head_dim, hidden]
+  const nn::ShardPart* k = nullptr;  // [groups * head_dim, hidden]
+  std::int64_t heads = 0;            // of the whole model
+  std::int64_t groups = 0;
+  std::string max_logits;  // in the step's ledger: one of each head
+};
+// None: `weight` is no projection to queries and keys.
+[[nodiscard]] std::optional<ClippedWeight> clipped_weight(const nn::Parameter& weight,
+                                                          const config::ModelConfig& config);
 
 // Multi-head (or grouped-query) causal self-attention with its projections: [local rows, hidden] ->
 // the same shape, in the compute dtype. With --attention-output-gate the output of each head's

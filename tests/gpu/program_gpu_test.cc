@@ -140,6 +140,16 @@ TEST(GpuProgram, LargestAttentionLogitAndAttentionDropoutAsOnTheCpu) {
   }
 }
 
+TEST(GpuProgram, QkClipAsOnTheCpu) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Options plain = llama_kind().with("--fp64");
+  const Options clipped =
+      plain.with("--qk-clip").with("--qk-clip-threshold", "0.001").with("--qk-clip-alpha", "0.3");
+  const TinyRun cuda = train(on("cuda", clipped));
+  expect_same_losses(cuda, train(on("cpu", clipped)), 1e-9);
+  EXPECT_NE(cuda.last_loss(), train(on("cuda", plain)).last_loss());
+}
+
 TEST(GpuProgram, CheckpointsPassBetweenGpuAndCpu) {
   PENTATRON_NEEDS_GPUS(1);
   for (const auto& [first, second] :

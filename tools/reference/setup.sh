@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The Python environment of the tests labelled `reference` and `models`: .deps/reference-venv with requirements*.txt, about 250 MB to
+# The Python environment of the tests labelled `reference` and `models`: .deps/reference-venv with requirements*.txt, about 500 MB to
 # download. Its torch is the wheel that tools/setup/fetch_deps.sh unpacked (link_torch.py), which is CPython 3.11's: on another Python,
 # and where no 3.11 stands beside it, torch is installed whole, with NVIDIA's libraries (5 GB).
 set -euo pipefail

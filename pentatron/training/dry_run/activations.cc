@@ -10,6 +10,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/training/dry_run/leaves.h"
 #include "pentatron/training/dry_run/sizes.h"
 #include "pentatron/training/run_policy.h"
 #include "pentatron/transformer/recompute_plan.h"
@@ -21,6 +22,7 @@ using config::ContextComm;
 using transformer::LayerSpec;
 using transformer::RecomputedModule;
 using transformer::RecomputePlan;
+using transformer::SublayerForm;
 
 // What a layer's tensors have on this rank.
 struct Widths {
@@ -68,25 +70,22 @@ class StageFormula final {
     logits_ = tensor::item_bytes(policy.logits);
   }
 
-  [[nodiscard]] LayerBytes layer(const LayerSpec& spec, const Widths& w) const {
+  // `learns`: something before the layer does, so that its input has a gradient; then of its
+  // output.
+  [[nodiscard]] LayerBytes layer(const LayerSpec& spec, const Widths& w, bool& learns) const {
     LayerBytes bytes;
     if (norms_again_ && spec.norms_inputs) bytes.rebuilt = hidden();
-    if (spec.has_mixer()) add_mixer(bytes, spec, w);
-    if (!spec.has_ffn()) return bytes;
-    bytes.kept += mlp_input(spec);
-    const std::int64_t inner = of_rows(w.fc1) + of_rows(w.fc2);  // of a linear layer: nothing
-    if (RecomputePlan::recomputes(model_, RecomputedModule::kMlp)) {
-      bytes.rebuilt = std::max(bytes.rebuilt, inner);
-    } else {
-      bytes.kept += inner;
-    }
-    if (spec.norms_outputs) bytes.kept += hidden() + row_statistics(rows_.local);
+    bool of_mixer = learns;
+    if (spec.has_mixer()) add_mixer(bytes, spec, w, of_mixer);
+    bool of_ffn = spec.parallel ? learns : of_mixer;
+    if (spec.has_ffn()) add_ffn(bytes, spec, w, of_ffn);
+    learns = of_mixer || of_ffn;
     return bytes;
   }
 
   // Final norm and its input.
   [[nodiscard]] std::int64_t head() const {
-    return residual() + row_statistics(rows_.local) + hidden();
+    return residual() + row_statistics(rows_.local) + (adapts() ? 0 : hidden());
   }
   // `columns`: of the vocabulary on this rank. The loss keeps a log-sum-exp for each row.
   [[nodiscard]] std::int64_t logits(std::int64_t columns) const {
@@ -99,20 +98,70 @@ class StageFormula final {
     return product({rows_.local, model_.hidden_size, residual_});
   }
 
- private:
-  void add_mixer(LayerBytes& bytes, const LayerSpec& spec, const Widths& w) const {
+  [[nodiscard]] bool adapts() const { return model_.lora_rank > 0; }
+  // What the adapters of a leaf save beside the input: what B reads, and for DoRA's lengths their
+  // products and the weight's.
+  [[nodiscard]] std::int64_t of_adapters(const Leaf& leaf, std::int64_t outputs) const {
+    if (leaf.adapters == 0) return 0;
+    return of_rows(leaf.adapters * model_.lora_rank) +
+           (model_.lora_dora ? 2 * of_rows(outputs) : 0);
+  }
+  // Of a leaf whose input another op saves too: a dropped one is a tensor of its own.
+  [[nodiscard]] std::int64_t dropped_input(const Leaf& leaf, std::int64_t bytes) const {
+    return leaf.adapters > 0 && model_.lora_dropout > 0 ? bytes : 0;
+  }
+
+  // `learns`: as in layer().
+  void add_mixer(LayerBytes& bytes, const LayerSpec& spec, const Widths& w, bool& learns) const {
+    const LeafPair leaves = mixer_leaves(model_, spec);
     // The norm saves what comes in, the projection what the norm gives.
-    bytes.kept += spec.norms_inputs ? residual() : hidden();
-    if (spec.norms_inputs) bytes.kept += row_statistics(rows_.local) + norm_output();
-    if (spec.norms_outputs) bytes.kept += hidden() + row_statistics(rows_.local);
-    if (spec.mixer.form == transformer::SublayerForm::kLinear) return;
-    if (!RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention)) {
-      bytes.kept += attention(spec, w, false);
+    if (spec.norms_inputs && learns) bytes.kept += residual() + row_statistics(rows_.local);
+    if (leaves.first.learns) bytes.kept += spec.norms_inputs ? norm_output() : hidden();
+    learns = learns || leaves.first.learns;
+    if (spec.mixer.form != SublayerForm::kLinear) {
+      add_attention(bytes, spec, w, leaves, learns);
+      learns = learns || leaves.last.learns;
+    }
+    add_output_norm(bytes, spec, learns);
+  }
+  void add_attention(LayerBytes& bytes, const LayerSpec& spec, const Widths& w,
+                     const LeafPair& leaves, bool learns) const {
+    bytes.kept += of_adapters(leaves.first, w.q + 2 * w.kv + w.gate) +
+                  of_adapters(leaves.last, model_.hidden_size);
+    if (!learns) {
+      if (leaves.last.learns) bytes.kept += of_rows(w.q);
       return;
     }
-    const std::int64_t kept = attention(spec, w, /*again=*/true);
-    bytes.rebuilt = std::max(bytes.rebuilt, attention(spec, w, false) - kept);
+    if (!RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention)) {
+      bytes.kept += attention(spec, w, leaves.last, false);
+      return;
+    }
+    const std::int64_t kept = attention(spec, w, leaves.last, /*again=*/true);
+    bytes.rebuilt = std::max(bytes.rebuilt, attention(spec, w, leaves.last, false) - kept);
     bytes.kept += kept;
+  }
+  void add_output_norm(LayerBytes& bytes, const LayerSpec& spec, bool learns) const {
+    if (spec.norms_outputs && learns) bytes.kept += hidden() + row_statistics(rows_.local);
+  }
+  void add_ffn(LayerBytes& bytes, const LayerSpec& spec, const Widths& w, bool& learns) const {
+    const LeafPair leaves = ffn_leaves(model_, spec);
+    const bool linear = spec.ffn.form == SublayerForm::kLinear;
+    const bool again = RecomputePlan::recomputes(model_, RecomputedModule::kMlp) && !linear;
+    bytes.kept += mlp_input(spec, learns, leaves.first.learns || again);
+    if (spec.shared_norm) bytes.kept += dropped_input(leaves.first, hidden());
+    learns = learns || leaves.first.learns;
+    // Of a linear layer: nothing.
+    std::int64_t inner =
+        of_adapters(leaves.first, w.fc1) + of_adapters(leaves.last, model_.hidden_size);
+    if (learns) inner += of_rows(w.fc1);
+    if (leaves.last.learns) inner += of_rows(w.fc2);
+    learns = learns || leaves.last.learns;
+    if (again) {
+      bytes.rebuilt = std::max(bytes.rebuilt, inner);
+    } else {
+      bytes.kept += inner;
+    }
+    add_output_norm(bytes, spec, learns);
   }
   // What products read of a norm before them.
   [[nodiscard]] std::int64_t norm_output() const { return norms_again_ ? 0 : hidden(); }
@@ -136,7 +185,8 @@ class StageFormula final {
 
   // Behind the projection of queries, keys and values, up to the output projection's input. Views
   // keep the fused product alive as a whole. `again`: the core is made again in backward.
-  [[nodiscard]] std::int64_t attention(const LayerSpec& spec, const Widths& w, bool again) const {
+  [[nodiscard]] std::int64_t attention(const LayerSpec& spec, const Widths& w, const Leaf& out,
+                                       bool again) const {
     const bool normed = model_.qk_layernorm || model_.qk_l2_norm;
     const bool fresh = spec.mixer.rotary || normed;  // queries and keys are tensors of their own
     const std::int64_t q = of_rows(w.q), kv = of_rows(w.kv);
@@ -145,7 +195,10 @@ class StageFormula final {
                            (spec.mixer.context_comm == ContextComm::kA2aP2p && inner_context_ > 1);
     bool fused = normed || w.gate > 0;
     std::int64_t bytes = normed ? head_norms(w) : 0;
-    if (w.gate > 0) bytes += q;  // what the gate lets through
+    // The projection `out` reads what the gate lets through, or what the core gives (below).
+    if (w.gate > 0 && out.learns) bytes += q;
+    if (w.gate == 0 && !again) bytes += dropped_input(out, q);
+    if (w.gate == 0 && again && !out.learns) bytes -= q;
     if (model_.position_embedding_type == "relative" && !again) {
       bytes += product(
           {w.q / model_.kv_channels, 2 * model_.relative_attention_max_distance + 1, statistics_});
@@ -164,12 +217,16 @@ class StageFormula final {
     return bytes + (fused ? q + 2 * kv + of_rows(w.gate) : 0);
   }
 
-  // What the feed-forward's first product and the norm before it save.
-  [[nodiscard]] std::int64_t mlp_input(const LayerSpec& spec) const {
+  // What the feed-forward's first product and the norm before it save. `learns`: what comes in has
+  // a gradient; `saved`: the product, or what runs it
+  // again, saves what it reads.
+  [[nodiscard]] std::int64_t mlp_input(const LayerSpec& spec, bool learns, bool saved) const {
     if (spec.shared_norm) return 0;
     const std::int64_t middle = spec.parallel ? 0 : residual();
-    if (spec.norms_inputs) return middle + row_statistics(rows_.local) + norm_output();
-    return spec.parallel && residual_ == compute_ ? 0 : hidden();
+    const std::int64_t read = spec.norms_inputs ? norm_output() : hidden();
+    const std::int64_t input = saved ? read : 0;
+    if (spec.norms_inputs) return (learns ? middle + row_statistics(rows_.local) : 0) + input;
+    return spec.parallel && residual_ == compute_ ? 0 : input;
   }
 
   const config::ModelConfig& model_;
@@ -208,14 +265,16 @@ StageActivations stage_activations(const config::RunConfig& config, const config
   const StageFormula formula(config);
   const RecomputePlan recompute(config.model, stage.num_layers());
   StageActivations bytes;
+  // Embeddings beside adapters do not learn.
+  bool learns = config.model.lora_rank == 0 || !stage.embedding;
   for (int begin = 0, end = 0; begin < stage.num_layers(); begin = end) {
     const int run = recompute.run_at(begin);
     end = begin + std::max(1, run);
     std::int64_t of_run = 0;
     for (int layer = begin; layer < end; ++layer) {
       const int number = stage.first_layer + layer;
-      const LayerBytes one =
-          formula.layer(specs.at(static_cast<std::size_t>(number)), widths_of(plan, number));
+      const LayerBytes one = formula.layer(specs.at(static_cast<std::size_t>(number)),
+                                           widths_of(plan, number), learns);
       of_run += one.kept;
       bytes.rebuilt = std::max(bytes.rebuilt, one.rebuilt);
     }

@@ -84,7 +84,38 @@ std::vector<Case> activation_cases() {
     bf16(c);
     c.model.fp32_residual_connection = true;
   };
+  const auto lora = [](bool dora, double dropout,
+                       const std::vector<std::string>& modules = {}) -> ChangeConfig {
+    return [=](config::RunConfig& c) {
+      c.model.lora_rank = 4;
+      c.model.lora_dora = dora;
+      c.model.lora_dropout = dropout;
+      c.model.lora_target_modules = modules;
+    };
+  };
   return {
+      {"adapters", {}, 1, both(llama, lora(false, 0))},
+      {"adapters gpt2", {.tp = 2}, 1, lora(false, 0)},
+      {"adapters, dropout", {}, 1, both(llama, lora(false, 0.1))},
+      {"adapters, lengths", {}, 1, both(llama, lora(true, 0))},
+      {"adapters, lengths, dropout", {.tp = 2}, 1, both(llama, lora(true, 0.1))},
+      {"adapters sequence", {.tp = 2}, 1, both(sequence_parallel, lora(false, 0.1))},
+      {"adapters of queries", {}, 1, lora(false, 0, {"q", "v"})},
+      {"adapters behind", {}, 1, both(llama, lora(false, 0, {"down"}))},
+      {"adapters of outputs", {}, 1, both(llama, lora(false, 0.1, {"o"}))},
+      {"adapters gated",
+       {},
+       1,
+       both(lora(false, 0.1, {"v", "o"}), change(&M::attention_output_gate, true))},
+      {"adapters, both again", {}, 1, both(lora(false, 0), recompute({"core_attn", "mlp"}))},
+      {"adapters, uniform 1", {}, 1, both(lora(true, 0), full("uniform", 1))},
+      {"adapters bf16 norms on both",
+       {},
+       1,
+       both(both(llama, bf16),
+            both(lora(false, 0), change(&M::norm_placement, std::string("both"))))},
+      {"adapters parallel", {}, 1, both(parallel_attention("own-norms"), lora(false, 0.1))},
+      {"adapters heterogeneous", {}, 1, both(heterogeneous, lora(false, 0))},
       {"gpt2"},
       {"llama", {}, 1, llama},
       {"bf16", {}, 1, bf16},

@@ -121,10 +121,6 @@ void set_vocabulary(config::RunConfig& config) {
 }  // namespace
 
 DryRun plan(const config::RunConfig& config) {
-  PENTATRON_CHECK(config.model.lora_rank == 0, kUnsupported,
-                  "--dry-run counts neither the memory nor the traffic of adapters yet: leave "
-                  "--lora-rank {} out to see those of the model that is trained whole",
-                  config.model.lora_rank);
   const RunPlan run(config);
   const pipeline_parallel::PlayedSchedule played = play_schedule(run);
   DryRun result{.config = config,
@@ -143,6 +139,7 @@ DryRun plan(const config::RunConfig& config) {
       const ModelPlace place(run, there);
       const StageActivations activations = activations_of(place, list);
       result.num_parameters += place.num_parameters(/*owned_only=*/true);
+      result.num_frozen += place.num_frozen();
       for (std::int64_t cp = 0; cp < grid.size("cp"); ++cp) {
         const std::int64_t rank = grid.with_coordinate(there, "cp", cp);
         RankPlan plan = rank_plan(place, activations, rank);

@@ -54,6 +54,7 @@ struct SchedulePlan {
 struct DryRun {
   config::RunConfig config;
   std::int64_t num_parameters = 0;    // of the whole model
+  std::int64_t num_frozen = 0;        // of them: not trained
   double step_flops = 0;              // of all ranks
   RankPlan asked = {};                // --rank
   RankPlan fullest = {};              // of the ranks of its data place

@@ -8,6 +8,7 @@
 #include "pentatron/distributed/store_plan.h"
 #include "pentatron/models/gpt/sharding.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/training/adapters.h"
 #include "pentatron/training/dry_run/sizes.h"
 #include "pentatron/training/freeze.h"
 #include "pentatron/training/grid_place.h"
@@ -52,6 +53,7 @@ nn::PlannedUnits units_of(const RunPlan& run, const std::vector<nn::ParameterPla
     parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
   }
   freeze_parameters(run.config, parameters);
+  if (run.config.model.lora_rank > 0) freeze_all_but_adapters(parameters);
   return units;
 }
 
@@ -94,6 +96,16 @@ std::int64_t ModelPlace::num_parameters(bool owned_only) const {
       for (const nn::ShardPart& part : parameter.spec.parts) {
         if (!owned_only || part.replica == 0) count += part.box.num_elements();
       }
+    }
+  }
+  return count;
+}
+
+std::int64_t ModelPlace::num_frozen() const {
+  std::int64_t count = 0;
+  for (const nn::Parameter* parameter : layout_.frozen()) {
+    for (const nn::ShardPart& part : parameter->spec().parts) {
+      if (part.replica == 0) count += part.box.num_elements();
     }
   }
   return count;

@@ -45,6 +45,8 @@ class ModelPlace final {
 
   // Logical elements that a rank here holds, and those of them that no other rank counts.
   [[nodiscard]] std::int64_t num_parameters(bool owned_only) const;
+  // Of the latter, those that do not learn.
+  [[nodiscard]] std::int64_t num_frozen() const;
   // Of a rank that stands here: its place among those that share the state.
   [[nodiscard]] std::int64_t shard_of(std::int64_t rank) const;
   [[nodiscard]] optimizer::TrainingStateBytes state_of(std::int64_t rank) const;

@@ -8,6 +8,7 @@
 #include "pentatron/nn/local_stages.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/training/adapters.h"
 #include "pentatron/training/dry_run/test_support.h"
 #include "pentatron/training/freeze.h"
 #include "pentatron/training/grid_place.h"
@@ -47,6 +48,7 @@ void expect_state(const config::RunConfig& config, comm::ParallelContext& contex
     stages.add(models::make_stage("gpt", config.model, leaf, plans[stage]));
   }
   freeze_parameters(config, stages.parameters());
+  if (config.model.lora_rank > 0) freeze_all_but_adapters(stages.parameters());
   std::vector<std::int64_t> bytes;
   const distributed::StoreOptions options =
       optimizer::store_options(config, grid_place(context.place(), comm::GridKind::kDense));
@@ -89,6 +91,10 @@ TEST(DryRun, StateIsWhatStoreAndOptimizerAllocate) {
   const auto frozen = [](config::RunConfig& c) {
     c.optimizer.freeze_parameters = {"decoder.layers.*.mlp.*"};
   };
+  const auto adapters = [](config::RunConfig& c) {
+    c.model.lora_rank = 4;
+    c.model.lora_dora = true;
+  };
   const auto virtual_stages = [](config::RunConfig& c) {
     c.parallel.num_virtual_stages_per_pipeline_rank = 2;
   };
@@ -110,6 +116,8 @@ TEST(DryRun, StateIsWhatStoreAndOptimizerAllocate) {
       {"host", sharded, 1, both(host, bf16)},
       {"virtual stages", all, 1, virtual_stages},
       {"frozen", sharded, 1, frozen},
+      {"adapters", all, 1, both(adapters, bf16)},
+      {"adapters ZeRO 1", sharded, 1, both(adapters, llama)},
       {"instances", {.pp = 2, .dp = 4, .sharded = true}, 1, instances},
   };
   for (const Case& what : cases) {

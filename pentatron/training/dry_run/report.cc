@@ -58,6 +58,10 @@ std::string head_text(const DryRun& run) {
                   p.data_parallel_size, p.pipeline_model_parallel_size);
   text += fmt::format("model   {} parameters, {} layers, {}\n", count_text(run.num_parameters),
                       run.config.model.num_layers, t.precision);
+  if (run.num_frozen > 0) {
+    text += fmt::format("        {} of them are trained\n",
+                        count_text(run.num_parameters - run.num_frozen));
+  }
   text += fmt::format("batch   {} samples of {} tokens: {} micro-batches of {} a data place\n",
                       count_text(t.global_batch_size), run.config.model.seq_length,
                       run.schedule.num_micro_batches, t.micro_batch_size);
@@ -183,6 +187,7 @@ nlohmann::json to_json(const DryRun& run) {
             {"dp", p.data_parallel_size},
             {"pp", p.pipeline_model_parallel_size}}},
           {"parameters", run.num_parameters},
+          {"trained_parameters", run.num_parameters - run.num_frozen},
           {"flops_per_step", run.step_flops},
           {"rank", rank_json(run.asked)},
           {"fullest_rank", rank_json(run.fullest)},

@@ -39,6 +39,15 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
     c.training.micro_batch_size = 1;
   };
   const auto zero3 = strategy("optim_grads_params");
+  const auto lora = [](bool dora, double dropout,
+                       const std::vector<std::string>& modules = {}) -> ChangeConfig {
+    return [=](config::RunConfig& c) {
+      c.model.lora_rank = 4;
+      c.model.lora_dora = dora;
+      c.model.lora_dropout = dropout;
+      c.model.lora_target_modules = modules;
+    };
+  };
   const std::vector<Case> cases = {
       {"tensor", {.tp = 2}},
       {"sequence", {.tp = 2}, 1, sequence_parallel},
@@ -74,6 +83,17 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
       {"gathered, layers again", {}, 2, both(comm("all_gather"), recompute)},
       {"exchanged", {.pp = 2}, 2, comm("a2a")},
       {"all", {.tp = 2, .pp = 2}, 2, both(sequence_parallel, zero3)},
+      {"adapters", {.tp = 2}, 1, both(llama, lora(false, 0))},
+      {"adapters, lengths, dropout", {.tp = 2}, 1, lora(true, 0.1)},
+      {"adapters sequence", {.tp = 2, .pp = 2}, 1, both(sequence_parallel, lora(false, 0.1))},
+      {"adapters sequence, lengths, layers again",
+       {.tp = 2},
+       1,
+       both(sequence_parallel, both(recompute, lora(true, 0.1)))},
+      {"adapters behind", {.tp = 2}, 1, both(sequence_parallel, lora(false, 0, {"down"}))},
+      {"adapters ZeRO 1", {.tp = 2, .dp = 2, .sharded = true}, 1, lora(false, 0)},
+      {"adapters ZeRO 3", {.pp = 2, .dp = 2}, 1, both(zero3, lora(false, 0))},
+      {"adapters ring", {}, 2, both(comm("p2p"), lora(false, 0))},
   };
   for (const Case& what : cases) {
     const config::RunConfig config = config_of(what);
