@@ -13,8 +13,8 @@ namespace pentatron::comm {
 
 // What a member of a group calls, as the others compare it with what they call, before data moves.
 struct CallRecord {
-  std::string text;                    // "all_reduce(fp32 x 8, sum)"; cut after 159 bytes
-  std::uint64_t number = 0;            // of the member's calls in the group, from 0
+  std::string text;                         // "all_reduce(fp32 x 8, sum)"; cut after 159 bytes
+  std::uint64_t number = 0;                 // of the member's calls in the group, from 0
   std::vector<std::int64_t> sent = {};      // rows to each member, of an exchange; else empty
   std::vector<std::int64_t> received = {};  // rows from each member
 };

@@ -95,13 +95,13 @@ class CheckedGroup final : public Group {
       return real_->all_to_all(std::move(out), std::move(in), std::move(out_splits),
                                std::move(in_splits));
     }
-    PENTATRON_CHECK(out_splits.size() == world_ranks().size() && in_splits.size() == out_splits.size(),
-                    kInternal, "group '{}', all_to_all: {} and {} splits for {} members", name(),
-                    out_splits.size(), in_splits.size(), size());
-    auto words = tell(
-        {.text = fmt::format("all_to_all({})", tensor::dtype_name(in.scalar_type())),
-         .sent = in_splits,
-         .received = out_splits});
+    PENTATRON_CHECK(
+        out_splits.size() == world_ranks().size() && in_splits.size() == out_splits.size(),
+        kInternal, "group '{}', all_to_all: {} and {} splits for {} members", name(),
+        out_splits.size(), in_splits.size(), size());
+    auto words = tell({.text = fmt::format("all_to_all({})", tensor::dtype_name(in.scalar_type())),
+                       .sent = in_splits,
+                       .received = out_splits});
     return join(std::move(words), real_->all_to_all(std::move(out), std::move(in),
                                                     std::move(out_splits), std::move(in_splits)));
   }

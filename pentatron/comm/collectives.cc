@@ -108,7 +108,8 @@ void check_coalesced(const Group& group, std::string_view op, const std::vector<
   for (const Tensor& t : tensors) {
     PENTATRON_CHECK(t.defined() && t.is_contiguous() && t.scalar_type() == dtype, kInternal,
                     "{}: expected contiguous tensors of one dtype, {}, got {}", where(group, op),
-                    tensor::dtype_name(dtype), t.defined() ? tensor::describe(t) : "an undefined one");
+                    tensor::dtype_name(dtype),
+                    t.defined() ? tensor::describe(t) : "an undefined one");
   }
 }
 
@@ -220,8 +221,8 @@ WorkPtr scatter(Group& group, Tensor out, Tensor in, int root,
 WorkPtr all_reduce_coalesced(Group& group, std::vector<Tensor> tensors, ReduceOp op) {
   if (tensors.empty()) return finished_work();
   check_coalesced(group, "all_reduce_coalesced", tensors, tensors[0].scalar_type());
-  const Tensor buffer = tensor::empty({total_elements(tensors)}, tensors[0].scalar_type(),
-                                      tensors[0].device());
+  const Tensor buffer =
+      tensor::empty({total_elements(tensors)}, tensors[0].scalar_type(), tensors[0].device());
   pack(buffer, tensors, 1);
   return join(group.all_reduce(buffer, op),
               [buffer, tensors = std::move(tensors)] { unpack(buffer, tensors, 1); });
@@ -236,9 +237,8 @@ WorkPtr all_gather_coalesced(Group& group, std::vector<Tensor> outs,
   const Tensor in = tensor::empty({total}, dtype, ins[0].device());
   const Tensor out = tensor::empty({total * group.size()}, dtype, ins[0].device());
   pack(in, ins, 1);
-  return join(group.all_gather(out, in), [out, outs = std::move(outs), size = group.size()] {
-    unpack(out, outs, size);
-  });
+  return join(group.all_gather(out, in),
+              [out, outs = std::move(outs), size = group.size()] { unpack(out, outs, size); });
 }
 
 WorkPtr reduce_scatter_coalesced(Group& group, std::vector<Tensor> outs,

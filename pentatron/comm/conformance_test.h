@@ -92,7 +92,8 @@ inline void reductions(Group& group, Peers peers, std::int64_t own, DType dtype,
     const Tensor t = filled({rows, 3}, dtype, device, mine);
     group.all_reduce(t, op)->wait();
     require_equal(
-        t, [&](std::int64_t i) { return reduced(group, peers, op, i, dtype); }, "all_reduce " + what);
+        t, [&](std::int64_t i) { return reduced(group, peers, op, i, dtype); },
+        "all_reduce " + what);
 
     const Tensor in = filled({rows * group.size(), 3}, dtype, device, mine);
     const Tensor out = tensor::empty({rows, 3}, dtype, device);
@@ -154,8 +155,8 @@ inline void uneven_all_to_all(Group& group, Peers peers, std::int64_t own, DType
         expected.push_back(sent ? value_at(dtype, holder(group, peers, peer), skipped * 2 + i) : 0);
       }
     }
-    const Tensor in =
-        filled({in_rows, 2}, dtype, device, [=](std::int64_t i) { return value_at(dtype, own, i); });
+    const Tensor in = filled({in_rows, 2}, dtype, device,
+                             [=](std::int64_t i) { return value_at(dtype, own, i); });
     const Tensor out = tensor::empty({out_rows, 2}, dtype, device);
     group.all_to_all(out, in, out_splits, in_splits)->wait();
     require_equal(
@@ -172,9 +173,10 @@ inline void point_to_point(Group& group, Peers peers, DType dtype, Device device
   const auto post_sends = [&] {
     for (int peer = 0; peer < group.size(); ++peer) {
       for (int k = 0; k < 3 && peer != me; ++k) {
-        works.push_back(group.send(
-            filled({4 * k}, dtype, device, [&](std::int64_t i) { return value_at(dtype, me + 2 * k, i); }),
-            peer));
+        works.push_back(
+            group.send(filled({4 * k}, dtype, device,
+                              [&](std::int64_t i) { return value_at(dtype, me + 2 * k, i); }),
+                       peer));
       }
     }
   };
@@ -199,7 +201,9 @@ inline void point_to_point(Group& group, Peers peers, DType dtype, Device device
     for (int k = 0; k < 3 && peer != me; ++k) {
       require_equal(
           received[static_cast<std::size_t>(peer) * 3 + static_cast<std::size_t>(k)],
-          [&](std::int64_t i) { return peers == Peers::kReal ? value_at(dtype, peer + 2 * k, i) : 0; },
+          [&](std::int64_t i) {
+            return peers == Peers::kReal ? value_at(dtype, peer + 2 * k, i) : 0;
+          },
           "recv in order");
     }
   }
@@ -325,9 +329,7 @@ inline void coalesced(Group& group, Peers peers, std::int64_t own, DType dtype, 
         "all_reduce_coalesced " + what);
     require_equal(
         gathered_ones[k],
-        [&](std::int64_t i) {
-          return value_at(dtype, holder(group, peers, i / count), i % count);
-        },
+        [&](std::int64_t i) { return value_at(dtype, holder(group, peers, i / count), i % count); },
         "all_gather_coalesced " + what);
     require_equal(
         scattered[k],
@@ -348,9 +350,8 @@ inline void batched_messages(Group& group, Peers peers, DType dtype, Device devi
   std::vector<Tensor> received;
   std::vector<PairOp> ops;
   for (const int peer : {next, previous}) {
-    const Tensor sent = filled({6}, dtype, device, [&](std::int64_t i) {
-      return message(group.rank(), i);
-    });
+    const Tensor sent =
+        filled({6}, dtype, device, [&](std::int64_t i) { return message(group.rank(), i); });
     ops.push_back({.kind = PairOp::Kind::kSend, .tensor = sent, .peer = peer});
     received.push_back(tensor::empty({6}, dtype, device));
     ops.push_back({.kind = PairOp::Kind::kReceive, .tensor = received.back(), .peer = peer});

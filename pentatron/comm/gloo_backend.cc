@@ -44,8 +44,8 @@ Device make_device(const Session& session) {
 // A collective that its group's thread carries out. The flags are guarded by the session.
 struct Started {
   bool done = false;
-  std::string problem;         // the members disagree
-  std::exception_ptr error;    // of the library
+  std::string problem;       // the members disagree
+  std::exception_ptr error;  // of the library
 };
 
 // Waits with what all operations have in common: where they are, what they do at the end, and that
@@ -116,8 +116,7 @@ class GlooCollective final : public GlooWork {
 
  private:
   void wait_for_end() override {
-    const std::string failure =
-        session().wait_until([this] { return started_->done; }, missing_);
+    const std::string failure = session().wait_until([this] { return started_->done; }, missing_);
     Started end;
     session().notify([&] { end = *started_; });
     if (!end.problem.empty()) throw_failure(end.problem);
@@ -280,17 +279,16 @@ class GlooGroup final : public GroupBase {
     const Tensor from = as_bytes(in);
     const Tensor parts = tensor::empty({from.numel()}, DType::Byte);
     const std::vector<std::int64_t> splits(world_ranks().size(), from.numel() / size());
-    return start(
-        "reduce_scatter", {.text = text}, exchange_of(parts, from, splits, splits),
-        [parts, out, op, bytes = splits[0], members = splits.size()] {
-          std::vector<const void*> ins;
-          for (std::size_t m = 0; m < members; ++m) {
-            ins.push_back(static_cast<const char*>(parts.const_data_ptr()) +
-                          static_cast<std::int64_t>(m) * bytes);
-          }
-          void* const target = out.mutable_data_ptr();
-          reduce_in_order(out.scalar_type(), op, ins, {&target, 1}, out.numel());
-        });
+    return start("reduce_scatter", {.text = text}, exchange_of(parts, from, splits, splits),
+                 [parts, out, op, bytes = splits[0], members = splits.size()] {
+                   std::vector<const void*> ins;
+                   for (std::size_t m = 0; m < members; ++m) {
+                     ins.push_back(static_cast<const char*>(parts.const_data_ptr()) +
+                                   static_cast<std::int64_t>(m) * bytes);
+                   }
+                   void* const target = out.mutable_data_ptr();
+                   reduce_in_order(out.scalar_type(), op, ins, {&target, 1}, out.numel());
+                 });
   }
 
   WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> out_splits,
@@ -298,11 +296,10 @@ class GlooGroup final : public GroupBase {
     check("all_to_all", out);
     check("all_to_all", in);
     const std::int64_t row_bytes = check_splits(out, in, out_splits, in_splits);
-    const CallRecord record{
-        .text = fmt::format("all_to_all({}, rows of {} bytes)",
-                            tensor::dtype_name(in.scalar_type()), row_bytes),
-        .sent = in_splits,
-        .received = out_splits};
+    const CallRecord record{.text = fmt::format("all_to_all({}, rows of {} bytes)",
+                                                tensor::dtype_name(in.scalar_type()), row_bytes),
+                            .sent = in_splits,
+                            .received = out_splits};
     for (std::int64_t& split : out_splits) split *= row_bytes;
     for (std::int64_t& split : in_splits) split *= row_bytes;
     return start("all_to_all", record,
@@ -316,11 +313,10 @@ class GlooGroup final : public GroupBase {
     options.rootRank = root;
     const std::string text = fmt::format("broadcast({}, root {})", content_of(t), root);
     if (t.numel() == 0) return start("broadcast", {.text = text});
-    return start("broadcast", {.text = text},
-                 [tensors = std::vector<Tensor>{as_bytes(t)},
-                  options](c10d::ProcessGroupGloo& group) mutable {
-                   return group.broadcast(tensors, options);
-                 });
+    return start(
+        "broadcast", {.text = text},
+        [tensors = std::vector<Tensor>{as_bytes(t)}, options](
+            c10d::ProcessGroupGloo& group) mutable { return group.broadcast(tensors, options); });
   }
 
   WorkPtr send(Tensor t, int peer) override {
@@ -393,9 +389,9 @@ class GlooGroup final : public GroupBase {
       Tensor all =
           tensor::empty({mine.numel() * static_cast<std::int64_t>(ranks.size())}, DType::Byte);
       group._allgather_base(all, from)->wait();
-      problem = disagreement({static_cast<const char*>(all.const_data_ptr()),
-                              static_cast<std::size_t>(all.numel())},
-                             name, ranks, own);
+      problem = disagreement(
+          {static_cast<const char*>(all.const_data_ptr()), static_cast<std::size_t>(all.numel())},
+          name, ranks, own);
       if (problem.empty() && launch) launch(group)->wait();
     } catch (...) {
       error = std::current_exception();

@@ -26,7 +26,7 @@ class Lane;
 
 // One started operation.
 struct LaneOp {
-  std::string where;            // "group 'main/tp:0', all_reduce #7 on rank 1"
+  std::string where;  // "group 'main/tp:0', all_reduce #7 on rank 1"
   // Who has not come, asked when the time is over; none: not known.
   std::function<std::string()> missing;
   std::vector<Tensor> tensors;  // held until wait()

@@ -331,8 +331,8 @@ std::string RendezvousServer::answer_beat(const wire::Request& request) {
     beat.when = Clock::now();
     beat.phase = printable(request.value.substr(0, phase_end), kMaxPhaseBytes);
     for (std::size_t at = phase_end; at < request.value.size();) {
-      const std::size_t end = std::min(request.value.find(wire::kProgressMark, at + 1),
-                                       request.value.size());
+      const std::size_t end =
+          std::min(request.value.find(wire::kProgressMark, at + 1), request.value.size());
       const std::string entry = request.value.substr(at + 1, end - at - 1);
       const std::size_t space = entry.find(' ');
       const auto calls = parse_integer(entry.substr(0, space));

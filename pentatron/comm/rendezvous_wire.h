@@ -27,10 +27,10 @@ enum class Op : std::uint8_t {
   kAdd,        // value: the amount, decimal
   kSetAbsent,  // answers the value that is there now
   kDelete,
-  kCount,  // answers the number of keys
-  kBeat,   // key: a rank, value: its phase and progress; answers the failure or rank 0's phase
-  kLeave,  // key: a rank that ends in good order
-  kAwait,  // value: milliseconds; as kGet, once the key is there or the time is over
+  kCount,   // answers the number of keys
+  kBeat,    // key: a rank, value: its phase and progress; answers the failure or rank 0's phase
+  kLeave,   // key: a rank that ends in good order
+  kAwait,   // value: milliseconds; as kGet, once the key is there or the time is over
   kSilent,  // answers which ranks have not been heard of
   kBehind   // key: a group, value: a number and ranks; which of them have made fewer calls in it
 };

@@ -29,6 +29,7 @@ constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kSeenKey = "failure-seen";
 constexpr const char* kShutdownKey = "shutdown";
 constexpr const char* kWorldKey = "world";
+constexpr const char* kVersionKey = "version";
 constexpr const char* kMembersKey = "members";
 constexpr const char* kCompleteKey = "complete";
 constexpr const char* kAgentKey = "rendezvous";
@@ -115,6 +116,13 @@ void Session::wait_for_members() {
   PENTATRON_CHECK(first.starts_with(fmt::format("{} (", options_.world_size)), kComm,
                   "rank {} expects a world of {} ranks, the first to join one of {} (WORLD_SIZE)",
                   options_.rank, options_.world_size, printable(first, 40));
+  // Programs of two versions may say the same options and mean other things by them.
+  const std::string program = client_->set_absent(
+      kVersionKey, fmt::format("{} (rank {})", PENTATRON_VERSION, options_.rank));
+  PENTATRON_CHECK(program.starts_with(PENTATRON_VERSION " ("), kComm,
+                  "rank {} is pentatron {}, the first to join is {}: start one version on all "
+                  "machines",
+                  options_.rank, PENTATRON_VERSION, printable(program, 60));
   if (client_->add(kMembersKey, 1) == options_.world_size) client_->set(kCompleteKey, "1");
   const auto deadline = Clock::now() + options_.timeout;
   while (!client_->await(kCompleteKey, std::min(kAwaitSlice, options_.timeout))) {
@@ -210,11 +218,10 @@ void Session::note_calls(const std::string& group, std::int64_t calls) {
 std::string Session::missing(const std::string& group, std::int64_t calls,
                              const std::vector<std::int64_t>& ranks) {
   std::this_thread::sleep_for(2 * beat_pause(options_.world_size));
-  const auto reply = client_->ask(
-      {.op = wire::Op::kBehind,
-       .key = group,
-       .value = fmt::format("{} {}", calls, fmt::join(ranks, " "))},
-      kLastWords);
+  const auto reply = client_->ask({.op = wire::Op::kBehind,
+                                   .key = group,
+                                   .value = fmt::format("{} {}", calls, fmt::join(ranks, " "))},
+                                  kLastWords);
   if (reply.outcome != Outcome::kOk || reply.body.empty()) return {};
   return fmt::format("; still missing: {}", printable(reply.body));
 }

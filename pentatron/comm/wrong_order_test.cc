@@ -61,7 +61,8 @@ TEST(GlooBackend, MismatchNamesBothCalls) {
       {"size", {"call #1", "fp32 x 4", "fp32 x 5", "rank 1"}},
       {"empty", {"call #1", "fp32 x 4", "fp32 x 0", "rank 1"}},
       {"dtype", {"call #1", "fp32 x 4", "bf16 x 4", "rank 1"}},
-      {"rows", {"all_to_all(fp32, rows of 8 bytes) #1", "sends 2 rows to rank 1, which expects 1"}}};
+      {"rows",
+       {"all_to_all(fp32, rows of 8 bytes) #1", "sends 2 rows to rank 1, which expects 1"}}};
   for (const auto& [kind, parts] : wrong) {
     for (const std::string& result : results_of(kind, 2, "60000")) {
       expect_all(result, parts);
@@ -130,9 +131,9 @@ TEST(CheckedGroup, NamesBothCalls) {
     std::string text;
     try {
       run_threads({.world_size = 2, .threads_per_rank = 1}, [&](Backend& backend) {
-        const auto group = make_checked_group(make_local_group("all", {0, 1}, backend.rank(), 2),
-                                              backend.make_group({0, 1}, "all/calls"),
-                                              CheckedDevices::kAll);
+        const auto group =
+            make_checked_group(make_local_group("all", {0, 1}, backend.rank(), 2),
+                               backend.make_group({0, 1}, "all/calls"), CheckedDevices::kAll);
         group->barrier();
         backend.rank() == 0 ? first(*group) : second(*group);
       });
@@ -167,11 +168,11 @@ TEST(CheckedGroup, NamesBothCalls) {
 
 TEST(CallRecord, FitsInItsBytes) {
   for (const int members : {1, 2, 8}) {
-    const CallRecord record{.text = std::string(500, 'x'),
-                            .number = 3,
-                            .sent = std::vector<std::int64_t>(static_cast<std::size_t>(members), 1),
-                            .received =
-                                std::vector<std::int64_t>(static_cast<std::size_t>(members), 1)};
+    const CallRecord record{
+        .text = std::string(500, 'x'),
+        .number = 3,
+        .sent = std::vector<std::int64_t>(static_cast<std::size_t>(members), 1),
+        .received = std::vector<std::int64_t>(static_cast<std::size_t>(members), 1)};
     const std::string bytes = encode(record, members);
     EXPECT_EQ(static_cast<std::int64_t>(bytes.size()), record_bytes(members));
     std::string all;

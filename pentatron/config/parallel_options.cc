@@ -146,11 +146,13 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kSwitchOn,
      .default_repr = "False",
      .topic = Topic::kParallel,
-     .help = "nccl: ranks tell each other over the network what they call, so that a wrong order of "
-             "collectives is named and not waited for; costs a message a call. gloo and threads "
-             "always do",
-     .test = "training_test Run.CheckCollectivesReachesNccl; comm_test CheckedGroup.NamesBothCalls; "
-             "comm_gpu_test NcclBackend.WrongOrderIsNamed",
+     .help =
+         "nccl: ranks tell each other over the network what they call, so that a wrong order of "
+         "collectives is named and not waited for; costs a message a call. gloo and threads "
+         "always do",
+     .test =
+         "training_test Run.CheckCollectivesReachesNccl; comm_test CheckedGroup.NamesBothCalls; "
+         "comm_gpu_test NcclBackend.WrongOrderIsNamed",
      .field = parallel<&ParallelConfig::check_collectives>(),
      .ours = true},
     {.names = "--distributed-timeout-minutes",

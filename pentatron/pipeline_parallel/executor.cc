@@ -11,9 +11,12 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/timer.h"
+#include "pentatron/base/trace_counter.h"
 #include "pentatron/ops/backward.h"
+#include "pentatron/pipeline_parallel/held_activations.h"
 #include "pentatron/pipeline_parallel/transport.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/thread_memory.h"
 
 namespace pentatron::pipeline_parallel {
 namespace {
@@ -56,6 +59,12 @@ struct MicroBatchState {
   std::size_t grads_due = 0;                     // tensors that recv_backward still has to bring
   std::vector<std::vector<Tensor>> input_grads;  // per edge: between backward and send
 };
+
+std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const Tensor& t : tensors) bytes += t.numel() * tensor::item_bytes(t.scalar_type());
+  return bytes;
+}
 
 bool travels_on(const StageEdge& edge, const std::string& item) {
   return edge.items.empty() ||
@@ -240,8 +249,7 @@ class Runner {
   }
 
   void step(const Action& action) {
-    const TraceScope traced(options_.timers != nullptr ? options_.timers->trace() : nullptr,
-                            kScheduleLane, to_string(action.kind),
+    const TraceScope traced(trace(), kScheduleLane, to_string(action.kind),
                             {.chunk = action.chunk, .micro_batch = action.micro_batch});
     const TimedScope timed(options_.timers, timer_name(action.kind), 2);
     MicroBatchState& state = states_[static_cast<std::size_t>(action.chunk) * batches_.size() +
@@ -250,18 +258,38 @@ class Runner {
       case ActionKind::kRecvForward:
         return recv_forward(state, action);
       case ActionKind::kForward:
-        return forward(state, action);
+        return traced_forward(state, action);
       case ActionKind::kSendForward:
         return send(Direction::kActivations, action, take(state.to_send, action));
       case ActionKind::kRecvBackward:
         return recv_backward(state, action);
       case ActionKind::kBackward:
-        return backward(state, action);
+        backward(state, action);
+        if (!splits_weight_) held_.release(trace(), action);
+        return;
       case ActionKind::kSendBackward:
         return send(Direction::kGradients, action, take(state.input_grads, action));
       case ActionKind::kBackwardWeight:
-        return queue_->drain_micro_batch(action.micro_batch, action.chunk);
+        queue_->drain_micro_batch(action.micro_batch, action.chunk);
+        return held_.release(trace(), action);
     }
+  }
+
+  [[nodiscard]] Trace* trace() const {
+    Trace* trace = options_.timers != nullptr ? options_.timers->trace() : nullptr;
+    return trace != nullptr && trace->recording() ? trace : nullptr;
+  }
+
+  // What it leaves for backward is what it allocated and did not free, without what is sent on and
+  // with the input, which came before.
+  void traced_forward(MicroBatchState& state, const Action& action) {
+    if (trace() == nullptr || !trains_) return forward(state, action);
+    std::int64_t kept = -tensor::held_bytes(options_.device);
+    forward(state, action);
+    kept += tensor::held_bytes(options_.device);
+    for (const std::vector<Tensor>& edge : state.to_send) kept -= bytes_of(edge);
+    for (const nn::BundleItem& item : state.input) kept += bytes_of({item.tensor});
+    held_.keep(trace(), action, kept);
   }
 
   std::vector<Tensor> take(std::vector<std::vector<Tensor>>& per_edge, const Action& action) const {
@@ -506,6 +534,7 @@ class Runner {
   std::set<Channel> sends_to_;
   std::map<Channel, ReceiveQueue> receives_;
   std::map<LocalKey, std::vector<Tensor>> local_;
+  HeldActivations held_;
 };
 
 }  // namespace

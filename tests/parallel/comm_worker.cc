@@ -195,6 +195,15 @@ int run_mode(const std::string& mode, const std::string& folder) {
   if (mode == "work") return reduce_until_told(folder);
   if (mode == "kill" || mode == "throw" || mode == "poison") return failing_peer(mode, folder);
   if (mode == "exit") return static_cast<int>(env_int("RANK").value() == 1 ? 7 : 0);
+  if (mode == "die") {  // rank 1 says something and ends, the others would go on for a minute
+    if (env_int("RANK").value() != 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(60));
+      return 0;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    for (int line = 0; line < 40; ++line) std::fprintf(stderr, "line %d of rank 1\n", line);
+    return 7;
+  }
   if (mode == "sleep") {
     write_result(folder, env_int("RANK").value(), std::to_string(::getpid()));
     std::this_thread::sleep_for(std::chrono::seconds(60));
