@@ -342,6 +342,13 @@ void RankRun::train_step() {
   }
 }
 
+double RankRun::evaluate(std::size_t micro_batches) {
+  std::vector<Batch> first = batches(0, engine_->policy());
+  first.resize(micro_batches);
+  const training::EvaluationResult result = engine_->evaluate(first);
+  return result.loss_sum / result.num_valid_tokens;
+}
+
 Outcome RankRun::finish() {
   outcome_.weights = engine_->gather_parameters();
   return std::move(outcome_);

@@ -92,6 +92,8 @@ class RankRun final {
   RankRun(const CaseOptions& options, const Layout& layout, comm::Backend& backend,
           const std::string& name = "parity");
   void train_step();
+  // Mean loss of the first micro-batches of the first batch, weights as they are.
+  [[nodiscard]] double evaluate(std::size_t micro_batches);
   // Equal on every rank.
   [[nodiscard]] Outcome finish();
 
