@@ -151,8 +151,7 @@ constexpr OptionSpec kRows[] = {
          "collectives is named and not waited for; costs a message a call. gloo and threads "
          "always do",
      .test =
-         "training_test Run.CheckCollectivesReachesNccl; comm_test CheckedGroup.NamesBothCalls; "
-         "comm_gpu_test NcclBackend.WrongOrderIsNamed",
+         "training_test Run.CheckCollectivesReachesNccl; comm_test CheckedGroup.NamesBothCalls",
      .field = parallel<&ParallelConfig::check_collectives>(),
      .ours = true},
     {.names = "--distributed-timeout-minutes",
