@@ -245,6 +245,7 @@ class GlooGroup final : public GroupBase {
     std::vector<Tensor> tensors{convert ? t.to(DType::Float) : t};
     c10d::AllreduceOptions options;
     options.reduceOp = library_op(op);
+    options.timeout = library_limit(*session_);
     const std::string text = fmt::format("all_reduce({}, {})", content_of(t), to_string(op));
     if (t.numel() == 0) return start("all_reduce", {.text = text});
     return start(
@@ -262,8 +263,9 @@ class GlooGroup final : public GroupBase {
     const std::string text = fmt::format("all_gather({})", content_of(in));
     if (in.numel() == 0) return start("all_gather", {.text = text});
     return start("all_gather", {.text = text},
-                 [to = as_bytes(out), from = as_bytes(in)](c10d::ProcessGroupGloo& group) mutable {
-                   return group._allgather_base(to, from);
+                 [to = as_bytes(out), from = as_bytes(in),
+                  options = gather_options(*session_)](c10d::ProcessGroupGloo& group) mutable {
+                   return group._allgather_base(to, from, options);
                  });
   }
 
@@ -311,6 +313,7 @@ class GlooGroup final : public GroupBase {
     check_member("broadcast", root);
     c10d::BroadcastOptions options;
     options.rootRank = root;
+    options.timeout = library_limit(*session_);
     const std::string text = fmt::format("broadcast({}, root {})", content_of(t), root);
     if (t.numel() == 0) return start("broadcast", {.text = text});
     return start(
@@ -342,11 +345,24 @@ class GlooGroup final : public GroupBase {
                     where(op), tensor::describe(t));
   }
 
-  static Launch exchange_of(Tensor to, Tensor from, std::vector<std::int64_t> out_splits,
-                            std::vector<std::int64_t> in_splits) {
+  // Ours comes first, and says who is missing.
+  static std::chrono::milliseconds library_limit(const Session& session) {
+    return session.options().timeout * 2;
+  }
+
+  static c10d::AllgatherOptions gather_options(const Session& session) {
+    c10d::AllgatherOptions options;
+    options.timeout = library_limit(session);
+    return options;
+  }
+
+  Launch exchange_of(Tensor to, Tensor from, std::vector<std::int64_t> out_splits,
+                     std::vector<std::int64_t> in_splits) const {
+    c10d::AllToAllOptions options;
+    options.timeout = library_limit(*session_);
     return [to = std::move(to), from = std::move(from), out_splits = std::move(out_splits),
-            in_splits = std::move(in_splits)](c10d::ProcessGroupGloo& group) mutable {
-      return group.alltoall_base(to, from, out_splits, in_splits);
+            in_splits = std::move(in_splits), options](c10d::ProcessGroupGloo& group) mutable {
+      return group.alltoall_base(to, from, out_splits, in_splits, options);
     };
   }
 
@@ -388,7 +404,7 @@ class GlooGroup final : public GroupBase {
       Tensor from = mine;
       Tensor all =
           tensor::empty({mine.numel() * static_cast<std::int64_t>(ranks.size())}, DType::Byte);
-      group._allgather_base(all, from)->wait();
+      group._allgather_base(all, from, gather_options(session))->wait();
       problem = disagreement(
           {static_cast<const char*>(all.const_data_ptr()), static_cast<std::size_t>(all.numel())},
           name, ranks, own);

@@ -337,14 +337,29 @@ class Runner {
     }
     const Channel channel{direction, peer};
     std::vector<Tensor> tensors = receives_.at(channel).take(key_of(action));
+    trace_message(direction, action, bytes_of(tensors));
     post_receives(channel, receives_.at(channel));
     return tensors;
+  }
+
+  // From its posting, which the record saw, to its use.
+  void trace_message(Direction direction, const Action& action, std::int64_t bytes) {
+    const auto posted = posted_ns_.extract({direction, key_of(action)});
+    if (trace() == nullptr || posted.empty()) return;
+    trace()->add({.lane = std::string(kMessageLane),
+                  .name = std::string(to_string(action.kind)),
+                  .begin_ns = posted.mapped(),
+                  .end_ns = trace()->now_ns(),
+                  .chunk = action.chunk,
+                  .micro_batch = action.micro_batch,
+                  .bytes = bytes});
   }
 
   void post_receives(const Channel& channel, ReceiveQueue& queue) {
     const auto [direction, peer] = channel;
     const bool forward = direction == Direction::kActivations;
     queue.post_ahead(group(direction), peer, kReceivesAhead, [&](const MessageKey& key) {
+      if (trace() != nullptr) posted_ns_[{direction, key}] = trace()->now_ns();
       const StageEdges& edges = place(key.chunk);
       const StageEdge& edge =
           (forward ? edges.previous : edges.next)[static_cast<std::size_t>(key.edge)];
@@ -535,6 +550,7 @@ class Runner {
   std::map<Channel, ReceiveQueue> receives_;
   std::map<LocalKey, std::vector<Tensor>> local_;
   HeldActivations held_;
+  std::map<std::pair<Direction, MessageKey>, std::int64_t> posted_ns_;  // of a traced run
 };
 
 }  // namespace
