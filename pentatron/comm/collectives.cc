@@ -200,7 +200,8 @@ WorkPtr gather(Group& group, Tensor out, Tensor in, int root,
   sent[static_cast<std::size_t>(root)] = in.size(0);
   if (receives) return group.all_to_all(std::move(out), std::move(in), rows, sent);
   const std::vector<std::int64_t> none(rows.size(), 0);
-  return group.all_to_all(no_rows(in), std::move(in), none, sent);
+  const Tensor nothing = no_rows(in);
+  return group.all_to_all(nothing, std::move(in), none, sent);
 }
 
 WorkPtr scatter(Group& group, Tensor out, Tensor in, int root,
