@@ -11,6 +11,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/json.h"
+#include "pentatron/base/trace_counter.h"
 
 namespace pentatron {
 namespace {
@@ -44,9 +45,20 @@ nlohmann::json name_event(const char* kind, std::int64_t rank, std::int64_t lane
   return {{"ph", "M"}, {"name", kind}, {"pid", rank}, {"tid", lane}, {"args", {{"name", name}}}};
 }
 
+nlohmann::json counter_event(const TraceSpan& span, std::int64_t rank, std::int64_t lane,
+                             std::int64_t origin_ns) {
+  return {{"ph", "C"},
+          {"name", span.name},
+          {"pid", rank},
+          {"tid", lane},
+          {"ts", static_cast<double>(span.begin_ns - origin_ns) / kNanosecondsPerMicrosecond},
+          {"args", {{"bytes", span.bytes}}}};
+}
+
 // Times in microseconds from `origin_ns`, so that a double holds the nanoseconds.
 nlohmann::json span_event(const TraceSpan& span, std::int64_t rank, std::int64_t lane,
                           std::int64_t origin_ns) {
+  if (span.lane == kCounterLane) return counter_event(span, rank, lane, origin_ns);
   nlohmann::json args = nlohmann::json::object();
   if (span.chunk >= 0) args["chunk"] = span.chunk;
   if (span.micro_batch >= 0) args["micro_batch"] = span.micro_batch;
@@ -83,7 +95,8 @@ void read_event(const nlohmann::json& event, std::vector<std::string>& lanes, Tr
                  .name = event.at("name").get<std::string>(),
                  .begin_ns = from_microseconds(event.at("ts")),
                  .end_ns = 0};
-  span.end_ns = span.begin_ns + from_microseconds(event.at("dur"));
+  span.end_ns = span.begin_ns;
+  if (event.at("ph") != "C") span.end_ns += from_microseconds(event.at("dur"));
   const nlohmann::json args = event.value("args", nlohmann::json::object());
   span.chunk = args.value("chunk", span.chunk);
   span.micro_batch = args.value("micro_batch", span.micro_batch);

@@ -10,6 +10,7 @@
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/test_support.h"
 #include "pentatron/base/timer.h"
+#include "pentatron/base/trace_counter.h"
 #include "pentatron/base/trace_summary.h"
 
 namespace pentatron {
@@ -125,6 +126,33 @@ TEST(Trace, ReadsWhatItWrote) {
     EXPECT_EQ(file.spans[i].bytes, spans[i].bytes);
     EXPECT_EQ(file.spans[i].unit, spans[i].unit);
   }
+}
+
+TEST(Trace, CountersAreCounterEvents) {
+  const TempFolder folder;
+  const auto path = folder.path() / "rank-00001.json";
+  Trace trace;
+  add_counter(&trace, "held", 1);  // not recording
+  add_counter(nullptr, "held", 1);
+  trace.set_recording(true);
+  add_counter(&trace, "held", 4096);
+  add_counter(&trace, "held", 0);
+  write_trace(path, 1, "rank 1", trace.spans());
+  const nlohmann::json whole = parse_json(read_text(path), "trace");
+  const nlohmann::json& events = whole.at("traceEvents");
+  ASSERT_EQ(events.size(), 1U + 1U + 2U);
+  EXPECT_EQ(events[2].at("ph"), "C");
+  EXPECT_EQ(events[2].at("name"), "held");
+  EXPECT_EQ(events[2].at("pid"), 1);
+  EXPECT_EQ(events[2].at("args"), (nlohmann::json{{"bytes", 4096}}));
+  EXPECT_FALSE(events[2].contains("dur"));
+  const TraceFile file = read_trace(path);
+  ASSERT_EQ(file.spans.size(), 2U);
+  EXPECT_EQ(file.spans[0].lane, kCounterLane);
+  EXPECT_EQ(file.spans[0].bytes, 4096);
+  EXPECT_EQ(file.spans[0].begin_ns, trace.spans()[0].begin_ns);
+  EXPECT_EQ(file.spans[0].end_ns, file.spans[0].begin_ns);
+  EXPECT_EQ(file.spans[1].bytes, 0);
 }
 
 TEST(Trace, OtherFilesAreRefusedByName) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pentatron/comm/backend.h"
+#include "pentatron/comm/collectives.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/comm/tie_groups.h"
 #include "pentatron/tensor/ops.h"
@@ -27,6 +28,13 @@ inline void require(bool condition, const std::string& what) {
 // Small integers, exact in every dtype, different by rank and position.
 inline double value_at(std::int64_t rank, std::int64_t index) {
   return static_cast<double>((index * 7 + rank * 5) % 13 - 6);
+}
+// The same for dtypes without a sign.
+inline double value_at(DType dtype, std::int64_t rank, std::int64_t index) {
+  const double value = value_at(rank, index);
+  if (dtype == DType::Byte) return value + 6;
+  if (dtype == DType::Bool) return value > 0 ? 1 : 0;
+  return value;
 }
 
 inline Tensor filled(const Shape& shape, DType dtype, Device device,
@@ -64,10 +72,11 @@ inline std::int64_t holder(const Group& group, Peers peers, std::int64_t member)
   return group.world_ranks()[static_cast<std::size_t>(source)];
 }
 
-inline double reduced(const Group& group, Peers peers, ReduceOp op, std::int64_t index) {
-  double total = value_at(holder(group, peers, 0), index);
+inline double reduced(const Group& group, Peers peers, ReduceOp op, std::int64_t index,
+                      DType dtype = DType::Float) {
+  double total = value_at(dtype, holder(group, peers, 0), index);
   for (int m = 1; m < group.size(); ++m) {
-    const double value = value_at(holder(group, peers, m), index);
+    const double value = value_at(dtype, holder(group, peers, m), index);
     if (op == ReduceOp::kSum) total += value;
     if (op == ReduceOp::kMax) total = std::max(total, value);
     if (op == ReduceOp::kMin) total = std::min(total, value);
@@ -77,20 +86,21 @@ inline double reduced(const Group& group, Peers peers, ReduceOp op, std::int64_t
 
 inline void reductions(Group& group, Peers peers, std::int64_t own, DType dtype, Device device,
                        std::int64_t rows) {
-  const auto mine = [own](std::int64_t i) { return value_at(own, i); };
+  const auto mine = [=](std::int64_t i) { return value_at(dtype, own, i); };
   const std::string what = fmt::format("{} x {} rows", tensor::dtype_name(dtype), rows);
   for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
     const Tensor t = filled({rows, 3}, dtype, device, mine);
     group.all_reduce(t, op)->wait();
     require_equal(
-        t, [&](std::int64_t i) { return reduced(group, peers, op, i); }, "all_reduce " + what);
+        t, [&](std::int64_t i) { return reduced(group, peers, op, i, dtype); },
+        "all_reduce " + what);
 
     const Tensor in = filled({rows * group.size(), 3}, dtype, device, mine);
     const Tensor out = tensor::empty({rows, 3}, dtype, device);
     group.reduce_scatter(out, in, op)->wait();
     const std::int64_t offset = group.rank() * rows * 3;
     require_equal(
-        out, [&](std::int64_t i) { return reduced(group, peers, op, offset + i); },
+        out, [&](std::int64_t i) { return reduced(group, peers, op, offset + i, dtype); },
         "reduce_scatter " + what);
     require_equal(in, mine, "the input of reduce_scatter " + what);
   }
@@ -98,14 +108,14 @@ inline void reductions(Group& group, Peers peers, std::int64_t own, DType dtype,
 
 inline void movements(Group& group, Peers peers, std::int64_t own, DType dtype, Device device,
                       std::int64_t rows) {
-  const auto mine = [own](std::int64_t i) { return value_at(own, i); };
+  const auto mine = [=](std::int64_t i) { return value_at(dtype, own, i); };
   const std::string what = fmt::format("{} x {} rows", tensor::dtype_name(dtype), rows);
   const Tensor gathered = all_gather(group, filled({rows, 2}, dtype, device, mine));
   require_equal(
       gathered,
       [&](std::int64_t i) {
         const std::int64_t part = rows * 2;
-        return value_at(holder(group, peers, i / part), i % part);
+        return value_at(dtype, holder(group, peers, i / part), i % part);
       },
       "all_gather " + what);
   for (int root = 0; root < group.size(); ++root) {
@@ -113,7 +123,7 @@ inline void movements(Group& group, Peers peers, std::int64_t own, DType dtype, 
     group.broadcast(t, root)->wait();
     const std::int64_t source = holder(group, peers, root);
     require_equal(
-        t, [&](std::int64_t i) { return value_at(source, i); }, "broadcast " + what);
+        t, [&](std::int64_t i) { return value_at(dtype, source, i); }, "broadcast " + what);
   }
 }
 
@@ -142,11 +152,11 @@ inline void uneven_all_to_all(Group& group, Peers peers, std::int64_t own, DType
       for (std::int64_t before = 0; before < me; ++before) skipped += rows(sender, before);
       for (std::int64_t i = 0; i < rows(peer, me) * 2; ++i) {
         const bool sent = i < rows(sender, me) * 2;
-        expected.push_back(sent ? value_at(holder(group, peers, peer), skipped * 2 + i) : 0);
+        expected.push_back(sent ? value_at(dtype, holder(group, peers, peer), skipped * 2 + i) : 0);
       }
     }
-    const Tensor in =
-        filled({in_rows, 2}, dtype, device, [own](std::int64_t i) { return value_at(own, i); });
+    const Tensor in = filled({in_rows, 2}, dtype, device,
+                             [=](std::int64_t i) { return value_at(dtype, own, i); });
     const Tensor out = tensor::empty({out_rows, 2}, dtype, device);
     group.all_to_all(out, in, out_splits, in_splits)->wait();
     require_equal(
@@ -163,9 +173,10 @@ inline void point_to_point(Group& group, Peers peers, DType dtype, Device device
   const auto post_sends = [&] {
     for (int peer = 0; peer < group.size(); ++peer) {
       for (int k = 0; k < 3 && peer != me; ++k) {
-        works.push_back(group.send(
-            filled({4 * k}, dtype, device, [&](std::int64_t i) { return value_at(me + 2 * k, i); }),
-            peer));
+        works.push_back(
+            group.send(filled({4 * k}, dtype, device,
+                              [&](std::int64_t i) { return value_at(dtype, me + 2 * k, i); }),
+                       peer));
       }
     }
   };
@@ -190,9 +201,170 @@ inline void point_to_point(Group& group, Peers peers, DType dtype, Device device
     for (int k = 0; k < 3 && peer != me; ++k) {
       require_equal(
           received[static_cast<std::size_t>(peer) * 3 + static_cast<std::size_t>(k)],
-          [&](std::int64_t i) { return peers == Peers::kReal ? value_at(peer + 2 * k, i) : 0; },
+          [&](std::int64_t i) {
+            return peers == Peers::kReal ? value_at(dtype, peer + 2 * k, i) : 0;
+          },
           "recv in order");
     }
+  }
+}
+
+// Member m has (m + 1) % 3 rows: none on some.
+inline std::vector<std::int64_t> uneven_rows(const Group& group) {
+  std::vector<std::int64_t> rows;
+  for (int m = 0; m < group.size(); ++m) rows.push_back((m + 1) % 3);
+  return rows;
+}
+
+inline std::int64_t rows_before(const std::vector<std::int64_t>& rows, int member) {
+  std::int64_t before = 0;
+  for (int m = 0; m < member; ++m) before += rows[static_cast<std::size_t>(m)];
+  return before;
+}
+
+// A gather of `rows` as this rank sees it: peers like this rank have no more than it has, zeros
+// follow.
+inline std::vector<double> gathered(const Group& group, Peers peers, DType dtype,
+                                    const std::vector<std::int64_t>& rows) {
+  std::vector<double> expected;
+  const std::int64_t own_rows = rows[static_cast<std::size_t>(group.rank())];
+  for (int m = 0; m < group.size(); ++m) {
+    for (std::int64_t i = 0; i < rows[static_cast<std::size_t>(m)] * 2; ++i) {
+      const bool held = peers == Peers::kReal || i < own_rows * 2;
+      expected.push_back(held ? value_at(dtype, holder(group, peers, m), i) : 0);
+    }
+  }
+  return expected;
+}
+
+inline void require_list(const Tensor& t, const std::vector<double>& expected,
+                         const std::string& what) {
+  require(t.numel() == static_cast<std::int64_t>(expected.size()), what + ": size");
+  require_equal(
+      t, [&](std::int64_t i) { return expected[static_cast<std::size_t>(i)]; }, what);
+}
+
+// Gather, scatter and the uneven all-gather, over every root.
+inline void uneven_movements(Group& group, Peers peers, std::int64_t own, DType dtype,
+                             Device device) {
+  const auto mine = [=](std::int64_t i) { return value_at(dtype, own, i); };
+  const std::vector<std::int64_t> rows = uneven_rows(group);
+  const std::int64_t total = rows_before(rows, group.size());
+  const std::int64_t own_rows = rows[static_cast<std::size_t>(group.rank())];
+  const std::string what = std::string(tensor::dtype_name(dtype));
+  const Tensor in = filled({own_rows, 2}, dtype, device, mine);
+  const Tensor all = tensor::empty({total, 2}, dtype, device);
+  all_gather_uneven(group, all, in, rows)->wait();
+  require_list(all, gathered(group, peers, dtype, rows), "all_gather_uneven " + what);
+  for (int root = 0; root < group.size(); ++root) {
+    const bool is_root = group.rank() == root;
+    const Tensor out = is_root ? tensor::empty({total, 2}, dtype, device) : Tensor();
+    gather(group, out, in, root, rows)->wait();
+    if (is_root) require_list(out, gathered(group, peers, dtype, rows), "gather " + what);
+
+    const Tensor whole = is_root ? filled({total, 2}, dtype, device, mine) : Tensor();
+    const Tensor part = tensor::empty({own_rows, 2}, dtype, device);
+    scatter(group, part, whole, root, rows)->wait();
+    const std::int64_t offset = rows_before(rows, group.rank()) * 2;
+    const std::int64_t source = group.world_ranks()[static_cast<std::size_t>(root)];
+    require_equal(
+        part,
+        [&](std::int64_t i) {
+          return peers == Peers::kReal || is_root ? value_at(dtype, source, offset + i) : 0;
+        },
+        "scatter " + what);
+  }
+}
+
+inline void uneven_reductions(Group& group, Peers peers, std::int64_t own, DType dtype,
+                              Device device) {
+  const auto mine = [=](std::int64_t i) { return value_at(dtype, own, i); };
+  const std::vector<std::int64_t> rows = uneven_rows(group);
+  const std::int64_t own_rows = rows[static_cast<std::size_t>(group.rank())];
+  const std::string what = std::string(tensor::dtype_name(dtype));
+  for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
+    const Tensor in = filled({rows_before(rows, group.size()), 2}, dtype, device, mine);
+    const Tensor out = tensor::empty({own_rows, 2}, dtype, device);
+    reduce_scatter_uneven(group, out, in, rows, op)->wait();
+    const std::int64_t offset = rows_before(rows, group.rank()) * 2;
+    require_equal(
+        out, [&](std::int64_t i) { return reduced(group, peers, op, offset + i, dtype); },
+        "reduce_scatter_uneven " + what);
+    for (int root = 0; root < group.size(); ++root) {
+      const Tensor t = filled({5, 2}, dtype, device, mine);
+      reduce(group, t, root, op)->wait();
+      require_equal(
+          t,
+          [&](std::int64_t i) {
+            return group.rank() == root ? reduced(group, peers, op, i, dtype) : mine(i);
+          },
+          "reduce " + what);
+    }
+  }
+}
+
+// Tensors of 0, 3 and 8 elements, times the members where they are whole, as one operation.
+inline void coalesced(Group& group, Peers peers, std::int64_t own, DType dtype, Device device) {
+  const auto mine = [=](std::int64_t i) { return value_at(dtype, own, i); };
+  const std::string what = std::string(tensor::dtype_name(dtype));
+  std::vector<Tensor> reduced_ones, parts, wholes, gathered_ones, scattered;
+  for (const std::int64_t count : {0, 3, 8}) {
+    reduced_ones.push_back(filled({count}, dtype, device, mine));
+    parts.push_back(filled({count}, dtype, device, mine));
+    wholes.push_back(filled({group.size(), count}, dtype, device, mine));
+    gathered_ones.push_back(tensor::empty({group.size() * count}, dtype, device));
+    scattered.push_back(tensor::empty({count}, dtype, device));
+  }
+  WorkPtr reducing = all_reduce_coalesced(group, reduced_ones, ReduceOp::kSum);
+  WorkPtr gathering = all_gather_coalesced(group, gathered_ones, parts);
+  reduce_scatter_coalesced(group, scattered, wholes, ReduceOp::kMax)->wait();
+  gathering->wait();
+  reducing->wait();
+  reducing->wait();  // a second wait is harmless
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    const std::int64_t count = parts[k].numel();
+    require_equal(
+        reduced_ones[k],
+        [&](std::int64_t i) { return reduced(group, peers, ReduceOp::kSum, i, dtype); },
+        "all_reduce_coalesced " + what);
+    require_equal(
+        gathered_ones[k],
+        [&](std::int64_t i) { return value_at(dtype, holder(group, peers, i / count), i % count); },
+        "all_gather_coalesced " + what);
+    require_equal(
+        scattered[k],
+        [&](std::int64_t i) {
+          return reduced(group, peers, ReduceOp::kMax, group.rank() * count + i, dtype);
+        },
+        "reduce_scatter_coalesced " + what);
+  }
+  all_reduce_coalesced(group, {}, ReduceOp::kSum)->wait();
+}
+
+// A ring in both directions as one batch; on even members receives stand first.
+inline void batched_messages(Group& group, Peers peers, DType dtype, Device device) {
+  if (group.size() < 2) return;
+  const int next = (group.rank() + 1) % group.size();
+  const int previous = (group.rank() + group.size() - 1) % group.size();
+  const auto message = [&](int from, std::int64_t i) { return value_at(dtype, 3 * from, i); };
+  std::vector<Tensor> received;
+  std::vector<PairOp> ops;
+  for (const int peer : {next, previous}) {
+    const Tensor sent =
+        filled({6}, dtype, device, [&](std::int64_t i) { return message(group.rank(), i); });
+    ops.push_back({.kind = PairOp::Kind::kSend, .tensor = sent, .peer = peer});
+    received.push_back(tensor::empty({6}, dtype, device));
+    ops.push_back({.kind = PairOp::Kind::kReceive, .tensor = received.back(), .peer = peer});
+  }
+  if (group.rank() % 2 == 0) std::reverse(ops.begin(), ops.end());
+  batch_send_recv(group, ops)->wait();
+  // Two members: both messages are between them, in the order of the lists, and alike.
+  const int from[] = {next, previous};
+  for (std::size_t k = 0; k < received.size(); ++k) {
+    require_equal(
+        received[k],
+        [&](std::int64_t i) { return peers == Peers::kReal ? message(from[k], i) : 0; },
+        "batch_send_recv");
   }
 }
 
@@ -257,13 +429,21 @@ inline void bf16_rounds_once(Group& group, Peers peers, Device device) {
 
 inline void all_operations(Group& group, std::int64_t own, const Subject& subject) {
   const Peers peers = subject.peers;
-  for (DType dtype : {DType::Double, DType::Float, DType::BFloat16, DType::Long}) {
-    for (std::int64_t rows : {0, 1, 7, 700}) {
-      reductions(group, peers, own, dtype, subject.device, rows);
-      movements(group, peers, own, dtype, subject.device, rows);
-    }
-    uneven_all_to_all(group, peers, own, dtype, subject.device);
-    point_to_point(group, peers, dtype, subject.device);
+  const Device device = subject.device;
+  for (DType dtype : {DType::Double, DType::Float, DType::BFloat16, DType::Half, DType::Long,
+                      DType::Int, DType::Byte}) {
+    for (std::int64_t rows : {0, 1, 7, 700}) reductions(group, peers, own, dtype, device, rows);
+    uneven_reductions(group, peers, own, dtype, device);
+    coalesced(group, peers, own, dtype, device);
+  }
+  // What is moved alone may have any dtype.
+  for (DType dtype : {DType::Double, DType::Float, DType::BFloat16, DType::Half, DType::Long,
+                      DType::Byte, DType::Bool, DType::Float8_e4m3fn, DType::Float8_e5m2}) {
+    for (std::int64_t rows : {0, 1, 7, 700}) movements(group, peers, own, dtype, device, rows);
+    uneven_all_to_all(group, peers, own, dtype, device);
+    uneven_movements(group, peers, own, dtype, device);
+    point_to_point(group, peers, dtype, device);
+    batched_messages(group, peers, dtype, device);
   }
   asynchronous(group, peers, subject.device);
   host_values(group, peers);
@@ -295,6 +475,38 @@ inline void two_contexts(Backend& backend, Peers peers) {
   }
 }
 
+// Groups that share members, with operations of both under way at once; ranks post them in
+// different orders, which is nobody's business but each group's.
+inline void overlapping_groups(Backend& backend, const Subject& subject) {
+  const std::int64_t world = backend.world_size();
+  const std::int64_t own = backend.rank();
+  if (world < 2) return;
+  // Every rank with its neighbours: {0, 1}, {1, 2}, ...
+  std::vector<std::unique_ptr<Group>> pairs;
+  for (std::int64_t low = 0; low + 1 < world; ++low) {
+    if (own != low && own != low + 1) continue;
+    pairs.push_back(backend.make_group({low, low + 1}, fmt::format("pair:{}", low)));
+  }
+  if (own % 2 == 1) std::reverse(pairs.begin(), pairs.end());
+  std::vector<Tensor> sums;
+  std::vector<WorkPtr> works;
+  for (const auto& pair : pairs) {
+    sums.push_back(filled({300}, DType::Float, subject.device,
+                          [own](std::int64_t i) { return value_at(own, i); }));
+    works.push_back(pair->all_reduce(sums.back(), ReduceOp::kSum));
+  }
+  for (std::size_t k = 0; k < pairs.size(); ++k) {
+    works[k]->wait();
+    require_equal(
+        sums[k],
+        [&](std::int64_t i) { return reduced(*pairs[k], subject.peers, ReduceOp::kSum, i); },
+        "all_reduce of overlapping groups");
+  }
+  // A group of this rank alone.
+  const auto alone = backend.make_group({own}, fmt::format("alone:{}", own));
+  all_operations(*alone, own, subject);
+}
+
 inline void run(Backend& backend, const Subject& subject = {}) {
   const std::int64_t world = backend.world_size();
   const std::int64_t own = backend.rank();
@@ -310,6 +522,7 @@ inline void run(Backend& backend, const Subject& subject = {}) {
   require(parity->world_ranks() == like_me, "members of the sub-group");
   all_operations(*all, own, subject);
   all_operations(*parity, own, subject);
+  overlapping_groups(backend, subject);
   two_contexts(backend, subject.peers);
   // A name that was used before is a new group.
   const auto again = backend.make_group(everyone, "all");

@@ -346,6 +346,19 @@ TEST(Faults, A6_WorldSizesThatDifferAreNamed) {
   rank0.join();
 }
 
+TEST(Faults, A6_VersionsThatDifferAreNamed) {
+  const int fd = listen_at("127.0.0.1", 0, 0);
+  const std::int64_t port = port_of(fd);
+  const RendezvousServer server(fd, job_token());
+  RendezvousClient rank0({.port = port, .token = job_token()}, milliseconds(10'000));
+  EXPECT_EQ(rank0.set_absent("version", "0.0.1 (rank 0)"), "0.0.1 (rank 0)");
+  const std::string message = comm_error(
+      {.rank = 1, .world_size = 2, .master_port = port, .timeout = milliseconds(20'000)}, 15.0);
+  EXPECT_TRUE(contains(message, "rank 1 is pentatron ") && contains(message, "0.0.1 (rank 0)") &&
+              contains(message, "one version"))
+      << message;
+}
+
 // RFC 4231, cases 2 and 6.
 TEST(Faults, A4_KeyedDigest) {
   EXPECT_EQ(keyed_digest("Jefe", "what do ya want for nothing?"),

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,15 +17,17 @@ namespace pentatron::comm::testing_support {
 
 enum class Collective { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kReceive };
 // What a faulty collective does instead of its work: nothing between ranks (each keeps what it had,
-// a gather or scatter moves this rank's own part only, what is received is zero), or the real work
-// and then a division by the size of the group.
-enum class Harm { kLeaveOut, kDivide };
+// a gather or scatter moves this rank's own part only, what is received is zero); or the real work
+// and then a division by the size of the group, the members' parts in reverse order (gather,
+// exchange), the shard of the member before (scatter), or the message before this one (receive).
+enum class Harm { kLeaveOut, kDivide, kReverse, kShift, kStale };
 
 struct Fault {
   Collective collective = Collective::kAllReduce;
   std::string group;  // part of the group's name, "/cp-dp:" or "/tie-pp:"
   Harm harm = Harm::kLeaveOut;
   std::int64_t least_elements = 2;  // of the whole tensor: counts and norms pass
+  std::optional<ReduceOp> op = {};  // of an all-reduce; none: any
 };
 
 class FaultyGroup final : public Group {
@@ -38,7 +42,9 @@ class FaultyGroup final : public Group {
     return real_->world_ranks();
   }
   [[nodiscard]] WorkPtr all_reduce(Tensor t, ReduceOp op) override {
-    if (!hit(Collective::kAllReduce, t)) return real_->all_reduce(std::move(t), op);
+    if (!hit(Collective::kAllReduce, t) || (fault_.op && *fault_.op != op)) {
+      return real_->all_reduce(std::move(t), op);
+    }
     if (fault_.harm == Harm::kDivide) {
       real_->all_reduce(t, op)->wait();
       t.div_(static_cast<double>(size()));
@@ -47,7 +53,12 @@ class FaultyGroup final : public Group {
   }
   [[nodiscard]] WorkPtr all_gather(Tensor out, Tensor in) override {
     if (!hit(Collective::kAllGather, out)) return real_->all_gather(std::move(out), std::move(in));
-    out.narrow(0, rank() * in.size(0), in.size(0)).copy_(in);
+    if (fault_.harm == Harm::kReverse) {
+      real_->all_gather(out, in)->wait();
+      reverse(out);
+    } else {
+      out.narrow(0, rank() * in.size(0), in.size(0)).copy_(in);
+    }
     return done();
   }
   [[nodiscard]] WorkPtr reduce_scatter(Tensor out, Tensor in, ReduceOp op) override {
@@ -57,6 +68,8 @@ class FaultyGroup final : public Group {
     if (fault_.harm == Harm::kDivide) {
       real_->reduce_scatter(out, in, op)->wait();
       out.div_(static_cast<double>(size()));
+    } else if (fault_.harm == Harm::kShift) {
+      real_->reduce_scatter(out, in.view({size(), -1}).roll(1, 0).view(in.sizes()), op)->wait();
     } else {
       out.copy_(in.narrow(0, rank() * out.size(0), out.size(0)));
     }
@@ -64,6 +77,11 @@ class FaultyGroup final : public Group {
   }
   [[nodiscard]] WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> out_splits,
                                    std::vector<std::int64_t> in_splits) override {
+    if (hit(Collective::kAllToAll, in) && fault_.harm == Harm::kReverse) {
+      real_->all_to_all(out, std::move(in), std::move(out_splits), std::move(in_splits))->wait();
+      reverse(out);
+      return done();
+    }
     if (hit(Collective::kAllToAll, in)) {
       out.copy_(in);
       return done();
@@ -79,6 +97,9 @@ class FaultyGroup final : public Group {
   }
   [[nodiscard]] WorkPtr recv(Tensor t, int peer) override {
     if (!hit(Collective::kReceive, t)) return real_->recv(std::move(t), peer);
+    if (fault_.harm == Harm::kStale) {
+      return std::make_unique<Stale>(real_->recv(t, peer), t, last_[peer]);
+    }
     return std::make_unique<Zeroed>(real_->recv(t, peer), t);
   }
   void barrier() override { real_->barrier(); }
@@ -100,6 +121,34 @@ class FaultyGroup final : public Group {
     WorkPtr real_;
     Tensor t_;
   };
+  // The first message of a peer is zero, as one of another size.
+  class Stale final : public Work {
+   public:
+    Stale(WorkPtr real, Tensor t, Tensor& last)
+        : real_(std::move(real)), t_(std::move(t)), last_(last) {}
+    void wait() override {
+      real_->wait();
+      if (waited_) return;
+      waited_ = true;
+      const Tensor came = t_.clone();
+      if (last_.defined() && last_.sizes() == t_.sizes()) {
+        t_.copy_(last_);
+      } else {
+        t_.zero_();
+      }
+      last_ = came;
+    }
+
+   private:
+    WorkPtr real_;
+    Tensor t_;
+    Tensor& last_;
+    bool waited_ = false;
+  };
+  void reverse(const Tensor& t) const {
+    const Tensor parts = t.view({size(), -1});
+    parts.copy_(parts.flip({0}));
+  }
   static WorkPtr done() { return std::make_unique<Done>(); }
   [[nodiscard]] bool hit(Collective collective, const Tensor& whole) const {
     return collective == fault_.collective && name().find(fault_.group) != std::string::npos &&
@@ -108,6 +157,7 @@ class FaultyGroup final : public Group {
 
   std::unique_ptr<Group> real_;
   Fault fault_;
+  std::map<int, Tensor> last_;  // message of each peer
 };
 
 class FaultyBackend final : public Backend {

@@ -21,6 +21,7 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/screen.h"
 #include "pentatron/comm/job_environment.h"
+#include "pentatron/comm/rank_output.h"
 
 extern char** environ;
 
@@ -103,7 +104,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 // Everything that allocates happens before the fork; the child only makes system calls. The pipe
 // closes on exec and carries errno if that fails.
 pid_t start(const LaunchOptions& options, int port, int local_rank, const std::string& token,
-            const sigset_t& signals) {
+            int stderr_fd, const sigset_t& signals) {
   std::vector<std::string> command = options.command;
   std::vector<std::string> environment = environment_of(options, port, local_rank, token);
   const std::vector<char*> argv = pointers(command);
@@ -122,6 +123,7 @@ pid_t start(const LaunchOptions& options, int port, int local_rank, const std::s
       const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
       if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
     }
+    if (stderr_fd >= 0) ::dup2(stderr_fd, STDERR_FILENO);
     ::sigprocmask(SIG_SETMASK, &signals, nullptr);
     ::execvpe(argv[0], argv.data(), envp.data());
     const int error = errno;
@@ -270,17 +272,21 @@ const Child* find_cause(std::vector<Child>& children, const Child* first) {
   return first;
 }
 
-void report(const Child& child) {
+void report(const Child& child, RankOutput& output) {
+  const std::string lines = output.last_lines(child.rank);
+  const std::string quoted = lines.empty() ? lines : "; its last lines:" + lines;
   if (WIFSIGNALED(child.status)) {
-    log::error("launch: rank {} (pid {}) was ended by signal {} ({}); ending the other ranks",
-               child.rank, child.pid, WTERMSIG(child.status), strsignal(WTERMSIG(child.status)));
+    log::error("launch: rank {} (pid {}) was ended by signal {} ({}); ending the other ranks{}",
+               child.rank, child.pid, WTERMSIG(child.status), strsignal(WTERMSIG(child.status)),
+               quoted);
   } else {
-    log::error("launch: rank {} (pid {}) ended with exit code {}; ending the other ranks",
-               child.rank, child.pid, WEXITSTATUS(child.status));
+    log::error("launch: rank {} (pid {}) ended with exit code {}; ending the other ranks{}",
+               child.rank, child.pid, WEXITSTATUS(child.status), quoted);
   }
 }
 
-int supervise(std::vector<Child>& children, const SignalBlock& signals, int grace_seconds) {
+int supervise(std::vector<Child>& children, RankOutput& output, const SignalBlock& signals,
+              int grace_seconds) {
   using std::chrono::milliseconds;
   int result = 0;
   Clock::time_point deadline = Clock::time_point::max();
@@ -293,10 +299,10 @@ int supervise(std::vector<Child>& children, const SignalBlock& signals, int grac
       result = code_of(failed->status);
       // Who was told to end, ended as told: the ranks say what is kept.
       const bool as_told = WIFSIGNALED(failed->status) && WTERMSIG(failed->status) == asked;
-      if (!as_told) report(*failed);
       // After a forwarded signal the others are ending by themselves; the grace limits them all the
       // same.
       if (!asked_to_stop) send_all(children, SIGTERM);
+      if (!as_told) report(*failed, output);
       deadline = Clock::now() + std::chrono::seconds(grace_seconds);
     }
     if (!any_running(children)) return result;
@@ -358,12 +364,15 @@ int launch(const LaunchOptions& options) {
   screen::share();
   const SignalBlock signals;
   const Guard guard;
+  RankOutput output;
   std::vector<Child> children;
   try {
     for (int local_rank = 0; local_rank < options.nproc_per_node; ++local_rank) {
       Child child;
       child.rank = options.node_rank * options.nproc_per_node + local_rank;
-      child.pid = start(options, port, local_rank, token, signals.former());
+      child.pid = start(options, port, local_rank, token, output.descriptor_for(child.rank),
+                        signals.former());
+      output.started(child.rank);
       child.running = true;
       guard.tell(child.pid);
       children.push_back(child);
@@ -372,7 +381,7 @@ int launch(const LaunchOptions& options) {
     end_groups(children);
     throw;
   }
-  const int code = supervise(children, signals, options.grace_seconds);
+  const int code = supervise(children, output, signals, options.grace_seconds);
   end_groups(children);
   return code;
 }

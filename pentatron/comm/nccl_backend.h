@@ -30,6 +30,10 @@ struct NcclOptions {
   std::int64_t master_port = 29500;
   std::chrono::milliseconds timeout{600'000};
   Device device = kCpu;  // this rank's GPU
+  // Members tell each other what they call, over the companion backend: a wrong order is named
+  // instead of hanging until the time is over. Steps that are recorded are compared once, when they
+  // are.
+  bool check_collectives = false;
 };
 // kUnsupported error with the reason where the CUDA library is not loaded; kConfig error if the
 // device is no GPU. All ranks compare their GPUs: two ranks on one GPU are refused.

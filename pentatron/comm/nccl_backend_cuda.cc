@@ -9,6 +9,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
+#include "pentatron/comm/checked_group.h"
 #include "pentatron/comm/group_base.h"
 #include "pentatron/comm/nccl_lane.h"
 #include "pentatron/comm/register_cuda.h"
@@ -256,11 +257,21 @@ class NcclGroup final : public GroupBase {
                 rank() == from ? 0 : 1, 2, true);
   }
 
+  // Numbered by the lane; collectives also for who is asked later which members have not come.
   WorkPtr post(const std::shared_ptr<Lane>& lane, std::string_view op, std::vector<Tensor> tensors,
-               std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call,
-               bool deferred = false) const {
+               std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call, bool deferred = false) {
+    const std::int64_t number = calls_[lane.get()]++;
+    std::function<std::string()> missing;
+    if (lane == collectives()) {
+      const std::string key = "nccl/" + unique_;
+      hub_->gloo().note_calls(key, number + 1);
+      missing = [hub = hub_.get(), key, number, ranks = world_ranks()] {
+        return hub->gloo().missing(key, number + 1, ranks);
+      };
+    }
     return std::make_unique<NcclWork>(
-        lane, lane->post(where(op), std::move(tensors), std::move(call), deferred));
+        lane, lane->post(where(fmt::format("{} #{}", op, number)), std::move(tensors),
+                         std::move(call), deferred, std::move(missing)));
   }
 
   std::shared_ptr<NcclHub> hub_;
@@ -268,6 +279,7 @@ class NcclGroup final : public GroupBase {
   std::unique_ptr<Group> host_;  // CPU tensors
   int exceptions_;
   std::map<std::string, std::shared_ptr<Lane>> lanes_;
+  std::map<const Lane*, std::int64_t> calls_;  // operations posted, by lane
 };
 
 // The identity of a GPU in all machines.
@@ -291,8 +303,11 @@ class NcclBackend final : public Backend, public PhaseListener {
   std::unique_ptr<Group> make_group(const std::vector<std::int64_t>& ranks,
                                     const std::string& name) override {
     if (ranks.size() == 1) return make_local_group(name, ranks, rank(), world_size());
-    return std::make_unique<NcclGroup>(hub_, name, ranks,
-                                       fmt::format("{}#{}", name, generations_[name]++));
+    auto group = std::make_unique<NcclGroup>(hub_, name, ranks,
+                                             fmt::format("{}#{}", name, generations_[name]++));
+    if (!hub_->options().check_collectives) return group;
+    return make_checked_group(std::move(group), hub_->gloo().make_group(ranks, name + "/calls"),
+                              CheckedDevices::kGpus);
   }
   void poison(const std::string& message) override { hub_->fail(message); }
   void note_phase(std::string_view phase) override { hub_->gloo().note_phase(phase); }

@@ -67,6 +67,40 @@ TEST(NcclRank, Conformance) {
   backend->shutdown();
 }
 
+// With --check-collectives: every operation as without, then calls that do not fit.
+TEST(NcclRank, Checked) {
+  NEEDS_LAUNCH();
+  NcclOptions options = options_from_environment();
+  options.check_collectives = true;
+  const auto backend = make_nccl_backend(options);
+  conformance::run(*backend, {.device = options.device, .rounds_once = false});
+  backend->shutdown();
+}
+
+TEST(NcclRank, WrongOrder) {
+  NEEDS_LAUNCH();
+  NcclOptions options = options_from_environment();
+  options.check_collectives = true;
+  const auto backend = make_nccl_backend(options);
+  const auto group = backend->make_group(everyone(options), "all");
+  const Tensor t = tensor::ones({4}, DType::Float, options.device);
+  all_reduce(*group, t);
+  const auto begin = Clock::now();
+  try {
+    if (options.rank == 0) {
+      all_reduce(*group, t);
+    } else {
+      group->broadcast(t, 0)->wait();
+    }
+    write_result(options.rank, "no error");
+  } catch (const Error& error) {
+    const std::chrono::duration<double> seconds = Clock::now() - begin;
+    write_result(options.rank, fmt::format("{} after {:.2f} s: {}", to_string(error.kind()),
+                                           seconds.count(), error.what()));
+    backend->poison(error.what());
+  }
+}
+
 // Both directions at once with tensors that no buffer of NCCL's holds: neither send may wait for
 // the other.
 TEST(NcclRank, BothDirections) {
@@ -291,11 +325,28 @@ TEST(NcclBackend, ASilentPeerIsATimeout) {
   const std::string result = run_ranks(2, "FailingPeer").results[0];
   ::unsetenv("PENTATRON_NCCL_WAY");
   ::unsetenv("PENTATRON_NCCL_TIMEOUT_MS");
-  EXPECT_TRUE(contains(result, "comm after ") && contains(result, "all_reduce on rank 0") &&
-              contains(result, "no answer within 4000 ms") &&
+  EXPECT_TRUE(contains(result, "comm after ") && contains(result, "all_reduce #") &&
+              contains(result, "on rank 0") && contains(result, "no answer within 4000 ms") &&
+              contains(result, "still missing: rank 1 (") &&
               contains(result, "--distributed-timeout-minutes"))
       << result;
   EXPECT_LT(std::stod(result.substr(result.find("after ") + 6)), 9.0) << result;
+}
+
+TEST(NcclBackend, ChecksChangeNothing) {
+  PENTATRON_NEEDS_GPUS(2);
+  EXPECT_EQ(run_ranks(2, "Checked").code, 0);
+}
+
+TEST(NcclBackend, WrongOrderIsNamed) {
+  PENTATRON_NEEDS_GPUS(2);
+  for (const std::string& result : run_ranks(2, "WrongOrder").results) {
+    EXPECT_TRUE(contains(result, "comm after ") && contains(result, "group 'all'") &&
+                contains(result, "all_reduce(fp32 x 4, sum)") &&
+                contains(result, "broadcast(fp32 x 4, root 0)"))
+        << result;
+    EXPECT_LT(std::stod(result.substr(result.find("after ") + 6)), 10.0) << result;
+  }
 }
 
 TEST(NcclBackend, TwoRanksOnOneGpuAreRefused) {

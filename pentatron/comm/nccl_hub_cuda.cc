@@ -81,22 +81,22 @@ void NcclHub::check_lanes() {
 }
 
 void NcclHub::check_deadlines() {
-  std::string late;
+  std::shared_ptr<LaneOp> late;
   std::vector<std::shared_ptr<LaneOp>> done;  // let go without the mutex
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(watched_, [&](Watched& watched) {
       if (!watched.op->end.query()) {
-        if (late.empty() && Clock::now() >= watched.deadline) late = watched.op->where;
+        if (!late && Clock::now() >= watched.deadline) late = watched.op;
         return false;
       }
       done.push_back(std::move(watched.op));
       return true;
     });
   }
-  if (!late.empty()) {
-    fail(fmt::format("{}: no answer within {} ms (--distributed-timeout-minutes)", late,
-                     options_.timeout.count()));
+  if (late) {
+    fail(fmt::format("{}: no answer within {} ms{} (--distributed-timeout-minutes)", late->where,
+                     options_.timeout.count(), late->missing ? late->missing() : ""));
   }
 }
 

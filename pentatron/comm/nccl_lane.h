@@ -26,7 +26,9 @@ class Lane;
 
 // One started operation.
 struct LaneOp {
-  std::string where;            // "group 'main/tp:0', all_reduce on rank 1"
+  std::string where;  // "group 'main/tp:0', all_reduce #7 on rank 1"
+  // Who has not come, asked when the time is over; none: not known.
+  std::function<std::string()> missing;
   std::vector<Tensor> tensors;  // held until wait()
   std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call;
   c10::cuda::CUDAEvent start;  // the current stream, when the operation was posted
@@ -104,7 +106,8 @@ class Lane final : public std::enable_shared_from_this<Lane> {
   // it, or one posted after it, is waited for.
   [[nodiscard]] std::shared_ptr<LaneOp> post(
       std::string where, std::vector<Tensor> tensors,
-      std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call, bool deferred = false);
+      std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call, bool deferred = false,
+      std::function<std::string()> missing = {});
   // Makes the communicator, if nobody has begun to; wait_open() waits until it is there.
   void start_opening();
   void wait_open();

@@ -56,7 +56,7 @@ Lane::~Lane() { close(false); }
 
 std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensors,
                                    std::function<ncclResult_t(ncclComm_t, cudaStream_t)> call,
-                                   bool deferred) {
+                                   bool deferred, std::function<std::string()> missing) {
   if (const std::string reason = hub_->failure(); !reason.empty()) throw_failure(where, reason);
   const c10::cuda::CUDAGuard on_gpu(hub_->device());
   const auto current = c10::cuda::getCurrentCUDAStream();
@@ -65,6 +65,7 @@ std::shared_ptr<LaneOp> Lane::post(std::string where, std::vector<Tensor> tensor
   op->where = std::move(where);
   op->tensors = std::move(tensors);
   op->call = std::move(call);
+  op->missing = std::move(missing);
   op->in_graph = recorded;
   op->deferred = deferred;
   op->start.record(current);

@@ -181,6 +181,26 @@ TEST(Launch, EndsTheOthersWhenOneFails) {
   EXPECT_TRUE(contains(ending, "ranks still run 1 s after SIGTERM; killing them")) << ending;
 }
 
+// Within two seconds, with one message: which rank, why, its last lines.
+TEST(Launch, QuotesTheRankThatDied) {
+  testing::internal::CaptureStderr();
+  const auto begin = Clock::now();
+  EXPECT_EQ(launch(launch_options(3, "die")), 7);
+  const double seconds = seconds_since(begin);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_LT(seconds, 0.5 + 2.0 + 2.0) << "half a second of work, loading programs, two of ending";
+  const std::size_t quoted =
+      log.find("ended with exit code 7; ending the other ranks; its last lines:");
+  ASSERT_NE(quoted, std::string::npos) << log;
+  EXPECT_EQ(log.find("launch: rank", log.find("launch: rank") + 1), std::string::npos) << log;
+  const std::string lines = log.substr(quoted);
+  EXPECT_TRUE(contains(lines, "\n  | line 39 of rank 1")) << log;
+  EXPECT_TRUE(contains(lines, "\n  | line 30 of rank 1")) << log;
+  EXPECT_FALSE(contains(lines, "line 29 of rank 1")) << log;
+  // All of it was passed on, once.
+  EXPECT_TRUE(contains(log, "line 0 of rank 1\n") && contains(log, "line 39 of rank 1\n")) << log;
+}
+
 // A launcher in a process of its own, so that signals can be sent to it.
 TEST(Launch, PassesSignalsOnAndLeavesNoOrphans) {
   for (const int signal : {SIGTERM, SIGKILL}) {

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iterator>
+#include <sstream>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
@@ -88,6 +90,25 @@ std::vector<RendezvousServer::Silence> RendezvousServer::silent_ranks(
                         .phase = beat.phase});
   }
   return silences;
+}
+
+std::string RendezvousServer::behind(const std::string& group, std::int64_t calls,
+                                     const std::vector<std::int64_t>& ranks) const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const std::int64_t rank : ranks) {
+    const auto beat = beats_.find(rank);
+    std::int64_t made = 0;
+    if (beat != beats_.end()) {
+      const auto found = beat->second.calls.find(group);
+      if (found != beat->second.calls.end()) made = found->second;
+    }
+    if (made >= calls) continue;
+    text += fmt::format("{}rank {} ({} calls, {})", text.empty() ? "" : ", ", rank, made,
+                        beat == beats_.end() ? std::string("ended")
+                                             : fmt::format("last in '{}'", beat->second.phase));
+  }
+  return text;
 }
 
 void RendezvousServer::serve() {
@@ -291,6 +312,13 @@ std::string RendezvousServer::answer(const wire::Request& request) {
       const auto limit = parse_integer(request.value).value_or(0);
       return reply(Status::kOk, describe(silent_ranks(std::chrono::milliseconds(limit))));
     }
+    case Op::kBehind: {
+      std::istringstream words(request.value);
+      std::int64_t calls = 0;
+      words >> calls;
+      const std::vector<std::int64_t> ranks{std::istream_iterator<std::int64_t>(words), {}};
+      return reply(Status::kOk, behind(request.key, calls, ranks));
+    }
   }
   return reply(Status::kFailed, "unknown request");
 }
@@ -298,7 +326,19 @@ std::string RendezvousServer::answer(const wire::Request& request) {
 std::string RendezvousServer::answer_beat(const wire::Request& request) {
   const std::lock_guard lock(mutex_);
   if (const auto rank = parse_integer(request.key)) {
-    beats_[*rank] = {.when = Clock::now(), .phase = printable(request.value, kMaxPhaseBytes)};
+    Beat& beat = beats_[*rank];
+    const std::size_t phase_end = request.value.find(wire::kProgressMark);
+    beat.when = Clock::now();
+    beat.phase = printable(request.value.substr(0, phase_end), kMaxPhaseBytes);
+    for (std::size_t at = phase_end; at < request.value.size();) {
+      const std::size_t end =
+          std::min(request.value.find(wire::kProgressMark, at + 1), request.value.size());
+      const std::string entry = request.value.substr(at + 1, end - at - 1);
+      const std::size_t space = entry.find(' ');
+      const auto calls = parse_integer(entry.substr(0, space));
+      if (calls && space != std::string::npos) beat.calls[entry.substr(space + 1)] = *calls;
+      at = end;
+    }
   }
   const auto failure = values_.find(kFailureKey);
   if (failure != values_.end()) return reply(wire::Status::kFailed, failure->second);

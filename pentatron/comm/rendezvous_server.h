@@ -35,6 +35,10 @@ class RendezvousServer final {
     std::string phase;  // what it was last known to do; printable
   };
   [[nodiscard]] std::vector<Silence> silent_ranks(std::chrono::milliseconds longer_than) const;
+  // Those of `ranks` whose last beat told of fewer than `calls` calls in the group, as "rank 2 (6
+  // calls, last in 'saving')", several joined by ", ".
+  [[nodiscard]] std::string behind(const std::string& group, std::int64_t calls,
+                                   const std::vector<std::int64_t>& ranks) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -53,6 +57,7 @@ class RendezvousServer final {
   struct Beat {
     Clock::time_point when;
     std::string phase;
+    std::map<std::string, std::int64_t> calls = {};  // by group
   };
 
   void serve();

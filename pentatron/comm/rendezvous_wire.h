@@ -27,11 +27,12 @@ enum class Op : std::uint8_t {
   kAdd,        // value: the amount, decimal
   kSetAbsent,  // answers the value that is there now
   kDelete,
-  kCount,  // answers the number of keys
-  kBeat,   // key: a rank, value: its phase; answers the failure or rank 0's phase
-  kLeave,  // key: a rank that ends in good order
-  kAwait,  // value: milliseconds; as kGet, once the key is there or the time is over
-  kSilent  // answers which ranks have not been heard of
+  kCount,   // answers the number of keys
+  kBeat,    // key: a rank, value: its phase and progress; answers the failure or rank 0's phase
+  kLeave,   // key: a rank that ends in good order
+  kAwait,   // value: milliseconds; as kGet, once the key is there or the time is over
+  kSilent,  // answers which ranks have not been heard of
+  kBehind   // key: a group, value: a number and ranks; which of them have made fewer calls in it
 };
 
 enum class Status : std::uint8_t { kOk = 1, kAbsent, kFailed };
@@ -55,6 +56,10 @@ inline std::optional<std::string> take_frame(std::string& buffer, bool& valid) {
   buffer.erase(0, sizeof(length) + length);
   return body;
 }
+
+// Behind the phase of a beat: calls that the rank has made in each group since its last beat, as
+// " NUMBER GROUP" with these two in front of and between them.
+inline constexpr char kProgressMark = '\x1e';
 
 struct Request {
   Op op = Op::kGet;

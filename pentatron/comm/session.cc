@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/comm/session.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
@@ -26,6 +29,7 @@ constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kSeenKey = "failure-seen";
 constexpr const char* kShutdownKey = "shutdown";
 constexpr const char* kWorldKey = "world";
+constexpr const char* kVersionKey = "version";
 constexpr const char* kMembersKey = "members";
 constexpr const char* kCompleteKey = "complete";
 constexpr const char* kAgentKey = "rendezvous";
@@ -112,6 +116,13 @@ void Session::wait_for_members() {
   PENTATRON_CHECK(first.starts_with(fmt::format("{} (", options_.world_size)), kComm,
                   "rank {} expects a world of {} ranks, the first to join one of {} (WORLD_SIZE)",
                   options_.rank, options_.world_size, printable(first, 40));
+  // Programs of two versions may say the same options and mean other things by them.
+  const std::string program = client_->set_absent(
+      kVersionKey, fmt::format("{} (rank {})", PENTATRON_VERSION, options_.rank));
+  PENTATRON_CHECK(program.starts_with(PENTATRON_VERSION " ("), kComm,
+                  "rank {} is pentatron {}, the first to join is {}: start one version on all "
+                  "machines",
+                  options_.rank, PENTATRON_VERSION, printable(program, 60));
   if (client_->add(kMembersKey, 1) == options_.world_size) client_->set(kCompleteKey, "1");
   const auto deadline = Clock::now() + options_.timeout;
   while (!client_->await(kCompleteKey, std::min(kAwaitSlice, options_.timeout))) {
@@ -199,15 +210,32 @@ void Session::note_phase(std::string_view phase) {
   phase_ = phase;
 }
 
-std::string Session::wait_until(const std::function<bool()>& done) {
+void Session::note_calls(const std::string& group, std::int64_t calls) {
+  const std::lock_guard lock(mutex_);
+  new_calls_[group] = calls;
+}
+
+std::string Session::missing(const std::string& group, std::int64_t calls,
+                             const std::vector<std::int64_t>& ranks) {
+  std::this_thread::sleep_for(2 * beat_pause(options_.world_size));
+  const auto reply = client_->ask({.op = wire::Op::kBehind,
+                                   .key = group,
+                                   .value = fmt::format("{} {}", calls, fmt::join(ranks, " "))},
+                                  kLastWords);
+  if (reply.outcome != Outcome::kOk || reply.body.empty()) return {};
+  return fmt::format("; still missing: {}", printable(reply.body));
+}
+
+std::string Session::wait_until(const std::function<bool()>& done,
+                                const std::function<std::string()>& missing) {
   std::unique_lock lock(mutex_);
   const bool ended =
       changed_.wait_for(lock, options_.timeout, [&] { return done() || !failure_.empty(); });
   if (ended && done()) return {};
   if (!failure_.empty()) return failure_;
   lock.unlock();
-  std::string text = fmt::format("no answer within {} ms (--distributed-timeout-minutes){}",
-                                 options_.timeout.count(), silence());
+  std::string text = fmt::format("no answer within {} ms{} (--distributed-timeout-minutes){}",
+                                 options_.timeout.count(), missing ? missing() : "", silence());
   fail(text);
   return text;
 }
@@ -266,15 +294,24 @@ void Session::watch() {
 }
 
 void Session::beat() {
-  std::string phase;
+  std::string value;
+  std::map<std::string, std::int64_t> calls;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) return;
-    phase = phase_;
+    value = phase_;
+    calls = std::exchange(new_calls_, {});
+  }
+  for (const auto& [group, number] : calls) {
+    value += fmt::format("{}{} {}", wire::kProgressMark, number, group);
   }
   const auto reply = watch_client_->ask(
-      {.op = wire::Op::kBeat, .key = std::to_string(options_.rank), .value = std::move(phase)},
+      {.op = wire::Op::kBeat, .key = std::to_string(options_.rank), .value = std::move(value)},
       std::min(kBeatAnswer, notice_));
+  if (reply.outcome != Outcome::kOk) {
+    const std::lock_guard lock(mutex_);
+    new_calls_.merge(calls);  // what was called since stays
+  }
   if (reply.outcome == Outcome::kNoAnswer) return;
   last_answer_ = Clock::now();
   if (reply.outcome == Outcome::kOk) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "pentatron/comm/backend.h"
 #include "pentatron/comm/rendezvous_client.h"
@@ -46,10 +47,17 @@ class Session final {
   [[nodiscard]] std::string silence();
 
   void note_phase(std::string_view phase);
+  // This rank has made so many calls in the group; rank 0 hears of it with the next beat.
+  void note_calls(const std::string& group, std::int64_t calls);
+  // "; still missing: rank 2 (6 calls, last in 'saving')", or nothing: the members that have not
+  // made so many calls in the group. Asks rank 0, after the time that a beat needs.
+  [[nodiscard]] std::string missing(const std::string& group, std::int64_t calls,
+                                    const std::vector<std::int64_t>& ranks);
 
   // Runs until `done` (under the mutex), a failure, or the timeout; returns what ended it before
-  // `done`, or an empty text.
-  [[nodiscard]] std::string wait_until(const std::function<bool()>& done);
+  // `done`, or an empty text. `missing` is asked who is, when the time is over.
+  [[nodiscard]] std::string wait_until(const std::function<bool()>& done,
+                                       const std::function<std::string()>& missing);
   void notify(const std::function<void()>& change);
 
   // Waits inside the library: a failure calls `abort` for those that have entered. False: failed
@@ -93,6 +101,7 @@ class Session final {
   std::condition_variable changed_;
   std::string failure_;
   std::string phase_;
+  std::map<std::string, std::int64_t> new_calls_;  // not yet told, by group
   std::map<const void*, std::function<void()>> waits_;
 };
 

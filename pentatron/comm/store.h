@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "pentatron/comm/backend.h"
 #include "pentatron/comm/phase.h"
@@ -30,6 +31,10 @@ class RendezvousBackend : public Backend, public PhaseListener {
   // The first failure of any rank that is known here (peers' with up to 0.1 s of delay), or
   // nothing.
   [[nodiscard]] virtual std::string failure() = 0;
+  // As Session's: calls of this rank in a group, and who has made fewer.
+  virtual void note_calls(const std::string& group, std::int64_t calls) = 0;
+  [[nodiscard]] virtual std::string missing(const std::string& group, std::int64_t calls,
+                                            const std::vector<std::int64_t>& ranks) = 0;
 };
 [[nodiscard]] std::unique_ptr<RendezvousBackend> make_rendezvous_backend(
     const GlooOptions& options);

@@ -185,6 +185,19 @@ constexpr OptionSpec kRows[] = {
      .default_note = "auto is Megatron's default nccl where GPUs are; auto, threads and fake are "
                      "ours",
      .field = parallel<&ParallelConfig::distributed_backend>()},
+    {.names = "--check-collectives",
+     .dest = "check_collectives",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kParallel,
+     .help =
+         "nccl: ranks tell each other over the network what they call, so that a wrong order of "
+         "collectives is named and not waited for; costs a message a call. gloo and threads "
+         "always do",
+     .test =
+         "training_test Run.CheckCollectivesReachesNccl; comm_test CheckedGroup.NamesBothCalls",
+     .field = parallel<&ParallelConfig::check_collectives>(),
+     .ours = true},
     {.names = "--distributed-timeout-minutes",
      .dest = "distributed_timeout_minutes",
      .kind = OptionKind::kInt,

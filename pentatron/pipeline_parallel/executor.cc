@@ -11,9 +11,12 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/timer.h"
+#include "pentatron/base/trace_counter.h"
 #include "pentatron/ops/backward.h"
+#include "pentatron/pipeline_parallel/held_activations.h"
 #include "pentatron/pipeline_parallel/transport.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/thread_memory.h"
 
 namespace pentatron::pipeline_parallel {
 namespace {
@@ -56,6 +59,12 @@ struct MicroBatchState {
   std::size_t grads_due = 0;                     // tensors that recv_backward still has to bring
   std::vector<std::vector<Tensor>> input_grads;  // per edge: between backward and send
 };
+
+std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const Tensor& t : tensors) bytes += t.numel() * tensor::item_bytes(t.scalar_type());
+  return bytes;
+}
 
 bool travels_on(const StageEdge& edge, const std::string& item) {
   return edge.items.empty() ||
@@ -240,8 +249,7 @@ class Runner {
   }
 
   void step(const Action& action) {
-    const TraceScope traced(options_.timers != nullptr ? options_.timers->trace() : nullptr,
-                            kScheduleLane, to_string(action.kind),
+    const TraceScope traced(trace(), kScheduleLane, to_string(action.kind),
                             {.chunk = action.chunk, .micro_batch = action.micro_batch});
     const TimedScope timed(options_.timers, timer_name(action.kind), 2);
     MicroBatchState& state = states_[static_cast<std::size_t>(action.chunk) * batches_.size() +
@@ -250,18 +258,38 @@ class Runner {
       case ActionKind::kRecvForward:
         return recv_forward(state, action);
       case ActionKind::kForward:
-        return forward(state, action);
+        return traced_forward(state, action);
       case ActionKind::kSendForward:
         return send(Direction::kActivations, action, take(state.to_send, action));
       case ActionKind::kRecvBackward:
         return recv_backward(state, action);
       case ActionKind::kBackward:
-        return backward(state, action);
+        backward(state, action);
+        if (!splits_weight_) held_.release(trace(), action);
+        return;
       case ActionKind::kSendBackward:
         return send(Direction::kGradients, action, take(state.input_grads, action));
       case ActionKind::kBackwardWeight:
-        return queue_->drain_micro_batch(action.micro_batch, action.chunk);
+        queue_->drain_micro_batch(action.micro_batch, action.chunk);
+        return held_.release(trace(), action);
     }
+  }
+
+  [[nodiscard]] Trace* trace() const {
+    Trace* trace = options_.timers != nullptr ? options_.timers->trace() : nullptr;
+    return trace != nullptr && trace->recording() ? trace : nullptr;
+  }
+
+  // What it leaves for backward is what it allocated and did not free, without what is sent on and
+  // with the input, which came before.
+  void traced_forward(MicroBatchState& state, const Action& action) {
+    if (trace() == nullptr || !trains_) return forward(state, action);
+    std::int64_t kept = -tensor::held_bytes(options_.device);
+    forward(state, action);
+    kept += tensor::held_bytes(options_.device);
+    for (const std::vector<Tensor>& edge : state.to_send) kept -= bytes_of(edge);
+    for (const nn::BundleItem& item : state.input) kept += bytes_of({item.tensor});
+    held_.keep(trace(), action, kept);
   }
 
   std::vector<Tensor> take(std::vector<std::vector<Tensor>>& per_edge, const Action& action) const {
@@ -309,14 +337,29 @@ class Runner {
     }
     const Channel channel{direction, peer};
     std::vector<Tensor> tensors = receives_.at(channel).take(key_of(action));
+    trace_message(direction, action, bytes_of(tensors));
     post_receives(channel, receives_.at(channel));
     return tensors;
+  }
+
+  // From its posting, which the record saw, to its use.
+  void trace_message(Direction direction, const Action& action, std::int64_t bytes) {
+    const auto posted = posted_ns_.extract({direction, key_of(action)});
+    if (trace() == nullptr || posted.empty()) return;
+    trace()->add({.lane = std::string(kMessageLane),
+                  .name = std::string(to_string(action.kind)),
+                  .begin_ns = posted.mapped(),
+                  .end_ns = trace()->now_ns(),
+                  .chunk = action.chunk,
+                  .micro_batch = action.micro_batch,
+                  .bytes = bytes});
   }
 
   void post_receives(const Channel& channel, ReceiveQueue& queue) {
     const auto [direction, peer] = channel;
     const bool forward = direction == Direction::kActivations;
     queue.post_ahead(group(direction), peer, kReceivesAhead, [&](const MessageKey& key) {
+      if (trace() != nullptr) posted_ns_[{direction, key}] = trace()->now_ns();
       const StageEdges& edges = place(key.chunk);
       const StageEdge& edge =
           (forward ? edges.previous : edges.next)[static_cast<std::size_t>(key.edge)];
@@ -506,6 +549,8 @@ class Runner {
   std::set<Channel> sends_to_;
   std::map<Channel, ReceiveQueue> receives_;
   std::map<LocalKey, std::vector<Tensor>> local_;
+  HeldActivations held_;
+  std::map<std::pair<Direction, MessageKey>, std::int64_t> posted_ns_;  // of a traced run
 };
 
 }  // namespace

@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "pentatron/comm/group.h"
 
 // How bundles travel between the stages of a pipeline: queues of sends and receives of one rank.
 namespace pentatron::pipeline_parallel {
+
+// Lane of a trace: each received message from its posting to its use, named by its action.
+inline constexpr std::string_view kMessageLane = "messages";
 
 // The action of the list that a message belongs to.
 struct MessageKey {

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "pentatron/base/error.h"
+#include "pentatron/tensor/device.h"
+#include "pentatron/tensor/thread_memory.h"
 
 namespace pentatron::tensor {
 namespace {
@@ -27,6 +29,12 @@ struct Counters {
   std::atomic<std::int64_t> largest{0};
   std::atomic<std::int64_t> blocks{0};
 };
+
+// Allocated minus freed by this thread.
+std::int64_t& bytes_of_thread() {
+  thread_local std::int64_t bytes = 0;
+  return bytes;
+}
 
 void raise_to(std::atomic<std::int64_t>& value, std::int64_t candidate) {
   std::int64_t seen = value.load(std::memory_order_relaxed);
@@ -121,6 +129,7 @@ class CountingAllocator final : public c10::Allocator {
   }
   static void count(std::int64_t held) {
     Counters& c = counters();
+    bytes_of_thread() += held;
     raise_to(c.peak, c.current.fetch_add(held) + held);
     raise_to(c.largest, held);
     c.blocks.fetch_add(1, std::memory_order_relaxed);
@@ -138,6 +147,7 @@ class CountingAllocator final : public c10::Allocator {
   static void release(void* pointer) {
     if (pointer != nullptr) {
       const std::size_t usable = malloc_usable_size(pointer);
+      bytes_of_thread() -= static_cast<std::int64_t>(usable);
       counters().current.fetch_sub(static_cast<std::int64_t>(usable));
       counters().blocks.fetch_sub(1, std::memory_order_relaxed);
       if (cache().put(pointer, usable)) return;
@@ -186,6 +196,10 @@ std::int64_t MemoryMeter::current_bytes() const { return CountingAllocator::coun
 std::int64_t MemoryMeter::peak_bytes() const { return CountingAllocator::counters().peak; }
 std::int64_t MemoryMeter::largest_allocation() const {
   return CountingAllocator::counters().largest;
+}
+
+std::int64_t held_bytes(Device device) {
+  return device.is_cuda() ? device_memory(device).allocated : bytes_of_thread();
 }
 
 std::int64_t MemoryMeter::num_blocks() const { return CountingAllocator::counters().blocks; }

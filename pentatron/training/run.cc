@@ -13,7 +13,6 @@
 #include "pentatron/base/screen.h"
 #include "pentatron/base/signals.h"
 #include "pentatron/base/timer.h"
-#include "pentatron/comm/nccl_backend.h"
 #include "pentatron/comm/phase.h"
 #include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/print.h"
@@ -155,6 +154,16 @@ comm::GlooOptions gloo_options(const config::ParallelConfig& parallel) {
           .timeout = timeout_of(parallel)};
 }
 
+comm::NcclOptions nccl_options(const config::ParallelConfig& parallel, Device device) {
+  return {.rank = parallel.rank,
+          .world_size = parallel.world_size,
+          .master_addr = parallel.master_addr,
+          .master_port = parallel.master_port,
+          .timeout = timeout_of(parallel),
+          .device = device,
+          .check_collectives = parallel.check_collectives};
+}
+
 void on_place(const config::ParallelConfig& parallel, const Placement& place,
               const RankBody& body) {
   if (parallel.world_size == 1) {
@@ -172,12 +181,7 @@ void on_place(const config::ParallelConfig& parallel, const Placement& place,
     return run_process(*backend, place, threads, body);
   }
   if (place.backend == "nccl") {
-    const auto backend = comm::make_nccl_backend({.rank = parallel.rank,
-                                                  .world_size = parallel.world_size,
-                                                  .master_addr = parallel.master_addr,
-                                                  .master_port = parallel.master_port,
-                                                  .timeout = timeout_of(parallel),
-                                                  .device = place.device});
+    const auto backend = comm::make_nccl_backend(nccl_options(parallel, place.device));
     return run_process(*backend, place, threads, body);
   }
   PENTATRON_THROW(

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "pentatron/comm/backend.h"
+#include "pentatron/comm/nccl_backend.h"
 #include "pentatron/config/parser.h"
 #include "pentatron/training/placement.h"
 #include "pentatron/training/trainer.h"
@@ -13,6 +14,7 @@ namespace pentatron::training {
 // What the configuration asks of each backend (--distributed-timeout-minutes among it).
 [[nodiscard]] comm::ThreadsOptions threads_options(const config::ParallelConfig& parallel);
 [[nodiscard]] comm::GlooOptions gloo_options(const config::ParallelConfig& parallel);
+[[nodiscard]] comm::NcclOptions nccl_options(const config::ParallelConfig& parallel, Device device);
 
 // What one rank of a program does. The backend can move tensors of `device`.
 using RankBody = std::function<void(comm::Backend& backend, Device device)>;

@@ -25,6 +25,14 @@ TEST(Run, TimeoutReachesEveryBackend) {
   const config::ParallelConfig usual = parallel_of({});
   EXPECT_EQ(threads_options(usual).timeout, minutes(10));
   EXPECT_EQ(gloo_options(usual).timeout, minutes(10));
+  EXPECT_EQ(nccl_options(given, kCpu).timeout, minutes(7));
+  EXPECT_EQ(nccl_options(usual, kCpu).timeout, minutes(10));
+}
+
+TEST(Run, CheckCollectivesReachesNccl) {
+  const Device gpu("cuda:0");
+  EXPECT_TRUE(nccl_options(parallel_of({"--check-collectives"}), gpu).check_collectives);
+  EXPECT_FALSE(nccl_options(parallel_of({}), gpu).check_collectives);
 }
 
 TEST(Run, OptionsOfTheBackends) {

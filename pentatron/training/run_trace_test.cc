@@ -11,6 +11,7 @@
 #include "pentatron/base/timer.h"
 #include "pentatron/pipeline_parallel/executor.h"
 #include "pentatron/pipeline_parallel/make_schedule.h"
+#include "pentatron/pipeline_parallel/transport.h"
 #include "pentatron/training/test_support.h"
 
 namespace pentatron::training {
@@ -70,6 +71,27 @@ TEST(RunTrace, ExecutedOrderIsTheSchedules) {
       }
       EXPECT_EQ(weights, std::string(schedule).starts_with("zb") ? 4 : 0) << schedule;
     }
+  }
+}
+
+// Messages are under way while a rank computes: on each rank a forward or backward lies inside of
+// one. The kernels of two GPUs are program_gpu_test GpuProgram.MessagesOverlapWithCompute.
+TEST(RunTrace, MessagesGoBesideCompute) {
+  const config::RunConfig config = tiny_config({.pp = 2});
+  for (const auto& [rank, all] : traced_step(config)) {
+    const std::vector<TraceSpan> messages = lane_of(all, pipeline_parallel::kMessageLane);
+    ASSERT_EQ(messages.size(), 4U) << "one a micro-batch";
+    const std::vector<TraceSpan> actions = lane_of(all, pipeline_parallel::kScheduleLane);
+    int inside = 0;
+    for (const TraceSpan& message : messages) {
+      EXPECT_EQ(message.name, rank == 0 ? "recv-backward" : "recv-forward");
+      EXPECT_GT(message.bytes, 0);
+      inside += static_cast<int>(std::count_if(actions.begin(), actions.end(), [&](const auto& a) {
+        return (a.name == "forward" || a.name == "backward") && a.begin_ns > message.begin_ns &&
+               a.end_ns < message.end_ns;
+      }));
+    }
+    EXPECT_GE(inside, 3) << "rank " << rank;
   }
 }
 

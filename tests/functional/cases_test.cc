@@ -136,4 +136,71 @@ TEST(Cases, BigscienceMegatronDeepSpeed_223) {
   }
 }
 
+namespace {
+
+Options on_ranks(const Options& options, int ranks) {
+  return options.with("--distributed-backend", "threads").with("--world-size", ranks);
+}
+
+// Stopped after half of its steps and resumed: the losses and the state of a run that went through.
+void expect_exact_resume(const Options& run) {
+  const fs::path through = new_folder();
+  const TinyRun whole = train(saving(run.with("--train-iters", 6), through));
+  const fs::path stopped = new_folder();
+  const Options halves = resuming(run.with("--train-iters", 6), stopped, 3);
+  const TinyRun first = train(halves.with("--exit-interval", 3));
+  const TinyRun second = train(halves);
+  ASSERT_EQ(first.losses().size(), 3U);
+  ASSERT_EQ(second.losses().size(), 3U);
+  for (std::size_t step = 0; step < 3; ++step) {
+    EXPECT_EQ(second.losses()[step], whole.losses().at(3 + step)) << step;
+  }
+  EXPECT_EQ(state_hash(stopped, 6), state_hash(through, 6));
+}
+
+// A state that was saved in one layout, loaded in another and saved there is the same state.
+void expect_same_state(const Options& saved, const Options& loaded) {
+  const fs::path first = new_folder();
+  (void)train(saving(saved, first));
+  const fs::path second = new_folder();
+  (void)train(saving(loaded, second).with("--load", first.string()));
+  EXPECT_EQ(state_hash(second, 3), state_hash(first, 3));
+}
+
+}  // namespace
+
+// Resumed on four ranks that do not divide the parameters evenly.
+TEST(Cases, Torchtitan_809) {
+  expect_exact_resume(on_ranks(base(), 4)
+                          .with("--global-batch-size", 8)
+                          .with("--hidden-size", 20)
+                          .with("--use-distributed-optimizer"));
+}
+
+// Dropout after a resume on four ranks: every rank's masks are those of the run that went through.
+TEST(Cases, MegatronLM_6858) {
+  expect_exact_resume(on_ranks(with_dropout(), 4)
+                          .with("--tensor-model-parallel-size", 2)
+                          .with("--sequence-parallel")
+                          .with("--hidden-size", 32));
+}
+
+// Optimizer state of two data-parallel ranks on three, and the other way.
+TEST(Cases, MegatronLM_659) {
+  const Options sharded = base()
+                              .with("--micro-batch-size", 1)
+                              .with("--global-batch-size", 6)
+                              .with("--use-distributed-optimizer");
+  expect_same_state(on_ranks(sharded, 2), on_ranks(sharded, 3));
+  expect_same_state(on_ranks(sharded, 3), on_ranks(sharded, 2));
+}
+
+// Saved by tensor-parallel ranks, loaded by stages.
+TEST(Cases, MegatronDeepSpeed_439) {
+  const Options tensor = on_ranks(base(), 2).with("--tensor-model-parallel-size", 2);
+  const Options stages = on_ranks(base(), 2).with("--pipeline-model-parallel-size", 2);
+  expect_same_state(tensor, stages);
+  expect_same_state(stages, tensor);
+}
+
 }  // namespace pentatron::functional

@@ -99,6 +99,7 @@ TEST(GpuProgram, TracesKernels) {
       if (event.at("name") == "thread_name") lanes[event.at("tid")] = event.at("args").at("name");
       continue;
     }
+    if (event.at("ph") == "C") continue;  // a counter has no length
     const double begin = event.at("ts");
     const bool on_gpu = lanes.at(event.at("tid")).starts_with("GPU stream ");
     if (!on_gpu) {
@@ -229,6 +230,70 @@ TEST(GpuProgram, TwoGpusTrainAsOne) {
     const TinyRun two = launch(2, layout);
     EXPECT_NE(two.program.err.find("computing on cuda:"), std::string::npos);
     expect_same_losses(two, alone, 1e-4);
+  }
+}
+
+struct Kernels {
+  std::vector<std::pair<double, double>> messages;  // begin and end in microseconds
+  std::vector<std::pair<double, double>> computing;
+};
+
+Kernels kernels_of(const fs::path& file) {
+  const nlohmann::json whole = nlohmann::json::parse(read_file(file));
+  std::map<std::int64_t, std::string> lanes;
+  Kernels kernels;
+  for (const nlohmann::json& event : whole.at("traceEvents")) {
+    if (event.at("ph") == "M" && event.at("name") == "thread_name") {
+      lanes[event.at("tid")] = event.at("args").at("name");
+    }
+    if (event.at("ph") != "X" || !lanes.at(event.at("tid")).starts_with("GPU stream ")) continue;
+    const double begin = event.at("ts");
+    const std::pair<double, double> span{begin, begin + event.at("dur").get<double>()};
+    const std::string name = event.at("name");
+    if (name.find("SendRecv") != std::string::npos) kernels.messages.push_back(span);
+    if (!name.starts_with("nccl")) kernels.computing.push_back(span);
+  }
+  return kernels;
+}
+
+double microseconds_together(const Kernels& kernels) {
+  double together = 0;
+  for (const auto& [begin, end] : kernels.messages) {
+    for (const auto& [from, to] : kernels.computing) {
+      together += std::max(0.0, std::min(end, to) - std::max(begin, from));
+    }
+  }
+  return together;
+}
+
+// Messages between pipeline stages run beside kernels of the model, on both ranks.
+TEST(GpuProgram, MessagesOverlapWithCompute) {
+  PENTATRON_NEEDS_GPUS(2);
+  const fs::path folder = new_folder();
+  const Options options = on("cuda", llama_kind())
+                              .without("--data-path")
+                              .without("--data-cache-path")
+                              .with("--num-layers", 4)
+                              .with("--hidden-size", 512)
+                              .with("--num-attention-heads", 8)
+                              .with("--ffn-hidden-size", 1024)
+                              .with("--seq-length", 512)
+                              .with("--max-position-embeddings", 512)
+                              .with("--micro-batch-size", 2)
+                              .with("--global-batch-size", 16)
+                              .with("--pipeline-model-parallel-size", 2)
+                              .with("--mock-data")
+                              .with("--train-iters", 6)
+                              .with("--trace", folder.string())
+                              .with("--profile-step-start", 3)
+                              .with("--profile-step-end", 5);
+  const TinyRun run = launch(2, options);
+  ASSERT_TRUE(run.program.ok());
+  for (const char* file : {"rank-00000.json", "rank-00001.json"}) {
+    const Kernels kernels = kernels_of(folder / file);
+    // Two steps of eight micro-batches: each sends one message and receives one.
+    EXPECT_EQ(kernels.messages.size(), 32U) << file;
+    EXPECT_GT(microseconds_together(kernels), 0) << file;
   }
 }
 

@@ -134,11 +134,76 @@ int reduce_until_told(const std::string& folder) {
   return 0;
 }
 
+// Ranks call what does not fit; the error of each goes into its file.
+void call_wrongly(const std::string& kind, Backend& backend, Group& group) {
+  const bool first = backend.rank() == 0;
+  const Tensor t = tensor::ones({4}, DType::Float);
+  if (kind == "operation") {
+    first ? group.all_reduce(t, ReduceOp::kSum)->wait() : group.broadcast(t, 0)->wait();
+  } else if (kind == "reduction") {
+    all_reduce(group, t, first ? ReduceOp::kSum : ReduceOp::kMax);
+  } else if (kind == "size") {
+    all_reduce(group, tensor::ones({first ? 4 : 5}, DType::Float));
+  } else if (kind == "empty") {
+    all_reduce(group, tensor::ones({first ? 4 : 0}, DType::Float));
+  } else if (kind == "dtype") {
+    all_reduce(group, tensor::ones({4}, first ? DType::Float : DType::BFloat16));
+  } else if (kind == "rows") {
+    const Tensor in = tensor::ones({3, 2}, DType::Float);
+    const Tensor out = tensor::empty({2, 2}, DType::Float);
+    group.all_to_all(out, in, {1, 1}, {1, 2})->wait();
+  } else if (kind == "message" || kind == "empty-message") {
+    if (first) {
+      group.recv(t, 1)->wait();
+    } else {
+      group.send(tensor::ones({kind == "message" ? 5 : 0}, DType::Float), 0)->wait();
+      group.barrier();  // until rank 0's word comes
+    }
+  } else if (kind == "late") {
+    // Rank 1 lives and does something else.
+    if (backend.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(6));
+    all_reduce(group, t);
+  }
+}
+
+int wrong_call(const std::string& kind, const std::string& folder) {
+  ::signal(SIGTERM, SIG_IGN);
+  const GlooOptions options = options_from_environment();
+  const auto backend = make_gloo_backend(options);
+  std::vector<std::int64_t> everyone;
+  for (std::int64_t rank = 0; rank < options.world_size; ++rank) everyone.push_back(rank);
+  const auto group = backend->make_group(everyone, "all");
+  group->barrier();
+  const auto begin = Clock::now();
+  try {
+    call_wrongly(kind, *backend, *group);
+    write_result(folder, options.rank, "no error");
+  } catch (const Error& error) {
+    const std::chrono::duration<double> seconds = Clock::now() - begin;
+    write_result(folder, options.rank,
+                 fmt::format("{} after {:.2f} s: {}", to_string(error.kind()), seconds.count(),
+                             error.what()));
+    backend->poison(error.what());
+    return exit_code(error.kind());
+  }
+  return 1;
+}
+
 int run_mode(const std::string& mode, const std::string& folder) {
   if (mode == "reduce" || mode == "stop") return reduce_until_error(mode, folder);
+  if (mode.starts_with("wrong-")) return wrong_call(mode.substr(6), folder);
   if (mode == "work") return reduce_until_told(folder);
   if (mode == "kill" || mode == "throw" || mode == "poison") return failing_peer(mode, folder);
   if (mode == "exit") return static_cast<int>(env_int("RANK").value() == 1 ? 7 : 0);
+  if (mode == "die") {  // rank 1 says something and ends, the others would go on for a minute
+    if (env_int("RANK").value() != 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(60));
+      return 0;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    for (int line = 0; line < 40; ++line) std::fprintf(stderr, "line %d of rank 1\n", line);
+    return 7;
+  }
   if (mode == "sleep") {
     write_result(folder, env_int("RANK").value(), std::to_string(::getpid()));
     std::this_thread::sleep_for(std::chrono::seconds(60));

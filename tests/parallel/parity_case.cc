@@ -56,16 +56,23 @@ class SyntheticSource final : public datasets::SampleSource {
   [[nodiscard]] std::string identity() const override { return "synthetic"; }
 };
 
-std::vector<Batch> micro_batches(const Layout& layout, std::int64_t dp_rank, int step,
-                                 const PrecisionPolicy& policy) {
-  const SyntheticSource source;
-  const datasets::GlobalBatchPlan plan(kGlobalBatch, layout.micro_batch_size, layout.dp);
-  std::vector<Batch> batches;
-  for (std::vector<std::int64_t>& ids : plan.micro_batches(step * kGlobalBatch, dp_rank)) {
-    batches.push_back(training::to_batch(datasets::make_batch(source, std::move(ids)), policy));
+// The same as a rank reads it that may have a fault.
+class SourceOfRank final : public datasets::SampleSource {
+ public:
+  SourceOfRank(const CaseOptions& options, const comm::ParallelContext& rank)
+      : options_(options), rank_(rank) {}
+  [[nodiscard]] std::int64_t num_samples() const override { return source_.num_samples(); }
+  [[nodiscard]] std::int64_t length(std::int64_t i) const override { return source_.length(i); }
+  [[nodiscard]] datasets::Sample sample(std::int64_t i) const override {
+    return options_.read ? options_.read(source_, i, rank_) : source_.sample(i);
   }
-  return batches;
-}
+  [[nodiscard]] std::string identity() const override { return source_.identity(); }
+
+ private:
+  SyntheticSource source_;
+  const CaseOptions& options_;
+  const comm::ParallelContext& rank_;
+};
 
 double largest(const std::map<std::string, Tensor>& tensors) {
   double value = 0;
@@ -305,13 +312,13 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
 RankRun::RankRun(const CaseOptions& options, const Layout& layout, comm::Backend& backend,
                  const std::string& name)
     : layout_(layout),
+      options_(options),
       config_(make_config(options, layout)),
       context_(backend, comm::make_grids(config_.parallel), name) {
   {
     training::Engine engine(config_, context_, options.device, factory_of(options, config_));
     wake_adapters(engine);
-    const auto batches = micro_batches(layout_, context_.data_rank(), 0, engine.policy());
-    outcome_.first_loss = engine.forward_backward(batches).loss;
+    outcome_.first_loss = engine.forward_backward(batches(0, engine.policy())).loss;
     outcome_.first_gradients = engine.gather_gradients();
   }
   engine_ = std::make_unique<training::Engine>(config_, context_, options.device,
@@ -319,17 +326,34 @@ RankRun::RankRun(const CaseOptions& options, const Layout& layout, comm::Backend
   wake_adapters(*engine_);
 }
 
+std::vector<Batch> RankRun::batches(int step, const PrecisionPolicy& policy) const {
+  const SourceOfRank source(options_, context_);
+  const datasets::GlobalBatchPlan plan(kGlobalBatch, layout_.micro_batch_size, layout_.dp);
+  std::vector<Batch> batches;
+  for (std::vector<std::int64_t>& ids :
+       plan.micro_batches(step * kGlobalBatch, context_.data_rank())) {
+    batches.push_back(training::to_batch(datasets::make_batch(source, std::move(ids)), policy));
+  }
+  return batches;
+}
+
 void RankRun::train_step() {
   const auto step = static_cast<int>(outcome_.losses.size());
-  const training::StepResult result =
-      engine_->train_step(micro_batches(layout_, context_.data_rank(), step, engine_->policy()),
-                          config_.optimizer.lr, config_.optimizer.weight_decay);
+  const training::StepResult result = engine_->train_step(
+      batches(step, engine_->policy()), config_.optimizer.lr, config_.optimizer.weight_decay);
   outcome_.losses.push_back(result.loss);
   outcome_.norms.push_back(result.grad_norm);
   if (step == 0) {
     outcome_.first_norm = result.grad_norm;
     outcome_.first_weights = engine_->gather_parameters();
   }
+}
+
+double RankRun::evaluate(std::size_t micro_batches) {
+  std::vector<Batch> first = batches(0, engine_->policy());
+  first.resize(micro_batches);
+  const training::EvaluationResult result = engine_->evaluate(first);
+  return result.loss_sum / result.num_valid_tokens;
 }
 
 Outcome RankRun::finish() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include "pentatron/comm/faulty_backend.h"
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
+#include "pentatron/datasets/sample_source.h"
 #include "pentatron/tensor/tensor.h"
 #include "pentatron/training/engine.h"
 
@@ -63,6 +65,10 @@ struct CaseOptions {
   std::vector<std::string> lora_modules = {};  // none: all
   Device device = Device("cpu");
   int steps = 3;
+  // What a rank with a fault reads in place of sample i of the source; empty: no rank has one.
+  std::function<datasets::Sample(const datasets::SampleSource& source, std::int64_t i,
+                                 const comm::ParallelContext& rank)>
+      read = {};
 };
 
 struct Outcome {
@@ -86,11 +92,16 @@ class RankRun final {
   RankRun(const CaseOptions& options, const Layout& layout, comm::Backend& backend,
           const std::string& name = "parity");
   void train_step();
+  // Mean loss of the first micro-batches of the first batch, weights as they are.
+  [[nodiscard]] double evaluate(std::size_t micro_batches);
   // Equal on every rank.
   [[nodiscard]] Outcome finish();
 
  private:
+  [[nodiscard]] std::vector<Batch> batches(int step, const PrecisionPolicy& policy) const;
+
   Layout layout_;
+  CaseOptions options_;
   config::RunConfig config_;
   comm::ParallelContext context_;
   Outcome outcome_;
