@@ -11,6 +11,7 @@ namespace pentatron::tokenizers {
 namespace {
 
 constexpr std::size_t kUnitBytes = 4;
+constexpr std::size_t kBlockBytes = 256 * kUnitBytes;  // a trie is whole blocks of 256 units
 constexpr std::uint32_t kValueBit = 1U << 31;
 constexpr std::size_t kMaxUnits = std::size_t{1} << 20;  // the published rules have 60 thousand
 
@@ -41,12 +42,12 @@ Charsmap::Charsmap(std::string_view bytes, std::string_view name) {
                   bytes.size(), kUnitBytes);
   const std::size_t trie_bytes = little_endian(bytes, 0);
   bytes.remove_prefix(kUnitBytes);
-  PENTATRON_CHECK(trie_bytes > 0 && trie_bytes % kUnitBytes == 0 && trie_bytes <= bytes.size() &&
+  PENTATRON_CHECK(trie_bytes > 0 && trie_bytes % kBlockBytes == 0 && trie_bytes <= bytes.size() &&
                       trie_bytes / kUnitBytes <= kMaxUnits,
                   kData,
                   "{}: the precompiled rules have a trie of {} bytes; expected a multiple of {} up "
                   "to the {} that follow",
-                  name, trie_bytes, kUnitBytes, bytes.size());
+                  name, trie_bytes, kBlockBytes, bytes.size());
   read_trie(bytes.substr(0, trie_bytes));
   texts_ = bytes.substr(trie_bytes);
   PENTATRON_CHECK(replace_invalid_utf8(texts_) == texts_, kData,
@@ -64,14 +65,14 @@ void Charsmap::read_trie(std::string_view bytes) {
   }
 }
 
-// Children stand inside the array, whatever byte leads to them, and every value is the place of a
-// text.
+// Children stand inside the array (whatever byte leads to them: it is whole blocks), and every
+// value is the place of a text.
 void Charsmap::check_units(std::string_view name) const {
   for (std::size_t place = 0; place < units_.size(); ++place) {
     const std::uint32_t unit = units_[place];
-    if ((unit & kValueBit) != 0) continue;
+    if ((unit & kValueBit) != 0 && place > 0) continue;  // the first one is the root
     const std::size_t children = place ^ children_of(unit);
-    PENTATRON_CHECK((children | 0xFFU) < units_.size(), kData,
+    PENTATRON_CHECK(children < units_.size(), kData,
                     "{}: unit {} of the precompiled rules' trie leads outside of its {} units",
                     name, place, units_.size());
     if (!ends_key(unit)) continue;

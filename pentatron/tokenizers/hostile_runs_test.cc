@@ -154,7 +154,7 @@ double seconds_of(const Kind& kind, const std::string& text) {
 
 // Sixteen times the text: what is quadratic takes 256 times as long.
 TEST(HostileRuns, TimeGrowsWithTheText) {
-  constexpr std::size_t kShort = 8'000;
+  constexpr std::size_t kShort = 4'000;
   constexpr double kMostGrowth = 64;
   constexpr double kTooShortToTell = 0.02;
   for (const Kind& kind : all_kinds()) {

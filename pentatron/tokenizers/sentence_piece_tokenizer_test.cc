@@ -32,7 +32,8 @@ std::unique_ptr<SentencePieceTokenizer> model_of(const std::string& kind) {
     settings += "model_type=unigram\nvocab_size=200\nhard_vocab_limit=false\n";
   } else {
     settings +=
-        "model_type=unigram\nvocab_size=400\nbyte_fallback=true\nadd_dummy_prefix=false\n"
+        "model_type=unigram\nvocab_size=400\nhard_vocab_limit=false\nbyte_fallback=true\nadd_dummy_"
+        "prefix=false\n"
         "remove_extra_whitespaces=false\n";
   }
   return testing::tokenizer_of(testing::trained_model(testing::some_lines(), settings));
