@@ -31,19 +31,28 @@ for name in "${names[@]}"; do
   [[ -f "$here/${name}_fuzz.cc" ]] || { echo "fuzz: no $here/${name}_fuzz.cc" >&2; exit 2; }
 done
 
-build_one() {
-  local name="$1" source_file="$here/$1_fuzz.cc" program="$out/$1_fuzz" part lib stale=0
-  local parts=() libs=()
-  for part in $(words sources "$source_file"); do parts+=("$root/$part"); done
-  for lib in $(words libs "$source_file"); do libs+=("-l$lib"); done
-  [[ -x "$program" ]] || stale=1
-  for part in "$source_file" "${parts[@]}" "$root"/pentatron/*/*.h; do
-    if [[ "$part" -nt "$program" ]]; then stale=1; fi
-  done
-  if [[ $stale -eq 1 ]]; then
-    "$compiler" -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-      "-I$root" "$source_file" "${parts[@]}" "${libs[@]}" -o "$program.new" && mv "$program.new" "$program"
-  fi
+# Parts that several targets need are compiled once.
+object_of() { local path="${1#"$root"/}"; echo "$out/objects/${path//\//-}.o"; }
+
+parts_of() {
+  local part
+  echo "$here/$1_fuzz.cc"
+  for part in $(words sources "$here/$1_fuzz.cc"); do echo "$root/$part"; done
+}
+
+compile_one() {
+  local object
+  object="$(object_of "$1")"
+  [[ "$object" -nt "$1" && "$object" -nt "$newest_header" ]] && return
+  "$compiler" -std=c++20 -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
+    "-I$root" -c "$1" -o "$object.new" && mv "$object.new" "$object"
+}
+
+link_one() {
+  local part lib objects=() libs=()
+  for part in $(parts_of "$1"); do objects+=("$(object_of "$part")"); done
+  for lib in $(words libs "$here/$1_fuzz.cc"); do libs+=("-l$lib"); done
+  "$compiler" -fsanitize=fuzzer,address,undefined "${objects[@]}" "${libs[@]}" -o "$out/$1_fuzz"
 }
 
 run_one() {
@@ -62,13 +71,19 @@ run_one() {
     echo "fuzz: $name FAILED (input in $out/findings)" >&2
     return 1
   fi
+  local rate
+  rate="$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")"
   executions="$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
-  printf 'fuzz: %-20s %12s executions in %s s, no finding\n' "$name" "$executions" "$seconds"
+  printf 'fuzz: %-20s %12s executions in %s s (%s a second), no finding\n' "$name" "$executions" "$seconds" "$rate"
 }
 
-export -f words build_one run_one
-export here root out compiler seconds
+export -f words object_of parts_of compile_one link_one run_one
+mkdir -p "$out/objects"
+newest_header="$(ls -t "$root"/pentatron/*/*.h | sed -n 1p)"
+export here root out compiler seconds newest_header
 jobs="$(nproc)"
 # 255 ends xargs at once: the first failure starts nothing new.
-printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'build_one {} || exit 255' || { echo "fuzz: a target does not build" >&2; exit 1; }
+for name in "${names[@]}"; do parts_of "$name"; done | sort -u |
+  xargs -P "$jobs" -I{} bash -c 'compile_one {} || exit 255' || { echo "fuzz: a part does not build" >&2; exit 1; }
+printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'link_one {} || exit 255' || { echo "fuzz: a target does not build" >&2; exit 1; }
 printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'run_one {} || exit 255' || exit 1
