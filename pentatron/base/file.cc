@@ -248,7 +248,12 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   PENTATRON_CHECK(fd_ >= 0, kInternal, "write to {} after commit", final_path_.string());
   synced_ = false;
   write_all(fd_, bytes, path_now());
+  // Large files are on their way to the disk while the rest is made: sync() waits for less. Only a
+  // hint, which some file systems do not take.
+  constexpr std::uint64_t kStepBytes = 8ULL << 20;
+  const bool step = written_ / kStepBytes != (written_ + bytes.size()) / kStepBytes;
   written_ += bytes.size();
+  if (step) (void)::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
 void AtomicFile::write(std::string_view text) { write(bytes_of(text)); }

@@ -28,8 +28,9 @@ EncodePipeline::EncodePipeline(const PreprocessOptions& options,
               {.max_line_bytes = options.max_line_bytes,
                .stop_at_too_long = options.on_bad_line == OnBadLine::kStop},
               start),
-      window_(2 * options.workers + 1) {
+      window_(2 * options.workers + 3) {
   try {
+    threads_.emplace_back([this] { read(); });
     for (std::int64_t i = 0; i < options.workers; ++i) threads_.emplace_back([this] { work(); });
   } catch (...) {
     stop();
@@ -60,38 +61,74 @@ void EncodePipeline::stop() {
   threads_.clear();
 }
 
-// Reads the next lines and numbers them; -1 when there is nothing left to do.
-std::int64_t EncodePipeline::read(CorpusBatch& batch) {
-  batch = CorpusBatch();  // long lines are not held while others wait for room
-  const std::lock_guard reading(read_mutex_);
-  std::int64_t id = 0;
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] {
-      const bool room =
-          next_in_ - next_out_ < window_ && bytes_under_way_ < options_.max_bytes_under_way;
-      return stopped_ || end_ >= 0 || room;
-    });
-    if (stopped_ || end_ >= 0) return -1;
-    id = next_in_++;
+bool EncodePipeline::wait_for_room() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    const bool room =
+        next_in_ - next_out_ < window_ && bytes_under_way_ < options_.max_bytes_under_way;
+    return stopped_ || room;
+  });
+  return !stopped_;
+}
+
+// Numbers the batches.
+void EncodePipeline::read() {
+  LineParser parser(options_);
+  while (wait_for_room()) {
+    Waiting waiting;
+    try {
+      CorpusBatch batch = reader_.next_batch(kBatchBytes);
+      if (batch.lines.lines.empty()) return finish_reading();
+      bool workers_wait = false;
+      {
+        const std::lock_guard lock(mutex_);
+        waiting.id = next_in_++;
+        bytes_under_way_ += batch.lines.bytes_read;
+        workers_wait = waiting_.empty();
+      }
+      if (workers_wait) {
+        waiting.lines = std::move(batch);
+      } else {
+        waiting.lines = parser.parse(batch, formats_[batch.file]);
+      }
+    } catch (...) {
+      EncodedBatch failed;
+      failed.exception = std::current_exception();
+      const std::lock_guard lock(mutex_);
+      if (waiting.id < 0) waiting.id = next_in_++;
+      done_.emplace(waiting.id, std::move(failed));
+      end_ = next_in_;
+      changed_.notify_all();
+      return;
+    }
+    hand_over(std::move(waiting));
   }
-  try {
-    batch = reader_.next_batch(kBatchBytes);
-  } catch (...) {
-    EncodedBatch failed;
-    failed.exception = std::current_exception();
-    deliver(id, std::move(failed));
-    batch = CorpusBatch();
-    ++id;
-  }
-  const bool at_end = batch.lines.lines.empty();
+}
+
+void EncodePipeline::hand_over(Waiting waiting) {
   {
     const std::lock_guard lock(mutex_);
-    if (at_end) end_ = id;
-    bytes_under_way_ += batch.lines.bytes_read;
+    waiting_.push_back(std::move(waiting));
   }
   changed_.notify_all();
-  return at_end ? -1 : id;
+}
+
+void EncodePipeline::finish_reading() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = next_in_;
+  }
+  changed_.notify_all();
+}
+
+// None when there is nothing left to do.
+std::optional<EncodePipeline::Waiting> EncodePipeline::take() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopped_ || !waiting_.empty() || end_ >= 0; });
+  if (stopped_ || waiting_.empty()) return std::nullopt;
+  Waiting waiting = std::move(waiting_.front());
+  waiting_.pop_front();
+  return waiting;
 }
 
 void EncodePipeline::deliver(std::int64_t id, EncodedBatch batch) {
@@ -103,17 +140,25 @@ void EncodePipeline::deliver(std::int64_t id, EncodedBatch batch) {
 }
 
 void EncodePipeline::work() {
+  LineParser parser(options_);
   LineEncoder encoder(options_, tokenizer_);
-  CorpusBatch lines;
-  for (std::int64_t id = read(lines); id >= 0; id = read(lines)) {
-    EncodedBatch batch;
+  while (std::optional<Waiting> waiting = take()) {
+    EncodedBatch encoded;
+    std::uint64_t bytes = 0;
     try {
-      batch = encoder.encode(lines, formats_[lines.file]);
+      if (const auto* raw = std::get_if<CorpusBatch>(&waiting->lines)) {
+        bytes = raw->lines.bytes_read;
+        ParsedBatch parsed = parser.parse(*raw, formats_[raw->file]);
+        waiting->lines = std::move(parsed);  // long lines are not held twice
+      }
+      const auto& parsed = std::get<ParsedBatch>(waiting->lines);
+      bytes = parsed.bytes_read;
+      encoded = encoder.encode(parsed);
     } catch (...) {
-      batch.exception = std::current_exception();
+      encoded.exception = std::current_exception();
     }
-    batch.bytes = lines.lines.bytes_read;
-    deliver(id, std::move(batch));
+    encoded.bytes = bytes;
+    deliver(waiting->id, std::move(encoded));
   }
 }
 

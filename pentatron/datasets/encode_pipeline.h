@@ -3,20 +3,25 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "pentatron/datasets/corpus_reader.h"
 #include "pentatron/datasets/line_encoder.h"
+#include "pentatron/datasets/line_parser.h"
 
 namespace pentatron::datasets {
 
-// Workers take batches of lines in file order, encode them side by side, and hand them over in file
-// order. The bytes under way are limited, and so is the memory. `options` and `tokenizer` must
-// outlive it.
+// One thread reads batches of lines in file order; workers encode them side by side and hand them
+// over in file order; next()'s thread writes them. While workers have enough to do, the reading
+// thread parses lines too, so that with one worker tokenising is all that this worker does; a batch
+// that it found no time for is parsed by the worker that takes it. The bytes under way are limited,
+// and so is the memory. `options` and `tokenizer` must outlive it.
 class EncodePipeline final {
  public:
   EncodePipeline(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer,
@@ -29,19 +34,28 @@ class EncodePipeline final {
   [[nodiscard]] std::optional<EncodedBatch> next();
 
  private:
+  struct Waiting {
+    std::int64_t id = -1;  // none yet
+    std::variant<CorpusBatch, ParsedBatch> lines;
+  };
+
   void stop();
-  [[nodiscard]] std::int64_t read(CorpusBatch& batch);
+  void read();
+  [[nodiscard]] bool wait_for_room();
+  void hand_over(Waiting waiting);
+  void finish_reading();
+  [[nodiscard]] std::optional<Waiting> take();
   void deliver(std::int64_t id, EncodedBatch batch);
   void work();
 
   const PreprocessOptions& options_;
   const tokenizers::Tokenizer& tokenizer_;
   std::vector<InputFormat> formats_;  // of the files
-  CorpusReader reader_;
+  CorpusReader reader_;               // of the reading thread
   std::int64_t window_;
-  std::mutex read_mutex_;  // taken before mutex_
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::deque<Waiting> waiting_;
   std::map<std::int64_t, EncodedBatch> done_;
   std::int64_t next_in_ = 0;
   std::int64_t next_out_ = 0;

@@ -4,12 +4,11 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
-#include "pentatron/datasets/corpus_reader.h"
-#include "pentatron/datasets/jsonl.h"
-#include "pentatron/datasets/preprocess.h"
+#include "pentatron/datasets/line_parser.h"
 
 namespace pentatron::datasets {
 
@@ -21,12 +20,8 @@ struct EncodedKey {
 };
 
 struct EncodedBatch {
-  struct Problem {
-    std::int64_t line = 0;
-    JsonlProblem what;
-  };
   std::vector<EncodedKey> keys;
-  std::vector<Problem> problems;
+  std::vector<LineProblem> problems;
   std::int64_t documents = 0;
   std::int64_t lines = 0;
   std::int64_t blank_lines = 0;
@@ -37,26 +32,25 @@ struct EncodedBatch {
   std::exception_ptr exception = {};  // anything but a bad line
 };
 
-// Turns lines into tokens; one per worker. `options` and `tokenizer` must outlive it.
+// Turns texts into tokens; one per worker. `options` and `tokenizer` must outlive it.
 class LineEncoder final {
  public:
   LineEncoder(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer)
-      : options_(options), tokenizer_(tokenizer), parser_(options.json_keys) {}
+      : options_(options), tokenizer_(tokenizer) {}
 
-  [[nodiscard]] EncodedBatch encode(const CorpusBatch& batch, InputFormat format);
+  [[nodiscard]] EncodedBatch encode(const ParsedBatch& batch);
 
  private:
-  using Texts = std::vector<std::vector<std::string_view>>;  // pieces of each key
+  // Pieces of each key.
+  using Texts = std::span<const std::span<const ParsedBatch::Piece>>;
 
-  void encode_line(std::string_view text, const LineBatch::Line& line, InputFormat format,
-                   EncodedBatch& batch);
-  [[nodiscard]] std::optional<JsonlProblem> encode_texts(const Texts& texts, EncodedBatch& batch);
+  [[nodiscard]] std::optional<JsonlProblem> encode_texts(const ParsedBatch& batch, Texts texts,
+                                                         EncodedBatch& encoded);
+  void encode_text(std::string_view text, EncodedKey& key, std::int32_t& sequences);
   void encode_piece(std::string_view text, EncodedKey& key, std::int32_t& sequences);
 
   const PreprocessOptions& options_;
   const tokenizers::Tokenizer& tokenizer_;
-  JsonlParser parser_;
-  Texts plain_{{}};
 };
 
 }  // namespace pentatron::datasets

@@ -48,6 +48,7 @@ void LineReader::finish_line(LineBatch& batch) {
 
 LineBatch LineReader::next_batch(std::size_t target_bytes) {
   LineBatch batch;
+  batch.bytes.reserve(target_bytes + target_bytes / 8);  // the last line goes beyond the target
   while (!stopped_ && (line_open_ || batch.bytes_read < target_bytes)) {
     if (chunk_at_ == chunk_size_ && !fill()) break;
     const char* begin = chunk_.data() + chunk_at_;

@@ -27,7 +27,7 @@ struct PreprocessOptions {
   bool split_sentences = false;                   // each sentence a sequence; PREFIX_KEY_sentence
   bool keep_newlines = false;                     // sentences keep the white space after them
   bool append_eod = false;                        // end every document with the tokenizer's EOD
-  std::int64_t workers = 1;                       // threads that parse and tokenise
+  std::int64_t workers = 1;                       // threads that tokenise; one reads, one writes
   std::int64_t partitions = 1;                    // must divide workers; changes nothing else
   std::string output_prefix;
   std::int64_t log_interval = 1000;  // documents between progress lines; 0: none

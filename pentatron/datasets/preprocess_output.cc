@@ -107,7 +107,7 @@ void PreprocessOutput::open_writers(TokenDtype dtype) {
 void PreprocessOutput::write(const EncodedBatch& batch) {
   const bool stops = options_.on_bad_line == OnBadLine::kStop && !batch.problems.empty();
   if (stops && partial_) checkpoint();
-  for (const EncodedBatch::Problem& problem : batch.problems) report(batch, problem);
+  for (const LineProblem& problem : batch.problems) report(batch, problem);
   for (std::size_t k = 0; k < writers_.size(); ++k) write_key(batch.keys[k], k);
   stats_.lines += batch.lines;
   stats_.blank_lines += batch.blank_lines;
@@ -164,7 +164,7 @@ void PreprocessOutput::write_key(const EncodedKey& key, std::size_t k) {
   stats.tokens += static_cast<std::int64_t>(token);
 }
 
-void PreprocessOutput::report(const EncodedBatch& batch, const EncodedBatch::Problem& problem) {
+void PreprocessOutput::report(const EncodedBatch& batch, const LineProblem& problem) {
   const std::string what = fmt::format("{}:{}:{}: {}", files_[batch.file].name(), problem.line,
                                        problem.what.column, problem.what.message);
   if (options_.on_bad_line == OnBadLine::kStop) {

@@ -33,7 +33,7 @@ class PreprocessOutput final {
  private:
   void open_writers(TokenDtype dtype);
   void write_key(const EncodedKey& key, std::size_t k);
-  void report(const EncodedBatch& batch, const EncodedBatch::Problem& problem);
+  void report(const EncodedBatch& batch, const LineProblem& problem);
   void checkpoint();
   void show_progress(std::int64_t documents_before);
   [[nodiscard]] std::string progress_line(std::int64_t documents) const;

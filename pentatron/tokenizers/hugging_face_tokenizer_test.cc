@@ -161,7 +161,8 @@ TEST(HuggingFaceTokenizer, WhatIsNotSupportedIsRefusedByName) {
     return tokenizer;
   };
   const std::vector<std::tuple<json, ErrorKind, std::string>> cases = {
-      {with("/normalizer", {{"type", "Precompiled"}}), ErrorKind::kUnsupported, "Precompiled"},
+      {with("/normalizer", {{"type", "ByteLevel"}}), ErrorKind::kUnsupported, "ByteLevel"},
+      {with("/normalizer", {{"type", "Precompiled"}}), ErrorKind::kData, "precompiled_charsmap"},
       {with("/pre_tokenizer", {{"type", "UnicodeScripts"}}), ErrorKind::kUnsupported,
        "UnicodeScripts"},
       {with("/decoder", {{"type", "CTC"}}), ErrorKind::kUnsupported, "CTC"},

@@ -7,7 +7,10 @@
 #include <optional>
 
 #include "pentatron/base/format.h"
+#include "pentatron/tokenizers/base64.h"
+#include "pentatron/tokenizers/charsmap.h"
 #include "pentatron/tokenizers/code_point_set.h"
+#include "pentatron/tokenizers/grapheme.h"
 #include "pentatron/tokenizers/json_fields.h"
 #include "pentatron/tokenizers/split_pattern.h"
 #include "pentatron/tokenizers/text_stage.h"
@@ -198,6 +201,65 @@ class ReplacePattern final : public Normalizer {
   std::string to_;
 };
 
+// SentencePiece's rules as the reference library applies them: what a reader takes for one
+// character is looked up whole if it is short, else code point by code point; the shortest key
+// stands for all.
+class Precompiled final : public Normalizer {
+ public:
+  explicit Precompiled(Charsmap rules) : rules_(std::move(rules)) {}
+  [[nodiscard]] std::string apply(std::string_view text) const override {
+    constexpr std::size_t kLongestWhole = 5;  // bytes
+    std::string result;
+    result.reserve(text.size());
+    for (std::size_t at = 0; at < text.size();) {
+      const std::string_view cluster = text.substr(at, grapheme_size(text, at));
+      at += cluster.size();
+      if (cluster.size() <= kLongestWhole) {
+        if (const auto found = rules_.find(cluster)) {
+          result += *found;
+          continue;
+        }
+      }
+      for_each_character(cluster, [&](char32_t c, std::string_view bytes) {
+        result += c == kInvalidByte ? bytes : rules_.find(bytes).value_or(bytes);
+      });
+    }
+    return result;
+  }
+
+ private:
+  Charsmap rules_;
+};
+
+// What SentencePiece's "nmt" rules do beside NFKC: control characters go, more of Unicode's spaces
+// and what has no width become ' '.
+class NmtClean final : public Normalizer {
+ public:
+  [[nodiscard]] std::string apply(std::string_view text) const override {
+    std::string result;
+    result.reserve(text.size());
+    for_each_character(text, [&](char32_t c, std::string_view bytes) {
+      if (becomes_space(c)) {
+        result += ' ';
+      } else if (!goes(c)) {
+        result += bytes;
+      }
+    });
+    return result;
+  }
+
+ private:
+  static bool goes(char32_t c) {
+    return (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F ||
+           c == 0x8F || c == 0x9F;
+  }
+  static bool becomes_space(char32_t c) {
+    return c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 ||
+           (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
+           c == 0xFEFF || c == 0xFFFD;
+  }
+};
+
 class NormalizerSequence final : public Normalizer {
  public:
   explicit NormalizerSequence(std::vector<NormalizerPtr> stages) : stages_(std::move(stages)) {}
@@ -268,6 +330,12 @@ NormalizerPtr make_replace(const json& object, std::string_view name) {
   return std::make_unique<ReplaceText>(std::move(from), std::move(content));
 }
 
+NormalizerPtr make_precompiled(const json& object, std::string_view name) {
+  const auto bytes = base64_decoded(text_member(object, "precompiled_charsmap", name));
+  PENTATRON_CHECK(bytes, kData, "{}: the precompiled_charsmap of Precompiled is no base64", name);
+  return std::make_unique<Precompiled>(Charsmap(*bytes, name));
+}
+
 NormalizerPtr make_bert(const json& object, std::string_view name) {
   BertNormalizerOptions options;
   options.clean_text = flag_member(object, "clean_text", true, name);
@@ -313,6 +381,8 @@ NormalizerPtr make_normalizer(const json& object, std::string_view name) {
   if (type == "Prepend") return std::make_unique<Prepend>(text_member(object, "prepend", name));
   if (type == "Replace") return make_replace(object, name);
   if (type == "BertNormalizer") return make_bert(object, name);
+  if (type == "Precompiled") return make_precompiled(object, name);
+  if (type == "Nmt") return std::make_unique<NmtClean>();
   PENTATRON_THROW(kUnsupported, "{}: the normaliser {} is not supported", name,
                   quoted_for_message(type));
 }

@@ -111,9 +111,27 @@ PairTable::PairTable(std::span<const std::string> tokens,
       products_.push_back(merge.product);
     }
   }
-  byte_pairs_.resize(std::size_t{1} << 16);
-  for (std::size_t pair = 0; pair < byte_pairs_.size(); ++pair) {
-    byte_pairs_[pair] = find(byte_ids[pair >> 8], byte_ids[pair & 255]);
+  add_byte_pairs(byte_ids, tokens.size(), kept);
+}
+
+// From the merges: asking for each of the 65,536 pairs would cost most of what a small vocabulary
+// does.
+void PairTable::add_byte_pairs(const std::array<std::int32_t, 256>& byte_ids,
+                               std::size_t num_tokens, std::span<const MergeTable::Merge> merges) {
+  constexpr std::int32_t kNoByte = -1;
+  std::vector<std::int32_t> byte_of(num_tokens, kNoByte);
+  for (std::size_t byte = 0; byte < byte_ids.size(); ++byte) {
+    byte_of[static_cast<std::size_t>(byte_ids[byte])] = static_cast<std::int32_t>(byte);
+  }
+  byte_pairs_.assign(std::size_t{1} << 16, kNone);
+  for (const MergeTable::Merge& merge : merges) {
+    const auto left = static_cast<std::int32_t>(merge.pair >> 32);
+    const auto right = static_cast<std::int32_t>(merge.pair & 0xFFFFFFFF);
+    const std::int32_t first = byte_of[static_cast<std::size_t>(left)];
+    const std::int32_t second = byte_of[static_cast<std::size_t>(right)];
+    if (first == kNoByte || second == kNoByte) continue;
+    byte_pairs_[static_cast<std::size_t>(first) << 8 | static_cast<std::size_t>(second)] =
+        find(left, right);
   }
 }
 

@@ -64,6 +64,8 @@ class PairTable final {
 
  private:
   void add_unreached(const std::string& token, std::size_t id);
+  void add_byte_pairs(const std::array<std::int32_t, 256>& byte_ids, std::size_t num_tokens,
+                      std::span<const MergeTable::Merge> merges);
 
   static constexpr int kRankBits = 24;
   static constexpr std::uint64_t kEmpty = ~0ULL;

@@ -9,6 +9,7 @@
 #include "pentatron/sentencepiece/sentence_piece_api.h"
 #include "pentatron/tokenizers/bpe_vocabulary.h"
 #include "pentatron/tokenizers/sentence_piece_library.h"
+#include "pentatron/tokenizers/sentence_piece_model_check.h"
 
 namespace pentatron::tokenizers {
 namespace {
@@ -35,6 +36,7 @@ struct SentencePieceTokenizer::Model {
 SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& model_file)
     : model_(std::make_unique<Model>()), model_file_(model_file.string()) {
   const std::string content = read_text_file(model_file, BpeVocabulary::kMaxFileBytes);
+  check_sentence_piece_model(content, model_file_);
   const char* problem = library().open(content.data(), content.size(), &model_->handle);
   PENTATRON_CHECK(problem == nullptr, kData, "{}: not a SentencePiece model: {}", model_file_,
                   replace_invalid_utf8(problem));

@@ -36,7 +36,14 @@ std::size_t unfinished_bytes(std::string_view text) {
 std::string StreamingDecoder::add(std::int32_t id) {
   if (tokenizer_.decodes_apart()) return add_bytes(id);
   window_.push_back(id);
-  return tokenizer_.is_open(id) ? std::string() : take_window();
+  if (tokenizer_.is_open(id)) return {};
+  // What has no text and ends no run of bytes changes nothing.
+  const bool alone = shown_ + 1 == window_.size();
+  if (alone && tokenizer_.is_special(id) && tokenizer_.decode({&id, 1}).empty()) {
+    window_.pop_back();
+    return {};
+  }
+  return take_window();
 }
 
 std::string StreamingDecoder::add_bytes(std::int32_t id) {
@@ -57,7 +64,10 @@ std::string StreamingDecoder::take_window() {
   // The last ids that have a text stay: the first text of a list may lose a space, the others not.
   std::size_t kept = 0;
   std::string text;
-  while (kept < shown_ && text.empty()) text = tokenizer_.decode(ids.last(++kept));
+  while (kept < shown_ && text.empty()) {
+    kept = std::min(2 * kept + 1, shown_);
+    text = tokenizer_.decode(ids.last(kept));
+  }
   window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(kept));
   shown_ = kept;
   const std::size_t waiting = unfinished_bytes(bytes_);

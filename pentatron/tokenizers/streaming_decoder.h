@@ -12,7 +12,8 @@ namespace pentatron::tokenizers {
 // Text of ids that come one at a time. What add() and finish() return is valid UTF-8, is never
 // taken back, and joined equals Tokenizer::decode_utf8() of all ids: characters that are spread
 // over several tokens, and bytes that may still prove invalid, wait. The cost of an id does not
-// grow with the ids before it (but for a run of byte tokens, which waits for its end).
+// grow with the ids before it (but for a run of byte tokens, which waits for its end, and one of
+// spaces that the text's beginning loses).
 class StreamingDecoder final {
  public:
   // `tokenizer` must outlive it.

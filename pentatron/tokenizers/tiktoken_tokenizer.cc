@@ -10,6 +10,7 @@
 #include "pentatron/base/file.h"
 #include "pentatron/base/format.h"
 #include "pentatron/base/json.h"
+#include "pentatron/tokenizers/base64.h"
 #include "pentatron/tokenizers/bpe_vocabulary.h"
 #include "pentatron/tokenizers/json_fields.h"
 
@@ -26,27 +27,6 @@ constexpr std::string_view kV2 =
 
 constexpr std::array<std::string_view, 7> kSpecialTokens = {"<unk>", "<s>",   "</s>", "<mask>",
                                                             "<pad>", "<cls>", "<sep>"};
-
-std::optional<std::string> base64_decoded(std::string_view text) {
-  constexpr std::string_view kAlphabet =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  if (text.size() % 4 != 0) return std::nullopt;
-  while (text.ends_with('=') && text.size() % 4 != 2) text.remove_suffix(1);
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int num_bits = 0;
-  for (const char c : text) {
-    const std::size_t value = kAlphabet.find(c);
-    if (value == std::string_view::npos) return std::nullopt;
-    bits = (bits << 6) | static_cast<std::uint32_t>(value);
-    num_bits += 6;
-    if (num_bits >= 8) {
-      num_bits -= 8;
-      bytes += static_cast<char>((bits >> num_bits) & 0xFF);
-    }
-  }
-  return bytes;
-}
 
 std::vector<std::string> special_tokens(const TiktokenOptions& options) {
   std::vector<std::string> tokens = options.special_tokens;
@@ -68,10 +48,9 @@ std::vector<std::string> special_tokens(const TiktokenOptions& options) {
 }
 
 // Appends the tokens of text; as many as the vocabulary has room for.
-void read_ranks(const std::filesystem::path& path, std::size_t count,
+void read_ranks(std::string_view text, std::string_view name, std::size_t count,
                 std::vector<std::string>& tokens) {
-  const std::string name = path.string();
-  const nlohmann::json list = parse_json(read_text_file(path, BpeVocabulary::kMaxFileBytes), name);
+  const nlohmann::json list = parse_json(text, name);
   PENTATRON_CHECK(list.is_array(), kData, "{}: not a list of tokens", name);
   PENTATRON_CHECK(list.size() >= count, kData,
                   "{}: {} tokens; --vocab-size less --tiktoken-num-special-tokens asks for {}",
@@ -105,9 +84,16 @@ TokenizerStages rank_stages(std::vector<std::string> tokens, std::int32_t first_
 
 std::unique_ptr<StagedTokenizer> load_tiktoken_tokenizer(const std::filesystem::path& path,
                                                          const TiktokenOptions& options) {
+  return parse_tiktoken_tokenizer(read_text_file(path, BpeVocabulary::kMaxFileBytes), path.string(),
+                                  options);
+}
+
+std::unique_ptr<StagedTokenizer> parse_tiktoken_tokenizer(std::string_view text,
+                                                          const std::string& name,
+                                                          const TiktokenOptions& options) {
   const std::vector<std::string> special = special_tokens(options);
   std::vector<std::string> tokens = special;
-  read_ranks(path, static_cast<std::size_t>(options.vocab_size - options.num_special_tokens),
+  read_ranks(text, name, static_cast<std::size_t>(options.vocab_size - options.num_special_tokens),
              tokens);
   const bool v1 = options.pattern == TiktokenPattern::kV1;
   TokenizerStages stages =
@@ -117,16 +103,16 @@ std::unique_ptr<StagedTokenizer> load_tiktoken_tokenizer(const std::filesystem::
     stages.added_tokens.push_back(
         {.id = static_cast<std::int32_t>(id), .content = special[id], .special = true});
   }
-  for (const std::string& text : options.special_tokens) {
-    list += (list.empty() ? "" : ", ") + python_repr(text);
+  for (const std::string& token : options.special_tokens) {
+    list += (list.empty() ? "" : ", ") + python_repr(token);
   }
-  const auto id_of = [&](std::string_view text) {
-    return static_cast<std::int32_t>(std::find(special.begin(), special.end(), text) -
+  const auto id_of = [&](std::string_view token) {
+    return static_cast<std::int32_t>(std::find(special.begin(), special.end(), token) -
                                      special.begin());
   };
   TokenizerDescription description{
       .class_name = std::string(kMegatronTextClass),
-      .tokenizer_path = path.string(),
+      .tokenizer_path = name,
       .arguments = {{"chat_template", "None"},
                     {"pattern", v1 ? "v1" : "v2"},
                     {"vocab_size", std::to_string(options.vocab_size)},

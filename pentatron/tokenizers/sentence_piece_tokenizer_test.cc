@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tokenizers/sentence_piece_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "pentatron/base/error.h"
+#include "pentatron/base/test_support.h"
+#include "pentatron/tokenizers/bpe_test_support.h"
+#include "pentatron/tokenizers/sentence_piece_test_support.h"
+#include "pentatron/tokenizers/streaming_decoder.h"
+
+// Ids, texts and spans against the library of today: tools/reference/tokenizer_families.py.
+namespace pentatron::tokenizers {
+namespace {
+
+using testing::random_text;
+using Ids = std::vector<std::int32_t>;
+
+#if !defined(__SANITIZE_ADDRESS__)  // no SentencePiece there
+
+// Models of the kinds that published ones have: Llama's (BPE, bytes, text as it is), T5's (unigram,
+// NFKC, unknown characters are one unknown piece), and one that adds no space in front.
+std::unique_ptr<SentencePieceTokenizer> model_of(const std::string& kind) {
+  std::string settings = "pad_id=3\n";
+  if (kind == "llama") {
+    settings +=
+        "model_type=bpe\nvocab_size=500\nbyte_fallback=true\nsplit_digits=true\n"
+        "normalization_rule_name=identity\nremove_extra_whitespaces=false\n";
+  } else if (kind == "t5") {
+    settings += "model_type=unigram\nvocab_size=200\nhard_vocab_limit=false\n";
+  } else {
+    settings +=
+        "model_type=unigram\nvocab_size=400\nhard_vocab_limit=false\nbyte_fallback=true\nadd_dummy_"
+        "prefix=false\n"
+        "remove_extra_whitespaces=false\n";
+  }
+  return testing::tokenizer_of(testing::trained_model(testing::some_lines(), settings));
+}
+
+const std::vector<std::string> kKinds = {"llama", "t5", "bare"};
+
+std::string random_line(std::mt19937& rng) {
+  std::string text;
+  for (unsigned i = 0; i < 1 + rng() % 12; ++i) {
+    text += rng() % 2 == 0 ? std::string(1, static_cast<char>('a' + rng() % 9))
+                           : random_text(rng, 1, rng() % 2 == 0);
+  }
+  return text;
+}
+
+// In order, inside the text, and nothing lies between two of them but what the normaliser drops.
+void expect_in_order(const std::string& text, const std::vector<TokenSpan>& spans) {
+  std::size_t at = 0;
+  for (const TokenSpan& span : spans) {
+    ASSERT_GE(span.begin, at) << text;
+    ASSERT_LE(span.begin, span.end) << text;
+    ASSERT_LE(span.end, text.size()) << text;
+    at = span.end;
+  }
+}
+
+TEST(SentencePieceSpans, StandInOrderForAnyText) {
+  for (const std::string& kind : kKinds) {
+    const auto tokenizer = model_of(kind);
+    std::mt19937 rng(8);
+    for (int trial = 0; trial < 2000; ++trial) {
+      const std::string text = random_line(rng);
+      const Ids ids = tokenizer->encode(text);
+      const std::vector<TokenSpan> spans = tokenizer->spans(text, ids);
+      ASSERT_EQ(spans.size(), ids.size());
+      expect_in_order(text, spans);
+    }
+    EXPECT_TRUE(tokenizer->spans("", {}).empty());
+    expect_error(ErrorKind::kData, "another text",
+                 [&] { (void)tokenizer->spans("abc", tokenizer->encode("hgf")); });
+  }
+}
+
+// Where nothing is normalised, a piece is its span with the spaces written as U+2581; the first one
+// has a space that the model added.
+TEST(SentencePieceSpans, ArePiecesOfTheText) {
+  const auto tokenizer = model_of("llama");
+  std::mt19937 rng(9);
+  for (int trial = 0; trial < 1000; ++trial) {
+    const std::string text = random_line(rng);
+    if (replace_invalid_utf8(text) != text || text.find('\0') != std::string::npos) continue;
+    const Ids ids = tokenizer->encode(text);
+    const std::vector<TokenSpan> spans = tokenizer->spans(text, ids);
+    std::string covered;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::string part = text.substr(spans[i].begin, spans[i].end - spans[i].begin);
+      covered += part;
+      if (tokenizer->is_open(ids[i]))
+        continue;  // a byte: the last one of a character stands for it
+      ASSERT_TRUE(tokenizer->decode({&ids[i], 1}) == part ||
+                  " " + tokenizer->decode({&ids[i], 1}) == part)
+          << text << ": token " << i;
+    }
+    ASSERT_EQ(covered, text);
+  }
+}
+
+TEST(SentencePieceSpans, ByHand) {
+  // Lines of one word: it is a piece, and so is each letter.
+  const auto tokenizer = testing::tokenizer_of(testing::trained_model(
+      std::vector<std::string>(300, "abcd abcd"),
+      "model_type=bpe\nvocab_size=273\nbyte_fallback=true\nhard_vocab_limit=false\n"));
+  const std::string text = "  abcd\u3000abcd\u20ac ";
+  const Ids ids = tokenizer->encode(text);
+  // Outer spaces go, the ideographic one is a space; the euro sign is three bytes, of which the
+  // last stands for the character.
+  ASSERT_EQ(ids.size(), 5U);
+  EXPECT_EQ(tokenizer->decode(ids), "abcd abcd\u20ac");
+  EXPECT_EQ(tokenizer->spans(text, ids),
+            (std::vector<TokenSpan>{{2, 6}, {6, 13}, {13, 13}, {13, 13}, {13, 16}}));
+}
+
+// Every piece is valid UTF-8 and certain, and they join to the text of all ids.
+TEST(SentencePieceStreaming, JoinsToTheText) {
+  for (const std::string& kind : kKinds) {
+    const auto tokenizer = model_of(kind);
+    std::mt19937 rng(10);
+    const Ids all_bytes = tokenizer->encode("\u20ac\U0001F642");
+    for (int trial = 0; trial < 600; ++trial) {
+      Ids ids = tokenizer->encode(random_line(rng));
+      for (unsigned i = 0; i < rng() % 6; ++i) {
+        const auto id =
+            static_cast<std::int32_t>(rng() % static_cast<std::uint64_t>(tokenizer->vocab_size()));
+        ids.insert(ids.begin() + static_cast<std::ptrdiff_t>(rng() % (ids.size() + 1)),
+                   rng() % 3 == 0 ? all_bytes[rng() % all_bytes.size()] : id);
+      }
+      StreamingDecoder decoder(*tokenizer);
+      const std::string whole = tokenizer->decode_utf8(ids);
+      std::string joined;
+      for (const std::int32_t id : ids) {
+        const std::string piece = decoder.add(id);
+        ASSERT_EQ(replace_invalid_utf8(piece), piece) << kind;
+        joined += piece;
+        ASSERT_TRUE(whole.starts_with(joined)) << kind << ": " << joined << " | " << whole;
+      }
+      joined += decoder.finish();
+      ASSERT_EQ(joined, whole) << kind;
+    }
+  }
+}
+
+TEST(SentencePieceTokenizer, DamagedModelsAreRefused) {
+  const std::string model = testing::trained_model(
+      testing::some_lines(), "model_type=bpe\nvocab_size=400\nbyte_fallback=true\n");
+  const TempFolder folder;
+  const auto path = folder.path() / "tokenizer.model";
+  std::mt19937 rng(12);
+  for (int trial = 0; trial < 200; ++trial) {
+    std::string damaged = model;
+    if (trial % 2 == 0) damaged.resize(rng() % model.size());
+    for (unsigned i = 0; i < rng() % 4 && !damaged.empty(); ++i) {
+      damaged[rng() % damaged.size()] = static_cast<char>(rng());
+    }
+    write_file_atomically(path, damaged);
+    try {
+      const SentencePieceTokenizer tokenizer(path);
+      const Ids ids = tokenizer.encode("abc hij \u20ac");
+      (void)tokenizer.decode(ids);
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::kData) << error.what();
+    }
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace pentatron::tokenizers
