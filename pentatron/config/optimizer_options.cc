@@ -351,7 +351,7 @@ constexpr OptionSpec kRows[] = {
      .supported = "fp32|bf16",
      .topic = Topic::kPrecision,
      .help = "dtype of the optimizer's weights; bf16: the weights of --bf16 are the only ones",
-     .reason = "fp16 needs a scale a tensor, which would depend on how it is sharded",
+     .reason = "weights in fp16 are planned; bf16 takes as many bytes",
      .test = "optimizer_test NarrowState.BitEqualInEveryLayout; functional_test "
              "Options.PrecisionAwareOptimizer",
      .default_note = "bf16 is not among Megatron's choices",
@@ -362,12 +362,10 @@ constexpr OptionSpec kRows[] = {
      .dest = "exp_avg_dtype",
      .default_repr = "'fp32'",
      .choices = "fp32|fp16|bf16|fp8",
-     .supported = "fp32|bf16",
      .topic = Topic::kPrecision,
-     .help = "dtype of Adam's first moment",
-     .reason = "fp16 and fp8 need a scale a tensor, which would depend on how it is sharded",
-     .test = "optimizer_test NarrowState.BitEqualInEveryLayout; functional_test "
-             "Options.PrecisionAwareOptimizer",
+     .help = "dtype of Adam's first moment; fp16 and fp8 have a scale for each part",
+     .test = "optimizer_test NarrowState.BitEqualInEveryLayout; optimizer_test "
+             "ScaledAdamW.BitEqualInEveryLayout; functional_test Options.PrecisionAwareOptimizer",
      .needs = kPrecisionAware,
      .resume = Resume::kRun,
      .field = optimizer<&OptimizerConfig::exp_avg_dtype>()},
@@ -375,12 +373,12 @@ constexpr OptionSpec kRows[] = {
      .dest = "exp_avg_sq_dtype",
      .default_repr = "'fp32'",
      .choices = "fp32|fp16|bf16|fp8",
-     .supported = "fp32|bf16",
+     .supported = "fp32|fp16|bf16",
      .topic = Topic::kPrecision,
-     .help = "dtype of Adam's second moment",
-     .reason = "fp16 and fp8 need a scale a tensor, which would depend on how it is sharded",
-     .test = "optimizer_test NarrowState.BitEqualInEveryLayout; functional_test "
-             "Options.PrecisionAwareOptimizer",
+     .help = "dtype of Adam's second moment; fp16 has a scale for each part",
+     .reason = "fp8 makes small second moments zero, and updates are divided by their root",
+     .test = "optimizer_test NarrowState.BitEqualInEveryLayout; optimizer_test "
+             "ScaledAdamW.BitEqualInEveryLayout; functional_test Options.PrecisionAwareOptimizer",
      .needs = kPrecisionAware,
      .resume = Resume::kRun,
      .field = optimizer<&OptimizerConfig::exp_avg_sq_dtype>()},

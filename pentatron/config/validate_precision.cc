@@ -63,6 +63,16 @@ void check_optimizer_state(const RunConfig& config, const Origins& origins, Prob
   };
   of_bf16("--main-params-dtype", optimizer.main_params_dtype);
   of_bf16("--main-grads-dtype", optimizer.main_grads_dtype);
+  if (aware && optimizer.optimizer_cpu_offload) {
+    for (const auto& [option, value] :
+         {std::pair{"--exp-avg-dtype", optimizer.exp_avg_dtype},
+          std::pair{"--exp-avg-sq-dtype", optimizer.exp_avg_sq_dtype}}) {
+      if (value != "fp16" && value != "fp8") continue;
+      problems.add(fmt::format(
+          "{} {} shares its scales on the device, which --optimizer-cpu-offload leaves: take bf16",
+          option, value));
+    }
+  }
   const bool reduces_in_bf16 = config.parallel.grad_reduce_in_bf16;
   if (reduces_in_bf16 || (aware && optimizer.main_grads_dtype == "bf16")) {
     for (const auto& [dest, option] :

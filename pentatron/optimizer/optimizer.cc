@@ -9,6 +9,7 @@
 #include "pentatron/optimizer/rules/adamw.h"
 #include "pentatron/optimizer/rules/lion.h"
 #include "pentatron/optimizer/rules/muon.h"
+#include "pentatron/optimizer/rules/scaled_adamw.h"
 #include "pentatron/optimizer/rules/sgd.h"
 #include "pentatron/optimizer/rules/soap.h"
 #include "pentatron/optimizer/state_plan.h"
@@ -81,6 +82,23 @@ struct Optimizer::State {
                     config.optimizer);
   }
 
+  // Ranks that hold some of the same parts: all of a pipeline stage, and of the same experts.
+  [[nodiscard]] ScaleSharing scale_sharing() {
+    ScaleSharing sharing{.device = device};
+    for (const distributed::FlatSlot& slot : store.layout().slots()) {
+      for (const nn::ShardPart& part : slot.parameter->spec().parts) {
+        sharing.parts.push_back(part.name);
+      }
+    }
+    std::vector<std::string> axes;
+    for (const comm::Axis& axis : context.grid().axes()) {
+      const bool other_parts = axis.name == "pp" || axis.name == "ep";
+      if (axis.size > 1 && !other_parts) axes.push_back(axis.name);
+    }
+    if (!axes.empty()) sharing.group = &context.group(axes);
+    return sharing;
+  }
+
   void make_groups(const PrecisionPolicy& policy, const WidthScaling& scaling, std::uint64_t seed) {
     check_widths(policy);
     std::unique_ptr<UpdateRule> usual;
@@ -88,7 +106,8 @@ struct Optimizer::State {
     if (config.optimizer == "sgd") usual = make_sgd(config, scaling);
     if (config.optimizer == "lion") usual = make_lion();
     if (config.optimizer == "adam" || config.optimizer == "muon" || config.optimizer == "soap") {
-      usual = make_adamw(config, scaling, seed);
+      usual = has_scaled_moments(config) ? make_scaled_adamw(config, scaling, seed, scale_sharing())
+                                         : make_adamw(config, scaling, seed);
     }
     if (config.optimizer == "muon") of_matrices = make_muon(config, context);
     if (config.optimizer == "soap") of_matrices = make_soap(config, context);
@@ -201,9 +220,7 @@ struct Optimizer::State {
   void update(const ops::AdamScalars& scalars) {
     const TimedScope timed(timers, "optimizer-inner-step", 1);
     store.fetch_gradients();
-    for (RuleGroup& group : groups) {
-      if (!group.on_device.empty()) group.rule->update(group.on_device, scalars);
-    }
+    for (RuleGroup& group : groups) group.rule->update(group.on_device, scalars);
     if (store.host_batches().empty()) return;
     ops::AdamScalars of_host = scalars;
     for (Tensor* scalar : {&of_host.lr, &of_host.step, &of_host.grad_scale, &of_host.weight_decay,
@@ -323,7 +340,8 @@ std::vector<StateSlice> Optimizer::state_slices(bool owner_only) {
       if (owner_only && piece->part->replica != 0) continue;
       slices.push_back({piece->part, "main_param", piece->box_begin, piece->main});
       for (std::size_t s = 0; s < kinds.size(); ++s) {
-        slices.push_back({piece->part, std::string(kinds[s]), piece->box_begin, piece->state[s]});
+        slices.push_back({piece->part, std::string(kinds[s]), piece->box_begin,
+                          group.rule->stored_state(*piece, s)});
       }
     }
     for (const WholeState* whole : group.rule->whole_states()) {
@@ -334,7 +352,11 @@ std::vector<StateSlice> Optimizer::state_slices(bool owner_only) {
   return slices;
 }
 
-void Optimizer::refresh_parameters() { state_->store.publish(); }
+void Optimizer::refresh_parameters() {
+  const tensor::NoGrad no_grad;
+  for (RuleGroup& group : state_->groups) group.rule->take_stored();
+  state_->store.publish();
+}
 
 void Optimizer::reset_from_parameters() {
   const tensor::NoGrad no_grad;

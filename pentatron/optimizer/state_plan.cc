@@ -58,7 +58,8 @@ DType state_dtype(const config::OptimizerConfig& config, const PrecisionPolicy& 
   if (!config.use_precision_aware_optimizer) return policy.state;
   const std::string& name = state == "exp_avg" ? config.exp_avg_dtype : config.exp_avg_sq_dtype;
   // fp32 is the name of the usual width, whatever the policy has.
-  return name == "fp32" ? policy.state : tensor::parse_dtype(name);
+  if (name == "fp32") return policy.state;
+  return tensor::parse_dtype(name == "fp8" ? "fp8_e4m3" : name);
 }
 
 std::int64_t soap_elements(std::int64_t rows, std::int64_t columns) {

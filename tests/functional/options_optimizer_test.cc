@@ -162,8 +162,8 @@ TEST(Options, PrecisionAwareOptimizer) {
                  {"--main-params-dtype bf16 needs --bf16, not fp32"});
   expect_refusal(try_train(moments.with("--optimizer", "sgd")).program, 2,
                  {"--use-precision-aware-optimizer", "sgd"});
-  expect_refusal(try_train(aware.with("--exp-avg-dtype", "fp8")).program, 2,
-                 {"--exp-avg-dtype", "fp8"});
+  expect_refusal(try_train(aware.with("--exp-avg-sq-dtype", "fp8")).program, 2,
+                 {"--exp-avg-sq-dtype", "fp8"});
 }
 
 TEST(Options, GradReduceInBf16) {

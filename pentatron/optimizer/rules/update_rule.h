@@ -31,6 +31,13 @@ class UpdateRule {
   [[nodiscard]] virtual std::vector<std::string_view> states() const = 0;
   // Called once with all of them, when they have their state: groups that updates need are made.
   virtual void prepare(std::span<distributed::Piece* const> pieces) {}
+  // What a checkpoint stores of a state, 1-D: the live values, or a copy in another dtype, which
+  // take_stored() makes live after a load wrote into it.
+  [[nodiscard]] virtual Tensor stored_state(const distributed::Piece& piece, std::size_t state) {
+    return piece.state[state];
+  }
+  // Called by all ranks together.
+  virtual void take_stored() {}
   // State beside Piece::state, made by prepare().
   [[nodiscard]] virtual std::vector<WholeState*> whole_states() { return {}; }
   // Pieces of a rank, those of a weight together, that follow this rule, in the order of the
