@@ -216,17 +216,18 @@ struct Optimizer::State {
     return max_norm.div(norm.add(kClipEpsilon)).clamp_max_(1.0);
   }
 
-  // What the device holds is queued first; the host works on its own meanwhile.
+  // What the device holds is queued before the host begins; what the host waits for, before that.
   void update(const ops::AdamScalars& scalars) {
     const TimedScope timed(timers, "optimizer-inner-step", 1);
     store.fetch_gradients();
-    for (RuleGroup& group : groups) group.rule->update(group.on_device, scalars);
-    if (store.host_batches().empty()) return;
     ops::AdamScalars of_host = scalars;
-    for (Tensor* scalar : {&of_host.lr, &of_host.step, &of_host.grad_scale, &of_host.weight_decay,
-                           &of_host.skip, &of_host.decoupled_lr, &of_host.width_lr}) {
-      *scalar = moved(*scalar, store.state_device());
+    if (!store.host_batches().empty()) {
+      for (Tensor* scalar : {&of_host.lr, &of_host.step, &of_host.grad_scale, &of_host.weight_decay,
+                             &of_host.skip, &of_host.decoupled_lr, &of_host.width_lr}) {
+        *scalar = moved(*scalar, store.state_device());
+      }
     }
+    for (RuleGroup& group : groups) group.rule->update(group.on_device, scalars);
     for (std::size_t b = 0; b < store.host_batches().size(); ++b) {
       store.await_gradients(b);
       for (RuleGroup& group : groups) {
