@@ -8,6 +8,13 @@ constexpr OptionKind kSwitch = OptionKind::kSwitchOn;
 constexpr OptionKind kInt = OptionKind::kInt;
 constexpr OptionClass kAlways = OptionClass::kAlwaysSo;
 
+std::string_view lion_beta1(const OptionValue& value) {
+  return detail::as_double(value) == 0.95 ? "" : "0.95: other decays of Lion are planned";
+}
+std::string_view lion_beta2(const OptionValue& value) {
+  return detail::as_double(value) == 0.98 ? "" : "0.98: other decays of Lion are planned";
+}
+
 // The reason says what is always so; a value outside `supported` is refused with it.
 constexpr OptionSpec kRows[] = {
     {.names = "--use-mcore-models",
@@ -60,7 +67,8 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "False",
      .topic = Topic::kPrecision,
      .option_class = kAlways,
-     .reason = "gradients are accumulated and reduced in fp32 or wider"},
+     .reason =
+         "gradients are accumulated and reduced in fp32 or wider, unless an option says bf16"},
     {.names = "--cross-entropy-loss-fusion",
      .dest = "cross_entropy_loss_fusion",
      .kind = kSwitch,
@@ -182,40 +190,22 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kPrecision,
      .option_class = kAlways,
      .reason = "products of 16-bit floats are summed in fp32"},
-    {.names = "--main-grads-dtype",
-     .dest = "main_grads_dtype",
-     .default_repr = "'fp32'",
-     .choices = "fp32|bf16",
-     .supported = "fp32",
-     .topic = Topic::kPrecision,
+    {.names = "--lion-beta1",
+     .dest = "lion_beta1",
+     .kind = OptionKind::kFloat,
+     .default_repr = "0.95",
+     .check = lion_beta1,
+     .topic = Topic::kOptimizer,
      .option_class = kAlways,
-     .reason = "gradients are accumulated in fp32 or wider; others come with the precision-aware "
-               "optimizer state"},
-    {.names = "--main-params-dtype",
-     .dest = "main_params_dtype",
-     .default_repr = "'fp32'",
-     .choices = "fp32|fp16",
-     .supported = "fp32",
-     .topic = Topic::kPrecision,
+     .reason = "Lion mixes momentum and gradient by 0.95"},
+    {.names = "--lion-beta2",
+     .dest = "lion_beta2",
+     .kind = OptionKind::kFloat,
+     .default_repr = "0.98",
+     .check = lion_beta2,
+     .topic = Topic::kOptimizer,
      .option_class = kAlways,
-     .reason = "the optimizer holds weights in fp32 or wider; others come with the precision-aware "
-               "optimizer state"},
-    {.names = "--exp-avg-dtype",
-     .dest = "exp_avg_dtype",
-     .default_repr = "'fp32'",
-     .choices = "fp32|fp16|bf16|fp8",
-     .supported = "fp32",
-     .topic = Topic::kPrecision,
-     .option_class = kAlways,
-     .reason = "moments are fp32 or wider; others come with the precision-aware optimizer state"},
-    {.names = "--exp-avg-sq-dtype",
-     .dest = "exp_avg_sq_dtype",
-     .default_repr = "'fp32'",
-     .choices = "fp32|fp16|bf16|fp8",
-     .supported = "fp32",
-     .topic = Topic::kPrecision,
-     .option_class = kAlways,
-     .reason = "moments are fp32 or wider; others come with the precision-aware optimizer state"},
+     .reason = "Lion's momentum decays by 0.98"},
     {.names = "--muon-tp-mode",
      .dest = "muon_tp_mode",
      .default_repr = "'duplicated'",
@@ -261,7 +251,7 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "[]",
      .topic = Topic::kParallel,
      .option_class = kAlways,
-     .reason = "every gradient is accumulated in fp32 or wider"},
+     .reason = "every gradient is accumulated in fp32 or wider, unless an option says bf16"},
     {.names = "--train-sync-interval",
      .dest = "train_sync_interval",
      .kind = kInt,

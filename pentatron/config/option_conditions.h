@@ -47,6 +47,8 @@ inline constexpr Condition kSixteenBit{
       return c.training.precision == "bf16" || c.training.precision == "fp16";
     },
     "activations have 32 bits already: it belongs to --bf16 and --fp16"};
+inline constexpr Condition kBf16{[](const RunConfig& c) { return c.training.precision == "bf16"; },
+                                 "it belongs to --bf16"};
 inline constexpr Condition kRopeScaling{
     [](const RunConfig& c) { return kRope.holds(c) && c.model.use_rope_scaling; },
     "there is no --use-rope-scaling"};
@@ -155,9 +157,20 @@ inline constexpr Condition kNullTokenizer{
     [](const RunConfig& c) { return c.data.tokenizer_type == "NullTokenizer"; },
     "it belongs to --tokenizer-type NullTokenizer"};
 
-// Muon's embeddings, output layer and vectors are Adam's.
-inline constexpr Condition kAdam{[](const RunConfig& c) { return c.optimizer.optimizer != "sgd"; },
+// Muon's and SOAP's embeddings, output layer and vectors are Adam's.
+inline constexpr Condition kAdam{[](const RunConfig& c) {
+                                   return c.optimizer.optimizer != "sgd" &&
+                                          c.optimizer.optimizer != "lion";
+                                 },
                                  "it belongs to --optimizer adam"};
+inline constexpr Condition kSoap{[](const RunConfig& c) { return c.optimizer.optimizer == "soap"; },
+                                 "it belongs to --optimizer soap"};
+inline constexpr Condition kPrecisionAware{
+    [](const RunConfig& c) { return c.optimizer.use_precision_aware_optimizer; },
+    "there is no --use-precision-aware-optimizer"};
+inline constexpr Condition kOffloadsOptimizer{
+    [](const RunConfig& c) { return c.optimizer.optimizer_cpu_offload; },
+    "there is no --optimizer-cpu-offload"};
 inline constexpr Condition kSgd{[](const RunConfig& c) { return c.optimizer.optimizer == "sgd"; },
                                 "it belongs to --optimizer sgd"};
 inline constexpr Condition kMuon{[](const RunConfig& c) { return c.optimizer.optimizer == "muon"; },

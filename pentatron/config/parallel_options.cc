@@ -228,6 +228,17 @@ constexpr OptionSpec kRows[] = {
              "Options.WorldSizeThreads",
      .field = parallel<&ParallelConfig::world_size>(),
      .ours = true},
+    {.names = "--grad-reduce-in-bf16",
+     .dest = "grad_reduce_in_bf16",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kPrecision,
+     .help = "gradients are accumulated and reduced in bf16; their sums then depend on the layout, "
+             "within bf16's step",
+     .test = "training_test RunPolicy.FollowsTheOptions; training_test "
+             "GradReduceInBf16.EveryShardingWithinBf16; functional_test Options.GradReduceInBf16",
+     .needs = kBf16,
+     .field = parallel<&ParallelConfig::grad_reduce_in_bf16>()},
     {.names = "--rank",
      .dest = "rank",
      .kind = OptionKind::kInt,

@@ -197,13 +197,13 @@ TEST(Parser, AlwaysSoOptionsAreNamed) {
   EXPECT_EQ(always_so_line(parse(request(""))), "");
   EXPECT_NE(problem_of("--transformer-impl te"), "");
   // A value of its own, one of those that are so, a list of them.
-  for (const char* words : {"--train-sync-interval 100", "--exp-avg-dtype fp32",
+  for (const char* words : {"--train-sync-interval 100", "--lion-beta1 0.95",
                             "--ddp-param-name-patterns-for-fp32-local-accumulation all"}) {
     EXPECT_EQ(parse(request(words)).always_so.size(), 1U) << words;
   }
-  EXPECT_EQ(problem_of("--exp-avg-dtype bf16"),
-            "--exp-avg-dtype 'bf16': this value does not work here (moments are fp32 or wider; "
-            "others come with the precision-aware optimizer state); expected one of fp32");
+  EXPECT_EQ(problem_of("--muon-scalar-optimizer lion"),
+            "--muon-scalar-optimizer 'lion': this value does not work here (embeddings, output "
+            "layer and vectors follow AdamW); expected one of adam");
 }
 
 TEST(Parser, ReadsYamlAndJsonFiles) {

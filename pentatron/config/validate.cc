@@ -309,19 +309,23 @@ void check_parameter_gather(const ParallelConfig& p, Problems& problems) {
       "--use-megatron-fsdp with another --data-parallel-sharding-strategy than no_shard");
 }
 
-// Stages add up the gradients of their copies of the biases, which takes equal shards; Muon deals
-// whole matrices to ranks, other ones in each stage.
+bool updates_matrices(const OptimizerConfig& optimizer) {
+  return optimizer.optimizer == "muon" || optimizer.optimizer == "soap";
+}
+
+// Stages add up the gradients of their copies of the biases, which takes equal shards; Muon and
+// SOAP deal whole matrices to ranks, other ones in each stage.
 void check_shared_biases(const RunConfig& config, Problems& problems) {
   const ParallelConfig& parallel = config.parallel;
   const bool sharded = parallel.use_distributed_optimizer || parallel.use_megatron_fsdp;
-  if (config.model.position_embedding_type != "relative" || config.optimizer.optimizer != "muon" ||
+  if (config.model.position_embedding_type != "relative" || !updates_matrices(config.optimizer) ||
       parallel.pipeline_model_parallel_size == 1 || !sharded) {
     return;
   }
   problems.add(fmt::format(
-      "--position-embedding-type relative with --optimizer muon on --pipeline-model-parallel-size "
+      "--position-embedding-type relative with --optimizer {} on --pipeline-model-parallel-size "
       "{} stages does not go with --use-distributed-optimizer or --use-megatron-fsdp: drop one",
-      parallel.pipeline_model_parallel_size));
+      config.optimizer.optimizer, parallel.pipeline_model_parallel_size));
 }
 
 }  // namespace
@@ -335,6 +339,7 @@ void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Pr
   if (layout_fine && config.model.seq_length > 0) check_dynamic_context(config, problems);
   if (purpose != Purpose::kTrain) return;
   if (layout_fine) check_fp8(config, problems);
+  check_optimizer_state(config, origins, problems);
   resolve_training(config, origins, layout_fine, problems);
 }
 

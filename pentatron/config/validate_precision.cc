@@ -2,6 +2,7 @@
 #include "pentatron/config/validate_precision.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "pentatron/base/format.h"
 
@@ -38,6 +39,58 @@ void check_fp8(const RunConfig& config, Problems& problems) {
                  problems);
   check_multiple((heads + 2 * groups) * model.kv_channels, "a rank's query, key and value channels",
                  tp, "--kv-channels", problems);
+}
+
+void check_optimizer_state(const RunConfig& config, const Origins& origins, Problems& problems) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  const std::string& precision = config.training.precision;
+  const bool aware = optimizer.use_precision_aware_optimizer;
+  if (aware && optimizer.optimizer != "adam") {
+    problems.add(fmt::format("--use-precision-aware-optimizer belongs to --optimizer adam, not {}",
+                             optimizer.optimizer));
+  }
+  if (aware && precision == "fp64") {
+    problems.add("--use-precision-aware-optimizer narrows fp32, not the state of --fp64: drop one");
+  }
+  const auto of_bf16 = [&](std::string_view option, const std::string& value) {
+    if (!aware || value != "bf16" || precision == "bf16") return;
+    problems.add(fmt::format("{} bf16 needs --bf16, not {}", option, precision));
+  };
+  of_bf16("--main-params-dtype", optimizer.main_params_dtype);
+  of_bf16("--main-grads-dtype", optimizer.main_grads_dtype);
+  if (aware && optimizer.optimizer_cpu_offload) {
+    for (const auto& [option, value] :
+         {std::pair{"--exp-avg-dtype", optimizer.exp_avg_dtype},
+          std::pair{"--exp-avg-sq-dtype", optimizer.exp_avg_sq_dtype}}) {
+      if (value != "fp16" && value != "fp8") continue;
+      problems.add(fmt::format(
+          "{} {} shares its scales on the device, which --optimizer-cpu-offload leaves: take bf16",
+          option, value));
+    }
+  }
+  const bool reduces_in_bf16 = config.parallel.grad_reduce_in_bf16;
+  if (reduces_in_bf16 || (aware && optimizer.main_grads_dtype == "bf16")) {
+    for (const auto& [dest, option] :
+         {std::pair{"accumulate_allreduce_grads_in_fp32", "--accumulate-allreduce-grads-in-fp32"},
+          std::pair{"ddp_param_name_patterns_for_fp32_local_accumulation",
+                    "--ddp-param-name-patterns-for-fp32-local-accumulation"}}) {
+      if (!set_by_user(origins, dest)) continue;
+      problems.add(
+          fmt::format("{} asks for fp32 gradients, {} for bf16: drop one", option,
+                      reduces_in_bf16 ? "--grad-reduce-in-bf16" : "--main-grads-dtype bf16"));
+    }
+  }
+  const bool unscaled = optimizer.optimizer == "lion" || optimizer.optimizer == "soap";
+  if (config.model.use_mup && unscaled) {
+    problems.add(
+        fmt::format("--use-mup has no learning rates for --optimizer {}: take adam, sgd or muon",
+                    optimizer.optimizer));
+  }
+  if (optimizer.optimizer == "soap" && config.training.cuda_graph_impl == "full_iteration") {
+    problems.add(
+        "--optimizer soap asks the host once a step, which --cuda-graph-impl full_iteration "
+        "cannot record: drop one");
+  }
 }
 
 }  // namespace pentatron::config

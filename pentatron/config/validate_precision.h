@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pentatron/config/config.h"
+#include "pentatron/config/parser.h"
 #include "pentatron/config/problems.h"
 
 namespace pentatron::config {
@@ -9,5 +10,10 @@ namespace pentatron::config {
 // What --fp8-format asks of precision and sizes: products in fp8 take multiples of 16 channels.
 // Model and layout are resolved.
 void check_fp8(const RunConfig& config, Problems& problems);
+
+// What the optimizer's state asks of optimizer and precision: --use-precision-aware-optimizer,
+// --grad-reduce-in-bf16, --optimizer lion and soap. `origins`: whether a user asked for fp32
+// gradients beside bf16 ones.
+void check_optimizer_state(const RunConfig& config, const Origins& origins, Problems& problems);
 
 }  // namespace pentatron::config

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/distributed/buffer_allocator.h"
 
+#include "pentatron/tensor/host_memory.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::distributed {
@@ -17,6 +18,10 @@ class DefaultAllocator final : public BufferAllocator {
 };
 
 }  // namespace
+
+Tensor BufferAllocator::allocate_on_host(std::int64_t num_elements, DType dtype, bool pinned) {
+  return pinned ? tensor::pinned_zeros(num_elements, dtype) : allocate(num_elements, dtype, kCpu);
+}
 
 std::unique_ptr<BufferAllocator> make_default_allocator() {
   return std::make_unique<DefaultAllocator>();

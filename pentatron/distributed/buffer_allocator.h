@@ -18,6 +18,9 @@ class BufferAllocator {
   // 1-D, with any values, for the time of a unit.
   [[nodiscard]] virtual Tensor allocate_transient(std::int64_t num_elements, DType dtype,
                                                   Device device) = 0;
+  // 1-D, zeroed, on the host, in memory that a GPU reads and writes by itself where `pinned`.
+  [[nodiscard]] virtual Tensor allocate_on_host(std::int64_t num_elements, DType dtype,
+                                                bool pinned);
 };
 [[nodiscard]] std::unique_ptr<BufferAllocator> make_default_allocator();
 

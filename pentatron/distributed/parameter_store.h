@@ -74,11 +74,19 @@ class ParameterStore final : public ops::UnitEventSink, public nn::ParameterHost
 
   // What this rank updates: everything, or its shards. In the order of the flat buffer.
   [[nodiscard]] std::vector<Piece>& pieces() { return pieces_; }
-  // Memory for these pieces beside them (zeroed, on state_device(), each view as aligned as its
-  // piece): 1-D views in the order given.
+  // Memory for these pieces beside them (zeroed, on the host or the device as Piece::on_host says,
+  // each view as aligned as its piece): 1-D views in the order given.
   [[nodiscard]] std::vector<Tensor> allocate_for(std::span<const std::size_t> pieces, DType dtype);
-  // Copies gradients to where updates read them; nothing where they lie there.
+  // Pieces on the host, by number: each batch in turn is awaited, updated and sent.
+  [[nodiscard]] const std::vector<std::vector<std::size_t>>& host_batches() const {
+    return host_batches_;
+  }
+  // Starts the copies of gradients to where updates read them; nothing where they lie there.
   void fetch_gradients();
+  void await_gradients(std::size_t host_batch);  // the host waits for a batch's
+  // Main parameters of a batch were updated: starts the copies to the parameters. publish() waits
+  // for them, or makes the copies that were not started.
+  void send_parameters(std::size_t host_batch);
   [[nodiscard]] Device device() const;  // of parameters and gradients
   [[nodiscard]] Device state_device() const { return state_device_; }
 
@@ -94,7 +102,9 @@ class ParameterStore final : public ops::UnitEventSink, public nn::ParameterHost
 
  private:
   struct Inner;
+  struct HostCopies;  // those under way
   void make_pieces();
+  void copy_to_parameters();
 
   std::unique_ptr<BufferAllocator> allocator_;
   PrecisionPolicy policy_;
@@ -103,6 +113,7 @@ class ParameterStore final : public ops::UnitEventSink, public nn::ParameterHost
   std::unique_ptr<Inner> inner_;
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> flat_begins_;  // of the pieces
+  std::vector<std::vector<std::size_t>> host_batches_;
   std::int64_t state_bytes_ = 0;
   WeightGradQueue* queue_ = nullptr;
   std::shared_ptr<const WeightGradQueue::Listener> listening_;

@@ -19,6 +19,7 @@ struct Piece {
   // What updates read: `grad`, or a copy on the host that fetch_gradients fills.
   Tensor update_grad;
   std::vector<Tensor> state;  // of the update rule, in the order of its names
+  bool on_host = false;       // main, update_grad and state are on the host
 
   [[nodiscard]] std::int64_t length() const { return parameter.numel(); }
   [[nodiscard]] bool whole() const { return length() == part->box.num_elements(); }

@@ -44,8 +44,13 @@ struct StoreOptions {
   std::int64_t bucket_bytes = 40 << 20;
   // Updated parameters are waited for where they are used, not at the end of the update.
   bool overlap_gather = false;
-  // Main parameters and optimizer state on the host, whatever the device.
+  // Main parameters and optimizer state on the host, whatever the device: of the first weights, up
+  // to this share of this rank's elements (a weight is never split).
   bool state_on_host = false;
+  double host_fraction = 1.0;
+  // Their gradients come and their parameters go batch by batch on a stream of their own, while the
+  // host updates the batch between.
+  bool overlap_host_copies = false;
 };
 
 }  // namespace pentatron::distributed

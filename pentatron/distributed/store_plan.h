@@ -27,6 +27,15 @@ struct PlannedPiece {
 [[nodiscard]] std::vector<PlannedPiece> plan_pieces(const FlatLayout& layout, Sharding sharding,
                                                     std::int64_t shard);
 
+// Which of them have main parameters and state on the host: all pieces of the first weights, until
+// options.host_fraction of the elements are reached.
+[[nodiscard]] std::vector<bool> pieces_on_host(std::span<const PlannedPiece> pieces,
+                                               const StoreOptions& options);
+// Pieces on the host that travel together, by number: whole weights, up to a batch's size. One
+// batch without options.overlap_host_copies.
+[[nodiscard]] std::vector<std::vector<std::size_t>> host_batches(
+    std::span<const PlannedPiece> pieces, const StoreOptions& options);
+
 // Memory beside pieces: each view begins at the same place inside a line of 256 elements as its
 // piece does in the flat buffer.
 struct FlatRange {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t kRowBlocks = 16;
 constexpr std::int64_t kLeastBlock = 64;  // rows of a block that are worth a product of their own
+constexpr std::int64_t kWideBytes = 4;    // of an element in which sums are made
 
 // All rows at once, or, `in_blocks`, in about kRowBlocks parts.
 template <typename Body>
@@ -98,11 +99,17 @@ void library_products::weight_gradient(const WeightGradient& in) {
     tensor::matmul_into(slot.buffer, tensor::transposed(in.dy_to), in.x_ti, slot.accumulate);
     return;
   }
+  // A slot of 16 bits takes the sum of all blocks, rounded once.
+  const bool wide_sum = tensor::item_bytes(slot.buffer.scalar_type()) < kWideBytes;
+  const Tensor sum = wide_sum
+                         ? tensor::empty(slot.buffer.sizes(), DType::Float, slot.buffer.device())
+                         : slot.buffer;
   for_row_blocks(rows, /*in_blocks=*/true, [&](std::int64_t begin, std::int64_t size) {
     const Tensor dy = tensor::cast(tensor::narrowed(in.dy_to, 0, begin, size), dtype);
-    tensor::matmul_into(slot.buffer, tensor::transposed(dy),
-                        tensor::narrowed(in.x_ti, 0, begin, size), slot.accumulate || begin > 0);
+    tensor::matmul_into(sum, tensor::transposed(dy), tensor::narrowed(in.x_ti, 0, begin, size),
+                        (slot.accumulate && !wide_sum) || begin > 0);
   });
+  if (wide_sum) write_slot(slot, sum);
 }
 
 Tensor cpu::product_forward(const ForwardProduct& in) { return library_products::forward(in); }

@@ -2,6 +2,7 @@
 #include "pentatron/ops/register_cuda.h"
 
 #include "pentatron/ops/cuda_ops.h"
+#include "pentatron/ops/narrow_adamw.h"
 
 namespace pentatron::ops {
 namespace {
@@ -13,6 +14,9 @@ constexpr OpTable kCudaTable = {
 
 }  // namespace
 
-void register_cuda_ops() { register_cuda_op_table(kCudaTable); }
+void register_cuda_ops() {
+  register_cuda_op_table(kCudaTable);
+  register_cuda_narrow_adamw(cuda::narrow_adamw_step);
+}
 
 }  // namespace pentatron::ops

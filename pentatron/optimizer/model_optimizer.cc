@@ -35,14 +35,17 @@ bool stands_on(const nn::Parameter& parameter, const std::string& grid) {
 }  // namespace
 
 distributed::StoreOptions store_options(const config::RunConfig& config, const GridPlace& place) {
-  const bool matrices = config.optimizer.optimizer == "muon";
+  const config::OptimizerConfig& optimizer = config.optimizer;
+  const bool matrices = optimizer.optimizer == "muon" || optimizer.optimizer == "soap";
   return {.sharding = sharding_of(config.parallel),
           .cut = matrices ? distributed::ShardCut::kMatrices : distributed::ShardCut::kElements,
           .shard_over = place.shard_over,
           .replicate_over = place.replicate_over,
           .grid = place.grid,
           .overlap_gather = config.parallel.overlap_param_gather,
-          .state_on_host = config.optimizer.optimizer_cpu_offload};
+          .state_on_host = optimizer.optimizer_cpu_offload,
+          .host_fraction = optimizer.optimizer_offload_fraction,
+          .overlap_host_copies = optimizer.overlap_cpu_optimizer_d2h_h2d};
 }
 
 ModelOptimizer::ModelOptimizer(const std::vector<nn::Unit>& units,

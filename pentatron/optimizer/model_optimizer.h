@@ -21,7 +21,8 @@ struct GridPlace {
 };
 
 // What the options say of one grid: --use-distributed-optimizer, --use-megatron-fsdp with
-// --data-parallel-sharding-strategy, --overlap-param-gather, --optimizer, --optimizer-cpu-offload.
+// --data-parallel-sharding-strategy, --overlap-param-gather, --optimizer, --optimizer-cpu-offload
+// with its fraction and overlap.
 [[nodiscard]] distributed::StoreOptions store_options(const config::RunConfig& config,
                                                       const GridPlace& place);
 
@@ -70,7 +71,7 @@ class ModelOptimizer final : public ops::UnitEventSink {
          const config::RunConfig& config, const PrecisionPolicy& policy, Device device)
         : store(units, *place.context, store_options(config, place), policy, device),
           optimizer(store, *place.context, config.optimizer, policy,
-                    width_scaling(config.model, config.optimizer)) {}
+                    width_scaling(config.model, config.optimizer), config.model.seed) {}
     distributed::ParameterStore store;
     Optimizer optimizer;
   };

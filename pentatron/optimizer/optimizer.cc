@@ -7,8 +7,12 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/optimizer/rules/adamw.h"
+#include "pentatron/optimizer/rules/lion.h"
 #include "pentatron/optimizer/rules/muon.h"
+#include "pentatron/optimizer/rules/scaled_adamw.h"
 #include "pentatron/optimizer/rules/sgd.h"
+#include "pentatron/optimizer/rules/soap.h"
+#include "pentatron/optimizer/state_plan.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::optimizer {
@@ -47,6 +51,8 @@ std::vector<std::string> model_axes(const comm::RankGrid& grid,
 struct RuleGroup {
   std::unique_ptr<UpdateRule> rule;
   std::vector<Piece*> pieces;
+  std::vector<Piece*> on_device;
+  std::vector<std::vector<Piece*>> on_host;  // by the store's batches
 };
 
 // Undefined stays undefined.
@@ -65,27 +71,54 @@ struct Optimizer::State {
   Tensor num_updates{};  // fp64 scalar on the device: a skipped step does not count
   Tensor max_norm{};     // --clip-grad
 
-  void make_groups(const PrecisionPolicy& policy, const WidthScaling& scaling) {
-    PENTATRON_CHECK(
-        tensor::item_bytes(policy.main_parameter) >= 4 && tensor::item_bytes(policy.state) >= 4,
-        kUnsupported,
-        "main parameters in {} and moments in {} are not built yet (stochastic rounding); use "
-        "--bf16",
-        tensor::dtype_name(policy.main_parameter), tensor::dtype_name(policy.state));
+  // Adam alone has a rule for what is kept in 16 bits.
+  void check_widths(const PrecisionPolicy& policy) const {
+    const bool narrow = tensor::item_bytes(policy.main_parameter) < 4 ||
+                        tensor::item_bytes(policy.state) < 4 ||
+                        config.use_precision_aware_optimizer;
+    PENTATRON_CHECK(!narrow || config.optimizer == "adam", kUnsupported,
+                    "main parameters in {} and moments in {} belong to --optimizer adam, not {}",
+                    tensor::dtype_name(policy.main_parameter), tensor::dtype_name(policy.state),
+                    config.optimizer);
+  }
+
+  // Ranks that hold some of the same parts: all of a pipeline stage, and of the same experts.
+  [[nodiscard]] ScaleSharing scale_sharing() {
+    ScaleSharing sharing{.device = device};
+    for (const distributed::FlatSlot& slot : store.layout().slots()) {
+      for (const nn::ShardPart& part : slot.parameter->spec().parts) {
+        sharing.parts.push_back(part.name);
+      }
+    }
+    std::vector<std::string> axes;
+    for (const comm::Axis& axis : context.grid().axes()) {
+      const bool other_parts = axis.name == "pp" || axis.name == "ep";
+      if (axis.size > 1 && !other_parts) axes.push_back(axis.name);
+    }
+    if (!axes.empty()) sharing.group = &context.group(axes);
+    return sharing;
+  }
+
+  void make_groups(const PrecisionPolicy& policy, const WidthScaling& scaling, std::uint64_t seed) {
+    check_widths(policy);
     std::unique_ptr<UpdateRule> usual;
     std::unique_ptr<UpdateRule> of_matrices;
-    if (config.optimizer == "adam") usual = make_adamw(config, scaling);
     if (config.optimizer == "sgd") usual = make_sgd(config, scaling);
-    if (config.optimizer == "muon") {
-      usual = make_adamw(config, scaling);
-      of_matrices = make_muon(config, context);
+    if (config.optimizer == "lion") usual = make_lion();
+    if (config.optimizer == "adam" || config.optimizer == "muon" || config.optimizer == "soap") {
+      usual = has_scaled_moments(config) ? make_scaled_adamw(config, scaling, seed, scale_sharing())
+                                         : make_adamw(config, scaling, seed);
     }
-    PENTATRON_CHECK(usual != nullptr, kConfig, "--optimizer is '{}', expected adam, sgd or muon",
+    if (config.optimizer == "muon") of_matrices = make_muon(config, context);
+    if (config.optimizer == "soap") of_matrices = make_soap(config, context);
+    PENTATRON_CHECK(usual != nullptr, kConfig,
+                    "--optimizer is '{}', expected adam, sgd, lion, muon or soap",
                     config.optimizer);
     const bool split = of_matrices != nullptr;
     if (split) {
-      PENTATRON_CHECK(!store.sharded() || store.options().cut == distributed::ShardCut::kMatrices,
-                      kInternal, "Muon updates whole matrices, the store is cut by elements");
+      PENTATRON_CHECK(
+          !store.sharded() || store.options().cut == distributed::ShardCut::kMatrices, kInternal,
+          "--optimizer {} updates whole matrices, the store is cut by elements", config.optimizer);
       add_group(std::move(of_matrices), policy,
                 [](const Piece& piece) { return nn::is_matrix(piece.weight->spec()); });
     }
@@ -101,8 +134,9 @@ struct Optimizer::State {
     for (std::size_t i = 0; i < store.pieces().size(); ++i) {
       if (follows(store.pieces()[i])) members.push_back(i);
     }
-    for (std::size_t s = 0; s < rule->states().size(); ++s) {
-      const std::vector<Tensor> views = store.allocate_for(members, policy.state);
+    for (const std::string_view state : rule->states()) {
+      const std::vector<Tensor> views =
+          store.allocate_for(members, state_dtype(config, policy, state));
       for (std::size_t n = 0; n < members.size(); ++n) {
         store.pieces()[members[n]].state.push_back(views[n]);
       }
@@ -110,6 +144,15 @@ struct Optimizer::State {
     RuleGroup& group = groups.emplace_back();
     group.rule = std::move(rule);
     for (const std::size_t i : members) group.pieces.push_back(&store.pieces()[i]);
+    group.on_host.resize(store.host_batches().size());
+    for (Piece* piece : group.pieces) {
+      if (!piece->on_host) group.on_device.push_back(piece);
+    }
+    for (std::size_t b = 0; b < store.host_batches().size(); ++b) {
+      for (const std::size_t i : store.host_batches()[b]) {
+        if (follows(store.pieces()[i])) group.on_host[b].push_back(&store.pieces()[i]);
+      }
+    }
     group.rule->prepare(group.pieces);
   }
 
@@ -173,27 +216,35 @@ struct Optimizer::State {
     return max_norm.div(norm.add(kClipEpsilon)).clamp_max_(1.0);
   }
 
-  void update(ops::AdamScalars scalars) {
+  // What the device holds is queued before the host begins; what the host waits for, before that.
+  void update(const ops::AdamScalars& scalars) {
     const TimedScope timed(timers, "optimizer-inner-step", 1);
-    const Device where = store.state_device();
-    if (where != device) {
-      for (Tensor* scalar : {&scalars.lr, &scalars.step, &scalars.grad_scale, &scalars.weight_decay,
-                             &scalars.skip, &scalars.decoupled_lr, &scalars.width_lr}) {
-        *scalar = moved(*scalar, where);
+    store.fetch_gradients();
+    ops::AdamScalars of_host = scalars;
+    if (!store.host_batches().empty()) {
+      for (Tensor* scalar : {&of_host.lr, &of_host.step, &of_host.grad_scale, &of_host.weight_decay,
+                             &of_host.skip, &of_host.decoupled_lr, &of_host.width_lr}) {
+        *scalar = moved(*scalar, store.state_device());
       }
     }
-    store.fetch_gradients();
-    for (RuleGroup& group : groups) group.rule->update(group.pieces, scalars);
+    for (RuleGroup& group : groups) group.rule->update(group.on_device, scalars);
+    for (std::size_t b = 0; b < store.host_batches().size(); ++b) {
+      store.await_gradients(b);
+      for (RuleGroup& group : groups) {
+        if (!group.on_host[b].empty()) group.rule->update(group.on_host[b], of_host);
+      }
+      store.send_parameters(b);
+    }
   }
 };
 
 Optimizer::Optimizer(distributed::ParameterStore& store, comm::ParallelContext& context,
                      const config::OptimizerConfig& config, const PrecisionPolicy& policy,
-                     const WidthScaling& scaling)
+                     const WidthScaling& scaling, std::uint64_t seed)
     : state_(new State{
           .store = store, .context = context, .config = config, .device = store.device()}) {
   const tensor::NoGrad no_grad;
-  state_->make_groups(policy, scaling);
+  state_->make_groups(policy, scaling, seed);
   state_->find_norm_group();
   state_->num_updates = state_->device_scalar(0);
   state_->max_norm = state_->device_scalar(config.clip_grad);
@@ -292,15 +343,22 @@ std::vector<StateSlice> Optimizer::state_slices(bool owner_only) {
       if (owner_only && piece->part->replica != 0) continue;
       slices.push_back({piece->part, "main_param", piece->box_begin, piece->main});
       for (std::size_t s = 0; s < kinds.size(); ++s) {
-        slices.push_back({piece->part, std::string(kinds[s]), piece->box_begin, piece->state[s]});
+        slices.push_back({piece->part, std::string(kinds[s]), piece->box_begin,
+                          group.rule->stored_state(*piece, s)});
       }
+    }
+    for (const WholeState* whole : group.rule->whole_states()) {
+      if (owner_only && whole->part.replica != 0) continue;
+      slices.push_back({&whole->part, whole->kind, 0, whole->values.view({-1})});
     }
   }
   return slices;
 }
 
 void Optimizer::refresh_parameters() {
+  const tensor::NoGrad no_grad;
   for (nn::Parameter* frozen : state_->store.layout().frozen()) frozen->values_changed();
+  for (RuleGroup& group : state_->groups) group.rule->take_stored();
   state_->store.publish();
 }
 
@@ -310,6 +368,9 @@ void Optimizer::reset_from_parameters() {
   state_->store.reset_main();
   for (Piece& piece : state_->store.pieces()) {
     for (Tensor& state : piece.state) state.zero_();
+  }
+  for (RuleGroup& group : state_->groups) {
+    for (WholeState* whole : group.rule->whole_states()) whole->values.zero_();
   }
   state_->num_updates.zero_();
 }
@@ -322,6 +383,14 @@ double Optimizer::parameter_norm() {
   return std::sqrt(state_->global_squares(&Piece::main, /*frozen_too=*/true).item<double>());
 }
 
-std::int64_t Optimizer::state_bytes() const { return state_->store.state_bytes(); }
+std::int64_t Optimizer::state_bytes() const {
+  std::int64_t bytes = state_->store.state_bytes();
+  for (const RuleGroup& group : state_->groups) {
+    for (const WholeState* whole : group.rule->whole_states()) {
+      bytes += static_cast<std::int64_t>(whole->values.nbytes());
+    }
+  }
+  return bytes;
+}
 
 }  // namespace pentatron::optimizer

@@ -49,7 +49,7 @@ using AfterUpdate =
 
 // One piece of optimizer state that this rank holds and a checkpoint stores: values of a part's box
 // elements [box_begin, box_begin + length), row-major. kind: "main_param" (a frozen parameter's own
-// values too), "exp_avg", "exp_avg_sq", "momentum".
+// values too), "exp_avg", "exp_avg_sq", "momentum", "soap_..." (rules/soap.h).
 struct StateSlice {
   const nn::ShardPart* part = nullptr;
   std::string kind;
@@ -57,18 +57,19 @@ struct StateSlice {
   Tensor values;  // 1-D view of the live state, on its device
 };
 
-// The update of a store's pieces by the rules of --optimizer: AdamW, SGD, or Muon with AdamW for
-// what is no matrix. Moments in policy.state lie beside the main parameters, on the store's state
-// device. AdamW and SGD are equal element by element for every cut. A model of several stores
-// (dense, expert) has one optimizer for each, and all of them are given the model's gradient norm.
-// An unknown optimizer: kConfig; a 16-bit state: kUnsupported; Muon over a store that is cut by
-// elements: kInternal.
+// The update of a store's pieces by the rules of --optimizer: AdamW, SGD, Lion, or Muon or SOAP
+// with AdamW for what is no matrix. Moments in policy.state, or as --use-precision-aware-optimizer
+// has them, lie beside the main parameters, on their device. AdamW, SGD and Lion are equal element
+// by element for every cut. A model of several stores (dense, expert) has one optimizer for each,
+// and all of them are given the model's gradient norm. An unknown optimizer: kConfig; a 16-bit
+// state of another one than adam: kUnsupported; Muon or SOAP over a store that is cut by elements:
+// kInternal.
 class Optimizer final {
  public:
-  // Both outlive the optimizer.
+  // Both outlive the optimizer. `seed`: of stochastic rounding.
   Optimizer(distributed::ParameterStore& store, comm::ParallelContext& context,
             const config::OptimizerConfig& config, const PrecisionPolicy& policy,
-            const WidthScaling& scaling = {});
+            const WidthScaling& scaling = {}, std::uint64_t seed = 0);
   ~Optimizer();
 
   // Gradients are final (ParameterStore::finish_step). Norm, clip, update, publish. The host reads

@@ -588,9 +588,9 @@ TEST(Optimizer, ResetStartsFromTheParameters) {
 TEST(Optimizer, RefusesUnknownKinds) {
   const auto backend = comm::make_single_backend();
   config::OptimizerConfig config = adam_config();
-  config.optimizer = "soap";
+  config.optimizer = "adaptive_muon";
   EXPECT_THROW(Rig(*backend, {}, precision_policy("fp32"), config), Error);
-  EXPECT_THROW(Rig(*backend, {}, precision_policy("bf16_state"), adam_config()), Error);
+  EXPECT_THROW(Rig(*backend, {}, precision_policy("bf16_state"), sgd_config(0.9)), Error);
 }
 
 }  // namespace

@@ -112,12 +112,21 @@ struct Kind {
   ChangeConfig change;
 };
 
+// No weight, moment or gradient in more than 16 bits.
+void keep_in_bf16(config::OptimizerConfig& optimizer) {
+  optimizer.optimizer = "adam";
+  optimizer.use_precision_aware_optimizer = true;
+  optimizer.main_params_dtype = optimizer.main_grads_dtype = "bf16";
+  optimizer.exp_avg_dtype = optimizer.exp_avg_sq_dtype = "bf16";
+}
+
 // Everything that a state can be stored from or loaded into.
 std::vector<Kind> kinds(const std::string& optimizer) {
   const auto with = [optimizer](const ChangeConfig& more) -> ChangeConfig {
     return [optimizer, more](config::RunConfig& c) {
       c.optimizer.optimizer = optimizer;
       c.training.precision = "bf16";  // main parameters of their own
+      if (optimizer == "adam in bf16") keep_in_bf16(c.optimizer);
       if (more) more(c);
     };
   };
@@ -143,7 +152,7 @@ std::string saved_hash(const fs::path& root, std::int64_t iteration) {
 
 // Saved from each kind and loaded into each other: saved again it is the same state.
 TEST(EngineStore, CheckpointsGoFromAnyToAny) {
-  for (const char* optimizer : {"adam", "sgd", "muon"}) {
+  for (const char* optimizer : {"adam", "adam in bf16", "sgd", "lion", "muon", "soap"}) {
     const TempFolder folder;
     const std::vector<Kind> all = kinds(optimizer);
     for (const Kind& from : all) {
@@ -170,7 +179,7 @@ TEST(EngineStore, CheckpointsGoFromAnyToAny) {
 
 // Saved after two steps and resumed for two more in the same layout: the state of four steps.
 TEST(EngineStore, ResumesToTheSameStateHash) {
-  for (const char* optimizer : {"adam", "muon"}) {
+  for (const char* optimizer : {"adam", "adam in bf16", "lion", "muon", "soap"}) {
     for (const Kind& kind : kinds(optimizer)) {
       const TempFolder folder;
       const config::RunConfig straight = in_folder(kind, folder.path() / "straight", "");

@@ -6,7 +6,8 @@
 
 namespace pentatron::training {
 
-// The dtypes of a run: of its precision, with --output-logit-dtype.
+// The dtypes of a run: of its precision, with --output-logit-dtype, --grad-reduce-in-bf16 and the
+// options of --use-precision-aware-optimizer (moments: optimizer/state_plan.h).
 [[nodiscard]] PrecisionPolicy run_policy(const config::RunConfig& config);
 
 }  // namespace pentatron::training

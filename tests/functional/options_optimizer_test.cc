@@ -103,6 +103,79 @@ TEST(Options, OptimizerCpuOffload) {
   EXPECT_EQ(train(offloaded).losses(), train(base()).losses());
 }
 
+TEST(Options, OptimizerOffload) {
+  const Options half =
+      base().with("--optimizer-cpu-offload").with("--optimizer-offload-fraction", "0.5");
+  EXPECT_EQ(train(half).losses(), train(base()).losses());
+  EXPECT_EQ(train(half.with("--overlap-cpu-optimizer-d2h-h2d")).losses(), train(base()).losses());
+  expect_refusal(try_train(half.with("--optimizer-offload-fraction", "1.5")).program, 2,
+                 {"--optimizer-offload-fraction", "1.5", "from 0 to 1"});
+  // Without the offload it says nothing, and the run says so.
+  const TinyRun idle = train(base().with("--optimizer-offload-fraction", "0.5"));
+  EXPECT_NE(idle.program.out.find("there is no --optimizer-cpu-offload"), std::string::npos);
+}
+
+// Lion keeps one moment; its losses are its own.
+TEST(Options, Lion) {
+  const Options lion = base().with("--optimizer", "lion");
+  EXPECT_GT(tensors_of_kind(lion, "exp_avg"), 0U);
+  EXPECT_EQ(tensors_of_kind(lion, "exp_avg_sq"), 0U);
+  EXPECT_EQ(train(lion).first_loss(), train(base()).first_loss());
+  EXPECT_NE(train(lion).last_loss(), train(base()).last_loss());
+  expect_refusal(try_train(lion.with("--lion-beta1", "0.9")).program, 2, {"--lion-beta1", "0.95"});
+}
+
+TEST(Options, Soap) {
+  const Options soap = base().with("--optimizer", "soap");
+  for (const char* kind : {"soap_left", "soap_right_basis", "exp_avg", "exp_avg_sq"}) {
+    EXPECT_GT(tensors_of_kind(soap, kind), 0U) << kind;
+  }
+  EXPECT_EQ(train(soap).first_loss(), train(base()).first_loss());
+  const double usual = train(soap).last_loss();
+  EXPECT_NE(usual, train(base()).last_loss());
+  EXPECT_NE(train(soap.with("--soap-precondition-frequency", 1)).last_loss(), usual);
+  EXPECT_NE(train(soap.with("--soap-precondition-frequency", 1).with("--soap-shampoo-beta", "0.5"))
+                .last_loss(),
+            train(soap.with("--soap-precondition-frequency", 1)).last_loss());
+}
+
+// Half the bytes of what each option names, other losses, and bits that a resumed run gives again.
+TEST(Options, PrecisionAwareOptimizer) {
+  const Options bf16 = base().with("--bf16");
+  const Options aware = bf16.with("--use-precision-aware-optimizer");
+  EXPECT_EQ(train(aware).losses(), train(bf16).losses()) << "fp32 is the default of each";
+  const double usual = train(bf16).last_loss();
+  const Options moments = aware.with("--exp-avg-dtype", "bf16").with("--exp-avg-sq-dtype", "bf16");
+  const Options all =
+      moments.with("--main-params-dtype", "bf16").with("--main-grads-dtype", "bf16");
+  for (const Options& one :
+       {aware.with("--exp-avg-dtype", "bf16"), aware.with("--exp-avg-sq-dtype", "bf16"),
+        aware.with("--main-params-dtype", "bf16"), aware.with("--main-grads-dtype", "bf16"), all}) {
+    EXPECT_NE(train(one).last_loss(), usual);
+    EXPECT_NEAR(train(one).last_loss(), usual, 0.05 * usual);
+  }
+  const std::filesystem::path folder = new_folder();
+  (void)train(saving(all.with("--exit-interval", 2), folder));
+  EXPECT_EQ(train(resuming(all, folder)).last_loss(), train(all).last_loss());
+  expect_refusal(try_train(resuming(moments, folder)).program, 7, {"main_params_dtype"});
+  expect_refusal(try_train(all.without("--bf16")).program, 2,
+                 {"--main-params-dtype bf16 needs --bf16, not fp32"});
+  expect_refusal(try_train(moments.with("--optimizer", "sgd")).program, 2,
+                 {"--use-precision-aware-optimizer", "sgd"});
+  expect_refusal(try_train(aware.with("--exp-avg-sq-dtype", "fp8")).program, 2,
+                 {"--exp-avg-sq-dtype", "fp8"});
+}
+
+TEST(Options, GradReduceInBf16) {
+  const Options bf16 = base().with("--bf16");
+  const Options reduced = bf16.with("--grad-reduce-in-bf16");
+  EXPECT_EQ(train(reduced).first_loss(), train(bf16).first_loss());
+  EXPECT_NE(train(reduced).last_loss(), train(bf16).last_loss());
+  EXPECT_NEAR(train(reduced).last_loss(), train(bf16).last_loss(), 0.05 * train(bf16).last_loss());
+  expect_refusal(try_train(reduced.with("--accumulate-allreduce-grads-in-fp32")).program, 2,
+                 {"--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"});
+}
+
 TEST(Options, LearningRate) {
   expect_near(rates(base()), {kLr, kLr, kLr});
   expect_near(rates(base().with("--lr", "0.02")), {0.02, 0.02, 0.02});

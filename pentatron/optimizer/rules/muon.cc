@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "pentatron/base/error.h"
+#include "pentatron/optimizer/rules/whole_matrix.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::optimizer {
@@ -38,13 +39,6 @@ double scale_factor(const std::string& mode, std::int64_t num_rows, std::int64_t
   return std::sqrt(std::max(1.0, rows / columns));
 }
 
-Tensor in_box(Tensor whole, const nn::Box& box) {
-  for (std::size_t dim = 0; dim < box.size.size(); ++dim) {
-    whole = whole.narrow(static_cast<std::int64_t>(dim), box.offset[dim], box.size[dim]);
-  }
-  return whole;
-}
-
 class Muon final : public UpdateRule {
  public:
   Muon(const config::OptimizerConfig& config, comm::ParallelContext& context)
@@ -56,7 +50,7 @@ class Muon final : public UpdateRule {
 
   void prepare(std::span<Piece* const> pieces) override {
     for (const Piece* piece : pieces) {
-      if (!whole(*piece->part)) static_cast<void>(context_.group(piece->part->split_axes));
+      if (!is_whole(*piece->part)) static_cast<void>(context_.group(piece->part->split_axes));
     }
   }
 
@@ -81,16 +75,14 @@ class Muon final : public UpdateRule {
     std::int64_t rows = 0;
     for (const Piece* piece : parts) {
       const nn::ShardPart& part = *piece->part;
-      PENTATRON_CHECK(piece->whole() && part.logical_shape.size() == 2, kInternal,
-                      "Muon needs the whole matrix {}, not {} elements from {}", part.name,
-                      piece->length(), piece->box_begin);
+      check_whole(*piece, "Muon");
       Tensor grad = piece->update_grad.to(piece->main.scalar_type());
       if (scalars.grad_scale.defined()) grad = grad.mul(scalars.grad_scale);
       Tensor momentum = piece->state[0].lerp(grad, 1 - config_.muon_momentum);
       const Tensor direction =
           config_.muon_nesterov ? grad.lerp(momentum, config_.muon_momentum) : momentum;
       momenta.push_back(std::move(momentum));
-      directions.push_back(gathered(part, direction.view(part.box.size)));
+      directions.push_back(gather_part(context_, part, direction.view(part.box.size)));
       rows += part.logical_shape[0];
     }
     const double scale = scale_factor(config_.muon_scale_mode, rows, directions[0].size(1)) *
@@ -105,17 +97,6 @@ class Muon final : public UpdateRule {
       row += part.logical_shape[0];
       apply(*parts[i], momenta[i], own, scalars);
     }
-  }
-
-  static bool whole(const nn::ShardPart& part) { return part.box.size == part.logical_shape; }
-
-  // The logical matrix of a part of which this rank holds `local`.
-  [[nodiscard]] Tensor gathered(const nn::ShardPart& part, const Tensor& local) const {
-    if (whole(part)) return local;
-    Tensor whole = tensor::zeros(part.logical_shape, local.scalar_type(), local.device());
-    in_box(whole, part.box).copy_(local);
-    comm::all_reduce(context_.group(part.split_axes), whole);
-    return whole;
   }
 
   static void apply(Piece& piece, const Tensor& momentum, const Tensor& update,

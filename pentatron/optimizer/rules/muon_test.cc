@@ -10,109 +10,16 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/comm/faulty_backend.h"
-#include "pentatron/optimizer/optimizer.h"
+#include "pentatron/optimizer/rules/test_support.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::optimizer {
 namespace {
 
+using namespace testing_support;  // NOLINT: test vocabulary
 using distributed::Piece;
 using distributed::Sharding;
 using nn::ShardRole;
-
-struct Layout {
-  std::int64_t tp = 1;
-  std::int64_t dp = 1;
-  Sharding sharding = Sharding::kNothing;
-  bool on_host = false;
-};
-
-comm::RankGrid make_grid(const Layout& l) {
-  return comm::RankGrid(
-      {{"tp", l.tp, {}}, {"cp", 1, {}}, {"ep", 1, {}}, {"dp", l.dp, {}}, {"pp", 1, {}}});
-}
-
-Tensor whole_values(const std::string& name, const Shape& shape, int salt) {
-  double phase = salt * 5.3;
-  for (const char c : name) phase = std::fmod(phase * 1.37 + c, 50.0);
-  return tensor::arange(tensor::num_elements(shape), DType::Double)
-      .square()
-      .mul(0.137)
-      .add(phase)
-      .sin()
-      .view(shape);
-}
-
-// A part before it is cut: rows or columns over tp, or equal copies.
-struct Rule {
-  std::string name;
-  Shape shape;
-  ShardRole role;
-  int cut_dim;  // -1: copies
-};
-
-// Fused query, key and value (rows), a projection (columns), a gated pair (rows), an embedding, and
-// vectors.
-const std::vector<std::vector<Rule>>& weights() {
-  static const std::vector<std::vector<Rule>> kWeights = {
-      {{"qkv.q", {8, 6}, ShardRole::kQkv, 0},
-       {"qkv.k", {4, 6}, ShardRole::kQkv, 0},
-       {"qkv.v", {4, 6}, ShardRole::kQkv, 0}},
-      {{"proj", {6, 8}, ShardRole::kMatrix, 1}},
-      {{"fc1.gate", {10, 6}, ShardRole::kMatrix, 0}, {"fc1.up", {10, 6}, ShardRole::kMatrix, 0}},
-      {{"fc2", {6, 10}, ShardRole::kMatrix, 1}},
-      {{"embedding", {12, 6}, ShardRole::kWordEmbedding, 0}},
-      {{"norm", {6}, ShardRole::kVector, -1}}};
-  return kWeights;
-}
-
-nn::ShardPart lay_out(const Rule& rule, std::int64_t tp, std::int64_t rank) {
-  nn::ShardPart part;
-  part.name = rule.name;
-  part.logical_shape = rule.shape;
-  part.box = {Shape(rule.shape.size(), 0), rule.shape};
-  part.role = rule.role;
-  if (rule.cut_dim >= 0) {
-    const auto dim = static_cast<std::size_t>(rule.cut_dim);
-    part.box.size[dim] /= tp;
-    part.box.offset[dim] = rank * part.box.size[dim];
-    part.split_axes = {"tp"};
-  } else {
-    part.replicate_axes = {"tp"};
-    part.replica = rank;
-  }
-  part.local_rows = part.box.size[0];
-  return part;
-}
-
-Tensor in_box(Tensor whole, const nn::Box& box) {
-  for (std::size_t d = 0; d < box.size.size(); ++d) {
-    whole = whole.narrow(static_cast<std::int64_t>(d), box.offset[d], box.size[d]);
-  }
-  return whole;
-}
-
-struct Model {
-  Model(comm::ParallelContext& context, const PrecisionPolicy& policy) {
-    for (const std::vector<Rule>& rules : weights()) {
-      nn::ShardSpec spec;
-      std::int64_t rows = 0;
-      for (const Rule& rule : rules) {
-        nn::ShardPart part = lay_out(rule, context.size("tp"), context.coordinate("tp"));
-        part.local_row_begin = rows;
-        rows += part.local_rows;
-        spec.local_shape = part.box.size;
-        spec.parts.push_back(std::move(part));
-      }
-      spec.local_shape[0] = rows;
-      units.push_back({rules[0].name, {}});
-      parameters.push_back(std::make_unique<nn::Parameter>(rules[0].name, std::move(spec), policy));
-      units.back().parameters.push_back(parameters.back().get());
-    }
-  }
-  std::vector<std::unique_ptr<nn::Parameter>> parameters;
-  std::vector<nn::Unit> units;
-};
 
 config::OptimizerConfig muon_config() {
   config::OptimizerConfig c;

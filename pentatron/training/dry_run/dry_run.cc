@@ -91,17 +91,16 @@ StageActivations activations_of(const ModelPlace& place,
 RankPlan rank_plan(const ModelPlace& place, const StageActivations& activations,
                    std::int64_t rank) {
   const optimizer::TrainingStateBytes state = place.state_of(rank);
-  const bool host = place.options().state_on_host;
   MemoryPlan memory{.weights = state.parameters + place.frozen_weights(),
                     .gradients = state.gradients,
-                    .main_weights = host ? 0 : state.main_parameters,
-                    .optimizer_state = host ? 0 : state.moments,
+                    .main_weights = state.main_parameters,
+                    .optimizer_state = state.moments,
                     .gathered_weights = place.gathered_weights(),
                     .unit_gradients = place.unit_gradients(),
                     .activations = activations.layers,
                     .logits = activations.logits,
                     .rebuilt = activations.rebuilt};
-  if (host) memory.on_host = state.main_parameters + state.moments + state.host_gradients;
+  memory.on_host = state.on_host();
   return {.rank = rank,
           .place = place.run().grids.dense.describe(rank),
           .stages = stages_text(place.stages()),

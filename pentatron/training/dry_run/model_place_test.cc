@@ -12,6 +12,7 @@
 #include "pentatron/training/dry_run/test_support.h"
 #include "pentatron/training/freeze.h"
 #include "pentatron/training/grid_place.h"
+#include "pentatron/training/run_policy.h"
 
 namespace pentatron::training::dry_run {
 namespace {
@@ -38,7 +39,7 @@ class CountingAllocator final : public distributed::BufferAllocator {
 // Makes a rank's stages, store and optimizer as the engine does, and compares.
 void expect_state(const config::RunConfig& config, comm::ParallelContext& context,
                   const std::string& name) {
-  const PrecisionPolicy policy = precision_policy(config.training.precision);
+  const PrecisionPolicy policy = run_policy(config);
   const auto leaf =
       parallel_layers::make_leaf_context(context, config.parallel.sequence_parallel, policy, kCpu);
   nn::LocalStages stages;
@@ -64,7 +65,7 @@ void expect_state(const config::RunConfig& config, comm::ParallelContext& contex
   EXPECT_EQ(planned.gradients, bytes[1]) << name << " rank " << context.rank();
   std::int64_t rest = 0;
   for (std::size_t i = 2; i < bytes.size(); ++i) rest += bytes[i];
-  EXPECT_EQ(planned.main_parameters + planned.host_gradients + planned.moments, rest)
+  EXPECT_EQ(planned.main_parameters + planned.moments + planned.on_host(), rest)
       << name << " rank " << context.rank();
   std::int64_t frozen = 0;
   for (const nn::Parameter* parameter : stages.parameters()) {
@@ -87,6 +88,21 @@ TEST(DryRun, StateIsWhatStoreAndOptimizerAllocate) {
   const Layout sharded{.tp = 2, .pp = 2, .dp = 2, .sharded = true};
   const auto muon = [](config::RunConfig& c) { c.optimizer.optimizer = "muon"; };
   const auto host = [](config::RunConfig& c) { c.optimizer.optimizer_cpu_offload = true; };
+  const auto half = [](config::RunConfig& c) {
+    c.optimizer.optimizer_cpu_offload = true;
+    c.optimizer.optimizer_offload_fraction = 0.5;
+    c.optimizer.overlap_cpu_optimizer_d2h_h2d = true;
+  };
+  const auto lion = [](config::RunConfig& c) { c.optimizer.optimizer = "lion"; };
+  const auto narrow = [](config::RunConfig& c) {
+    c.optimizer.use_precision_aware_optimizer = true;
+    c.optimizer.exp_avg_dtype = c.optimizer.exp_avg_sq_dtype = "bf16";
+  };
+  const auto all_bf16 = [narrow](config::RunConfig& c) {
+    narrow(c);
+    c.optimizer.main_params_dtype = c.optimizer.main_grads_dtype = "bf16";
+  };
+  const auto narrow_gradients = [](config::RunConfig& c) { c.parallel.grad_reduce_in_bf16 = true; };
   const auto sgd = [](config::RunConfig& c) { c.optimizer.optimizer = "sgd"; };
   const auto frozen = [](config::RunConfig& c) {
     c.optimizer.freeze_parameters = {"decoder.layers.*.mlp.*"};
@@ -114,6 +130,11 @@ TEST(DryRun, StateIsWhatStoreAndOptimizerAllocate) {
       {"muon", all, 1, muon},
       {"muon ZeRO 1", sharded, 1, both(muon, bf16)},
       {"host", sharded, 1, both(host, bf16)},
+      {"half on the host", sharded, 1, both(half, bf16)},
+      {"lion", sharded, 1, lion},
+      {"moments in bf16", sharded, 1, both(narrow, bf16)},
+      {"all in bf16", all, 1, both(all_bf16, bf16)},
+      {"gradients in bf16", all, 1, both(narrow_gradients, both(strategy("optim_grads"), bf16))},
       {"virtual stages", all, 1, virtual_stages},
       {"frozen", sharded, 1, frozen},
       {"adapters", all, 1, both(adapters, bf16)},
