@@ -145,14 +145,29 @@ Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
   const auto residual = [&](const Tensor& before_th, const Tensor& normalised_th) {
     return residual_after_norm_ ? tensor::cast(normalised_th, x_th.scalar_type()) : before_th;
   };
-  Tensor in_th, middle_th = x_th;
-  if (attention_ != nullptr || linear_attention_ != nullptr) {
+  const bool mixes = attention_ != nullptr || linear_attention_ != nullptr;
+  const bool feeds = mlp_ != nullptr || linear_mlp_ != nullptr;
+  // The feed-forward reads the norm of what attention leaves: one pass adds and normalises.
+  const bool one_pass = mixes && feeds && pre_mlp_norm_ != nullptr && !shared_norm_ && !parallel_;
+  Tensor in_th, middle_th = x_th, mlp_in_th;
+  if (mixes) {
     in_th = normalised(input_norm_, x_th, step);
-    middle_th = attention_dropout_->forward(attended(in_th, step), residual(x_th, in_th), step);
+    const Tensor before_th = residual(x_th, in_th);
+    const Tensor mixed_th = attention_dropout_->drop(attended(in_th, step), step);
+    if (one_pass) {
+      const Norm::Added added = pre_mlp_norm_->add_and_norm(before_th, mixed_th, step);
+      middle_th = added.sum;
+      mlp_in_th = added.normalised;
+    } else {
+      middle_th = before_th.add(mixed_th);
+    }
   }
-  if (mlp_ == nullptr && linear_mlp_ == nullptr) return middle_th;
-  const Tensor mlp_in_th =
-      shared_norm_ ? in_th : normalised(pre_mlp_norm_, parallel_ ? x_th : middle_th, step);
+  if (!feeds) return middle_th;
+  if (shared_norm_) {
+    mlp_in_th = in_th;
+  } else if (!one_pass) {
+    mlp_in_th = normalised(pre_mlp_norm_, parallel_ ? x_th : middle_th, step);
+  }
   return mlp_dropout_->forward(fed_forward(mlp_in_th, step), residual(middle_th, mlp_in_th), step);
 }
 
