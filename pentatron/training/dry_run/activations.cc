@@ -48,6 +48,7 @@ Widths widths_of(const nn::ParameterPlan& plan, int layer) {
 struct LayerBytes {
   std::int64_t kept = 0;
   std::int64_t rebuilt = 0;  // of modules that backward makes again
+  std::int64_t work = 0;     // of the widest op of backward
 };
 
 class StageFormula final {
@@ -59,6 +60,8 @@ class StageFormula final {
         inner_context_(config::context_hierarchy(config.parallel).inner) {
     const PrecisionPolicy policy = run_policy(config);
     compute_ = tensor::item_bytes(policy.compute);
+    logits_are_wider_ = policy.logits != policy.compute;
+    fp8_head_ = model_.fp8_output_proj;
     residual_ = tensor::item_bytes(residual_dtype(model_, policy));
     statistics_ = tensor::item_bytes(ops::compute_dtype(policy.compute, policy.statistics));
     logits_ = tensor::item_bytes(policy.logits);
@@ -66,10 +69,15 @@ class StageFormula final {
 
   [[nodiscard]] LayerBytes layer(const LayerSpec& spec, const Widths& w) const {
     LayerBytes bytes;
+    const bool fp8 = spec.recipe.numbers == Numbers::kFp8;
     if (spec.has_mixer()) add_mixer(bytes, spec, w);
+    // The gradient of the feed-forward's inner channels beside the stream's, when what the second
+    // product saved is gone; without one, those of the packed heads.
+    bytes.work = residual() + of_rows(std::max(w.fc1, w.q + 2 * w.kv));
     if (!spec.has_ffn()) return bytes;
     bytes.kept += mlp_input(spec);
-    const std::int64_t inner = of_rows(w.fc1) + of_rows(w.fc2);  // of a linear layer: nothing
+    // Of a linear layer: nothing.
+    const std::int64_t inner = of_rows(w.fc1) + (fp8 ? fp8_of_rows(w.fc2) : of_rows(w.fc2));
     if (RecomputePlan::recomputes(model_, RecomputedModule::kMlp)) {
       bytes.rebuilt = std::max(bytes.rebuilt, inner);
     } else {
@@ -87,6 +95,15 @@ class StageFormula final {
   [[nodiscard]] std::int64_t logits(std::int64_t columns) const {
     return product({rows_.tokens, columns, logits_}) + product({rows_.tokens, statistics_});
   }
+  // Beside what the loss saved: the gradient of its input, fp8 forms of the logits' gradient, and
+  // the rows in which products of two dtypes go.
+  [[nodiscard]] std::int64_t head_work(std::int64_t columns) const {
+    constexpr std::int64_t kRowBlocks = 16;
+    std::int64_t bytes = of_rows(model_.hidden_size);
+    if (fp8_head_) bytes += 2 * fp8_of_rows(columns);
+    if (logits_are_wider_) bytes += of_rows(columns) / kRowBlocks;
+    return bytes;
+  }
   // [r, h] as it runs from layer to layer.
   [[nodiscard]] std::int64_t residual() const {
     return product({rows_.local, model_.hidden_size, residual_});
@@ -95,8 +112,8 @@ class StageFormula final {
  private:
   void add_mixer(LayerBytes& bytes, const LayerSpec& spec, const Widths& w) const {
     // The norm saves what comes in, the projection what the norm gives.
-    bytes.kept += spec.norms_inputs ? residual() : hidden();
-    if (spec.norms_inputs) bytes.kept += row_statistics(rows_.local) + hidden();
+    bytes.kept += spec.norms_inputs ? residual() : projected(spec, hidden());
+    if (spec.norms_inputs) bytes.kept += row_statistics(rows_.local) + projected(spec, hidden());
     if (spec.norms_outputs) bytes.kept += hidden() + row_statistics(rows_.local);
     if (spec.mixer.form == transformer::SublayerForm::kLinear) return;
     if (!RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention)) {
@@ -113,6 +130,18 @@ class StageFormula final {
   }
   [[nodiscard]] std::int64_t of_rows(std::int64_t channels) const {
     return product({rows_.tokens, channels, compute_});
+  }
+  // In fp8, whose products take whole blocks of rows.
+  [[nodiscard]] std::int64_t fp8_of_rows(std::int64_t channels) const {
+    const std::int64_t blocks = (rows_.tokens + tensor::kFp8Step - 1) / tensor::kFp8Step;
+    return product({blocks, tensor::kFp8Step, channels});
+  }
+  // `wide`: bytes of the hidden channels that a product saves as its input; with fp8 it saves that
+  // form alone, but for shared rows, which are gathered again.
+  [[nodiscard]] std::int64_t projected(const LayerSpec& spec, std::int64_t wide) const {
+    const bool shares_rows = rows_.local != rows_.tokens;
+    const bool fp8 = spec.recipe.numbers == Numbers::kFp8 && !shares_rows;
+    return fp8 ? fp8_of_rows(model_.hidden_size) : wide;
   }
   // A LayerNorm saves mean and deviation, the others a factor.
   [[nodiscard]] std::int64_t row_statistics(std::int64_t rows) const {
@@ -136,7 +165,11 @@ class StageFormula final {
                            (spec.mixer.context_comm == ContextComm::kA2aP2p && inner_context_ > 1);
     bool fused = normed || w.gate > 0;
     std::int64_t bytes = normed ? head_norms(w) : 0;
-    if (w.gate > 0) bytes += q;  // what the gate lets through
+    // The projection saves its input in fp8 beside what attention or the gate saves; where the
+    // core is made again, instead of it.
+    const bool fp8 = spec.recipe.numbers == Numbers::kFp8;
+    if (fp8) bytes += fp8_of_rows(w.q) - (again ? q : 0);
+    if (w.gate > 0 && !fp8) bytes += q;  // what the gate lets through
     if (model_.position_embedding_type == "relative" && !again) {
       bytes += product(
           {w.q / model_.kv_channels, 2 * model_.relative_attention_max_distance + 1, statistics_});
@@ -159,7 +192,9 @@ class StageFormula final {
   [[nodiscard]] std::int64_t mlp_input(const LayerSpec& spec) const {
     if (spec.shared_norm) return 0;
     const std::int64_t middle = spec.parallel ? 0 : residual();
-    if (spec.norms_inputs) return middle + row_statistics(rows_.local) + hidden();
+    if (spec.norms_inputs) {
+      return middle + row_statistics(rows_.local) + projected(spec, hidden());
+    }
     return spec.parallel && residual_ == compute_ ? 0 : hidden();
   }
 
@@ -168,6 +203,8 @@ class StageFormula final {
   std::int64_t context_size_;
   std::int64_t inner_context_;
   std::int64_t compute_ = 0, residual_ = 0, statistics_ = 0, logits_ = 0;  // bytes an element
+  bool logits_are_wider_ = false;
+  bool fp8_head_ = false;
 };
 
 }  // namespace
@@ -205,6 +242,7 @@ StageActivations stage_activations(const config::RunConfig& config, const config
           formula.layer(specs.at(static_cast<std::size_t>(number)), widths_of(plan, number));
       of_run += one.kept;
       bytes.rebuilt = std::max(bytes.rebuilt, one.rebuilt);
+      bytes.layer_work = std::max(bytes.layer_work, one.work);
     }
     bytes.layers += run > 0 ? formula.residual() : of_run;
     if (run > 0) bytes.rebuilt = std::max(bytes.rebuilt, of_run - formula.residual());
@@ -214,6 +252,7 @@ StageActivations stage_activations(const config::RunConfig& config, const config
     if (head == nullptr) head = &plan.at("embedding.word_embeddings.weight");
     bytes.layers += formula.head();
     bytes.logits = formula.logits(head->spec.local_shape.at(0));
+    bytes.head_work = formula.head_work(head->spec.local_shape.at(0));
   }
   return bytes;
 }
@@ -226,15 +265,28 @@ StageActivations peak_activations(const pipeline_parallel::ActionList& list,
   });
   const ActionKind last = splits ? ActionKind::kBackwardWeight : ActionKind::kBackward;
   StageActivations now, peak;
-  const auto total = [](const StageActivations& a) { return a.layers + a.logits + a.rebuilt; };
+  const auto total = [](const StageActivations& a) {
+    return a.layers + a.logits + a.rebuilt + a.work;
+  };
+  const auto meet = [&](const StageActivations& moment) {
+    if (total(moment) > total(peak)) peak = moment;
+  };
   for (const pipeline_parallel::Action& action : list) {
     const StageActivations& chunk = chunks.at(static_cast<std::size_t>(action.chunk));
     if (action.kind == ActionKind::kForward) {
       now.layers += chunk.layers;
       now.logits += chunk.logits;
     }
-    now.rebuilt = action.kind == ActionKind::kBackward ? chunk.rebuilt : 0;
-    if (total(now) > total(peak)) peak = now;
+    meet(now);
+    if (action.kind == ActionKind::kBackward) {
+      StageActivations moment = now;
+      moment.work = chunk.head_work;
+      meet(moment);
+      moment.logits -= chunk.logits;
+      moment.rebuilt = chunk.rebuilt;
+      moment.work = chunk.layer_work;
+      meet(moment);
+    }
     if (action.kind == last) {
       now.layers -= chunk.layers;
       now.logits -= chunk.logits;

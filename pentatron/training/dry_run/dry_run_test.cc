@@ -85,9 +85,19 @@ TEST(DryRun, ActivationsFollowTheSchedule) {
   };
   StageActivations peak =
       peak_activations({f(0, 0), f(0, 1), f(1, 0), b(0, 0), f(1, 1), b(0, 1), b(1, 0)}, chunks);
+  // Where layers are made again, the micro-batch's own logits are gone.
   EXPECT_EQ(peak.layers, 23);
-  EXPECT_EQ(peak.logits, 2);
+  EXPECT_EQ(peak.logits, 1);
   EXPECT_EQ(peak.rebuilt, 4);
+  EXPECT_EQ(peak.work, 0);
+  const auto worked = [&](std::int64_t head, std::int64_t layer) {
+    return peak_activations({f(0, 0), f(1, 0), b(0, 0), b(1, 0)},
+                            {{.layers = 10, .logits = 5, .head_work = head, .layer_work = layer}});
+  };
+  EXPECT_EQ(worked(3, 7).work, 3);
+  EXPECT_EQ(worked(3, 7).logits, 10);
+  EXPECT_EQ(worked(3, 9).work, 9);
+  EXPECT_EQ(worked(3, 9).logits, 5);
   // Kept until the weight gradients are made.
   peak = peak_activations(
       {f(0, 0), b(0, 0), f(1, 0), Action{ActionKind::kBackwardWeight, 0, 0}, b(1, 0)}, chunks);
