@@ -8,6 +8,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/cross_entropy.h"
+#include "pentatron/ops/token_loss_parts.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::ops {
@@ -15,24 +16,8 @@ namespace {
 
 constexpr std::string_view kName = "TokenLosses";
 
-// Over all ranks of the vocabulary.
-struct Statistics {
-  Tensor log_sum_exp_t;
-  Tensor target_logit_t;
-};
-
-Statistics statistics_of(const Tensor& logits_tv, const Tensor& labels_t,
-                         const TokenLossOptions& options) {
-  RowReducer* ranks = options.vocabulary_ranks;
-  const SoftmaxPieces pieces = softmax_pieces(logits_tv, labels_t, options.column_begin,
-                                              options.valid_columns, options.statistics);
-  if (ranks == nullptr) return {pieces.max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t};
-  Tensor max_t = pieces.max_t.clone();
-  ranks->max(max_t);
-  Tensor sums_2t = tensor::stack({sum_exp_below(pieces, max_t), pieces.target_logit_t}, 0);
-  ranks->sum(sums_2t);
-  return {max_t.add(sums_2t.select(0, 0).log()), sums_2t.select(0, 1)};
-}
+using token_loss_parts::Statistics;
+using token_loss_parts::statistics_of;
 
 class TokenLossesBackward final : public Backward {
  public:
@@ -45,9 +30,7 @@ class TokenLossesBackward final : public Backward {
         logits_tv_(std::move(logits_tv)),
         labels_t_(std::move(labels_t)),
         log_sum_exp_t_(std::move(log_sum_exp_t)),
-        column_begin_(options.column_begin),
-        valid_columns_(options.valid_columns),
-        logit_softcap_(options.logit_softcap) {}
+        options_(options) {}
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     const Tensor d_logits_tv = std::move(logits_tv_);  // overwritten in place
@@ -56,7 +39,8 @@ class TokenLossesBackward final : public Backward {
             ? output_grads[0].contiguous()
             : tensor::zeros(log_sum_exp_t_.sizes(), log_sum_exp_t_.scalar_type(),
                             log_sum_exp_t_.device());
-    write_gradient(d_logits_tv, coefficient_t);
+    token_loss_parts::logits_gradient_(d_logits_tv, labels_t_, log_sum_exp_t_, coefficient_t,
+                                       options_);
     return {projection_->backward(d_logits_tv, x_, dtype_, needs_dx_)};
   }
   void release() override {
@@ -66,28 +50,6 @@ class TokenLossesBackward final : public Backward {
   std::string_view name() const override { return kName; }
 
  private:
-  // From the logits to their gradient, in place. Of capped ones c = cap tanh(l / cap) it is that of
-  // c times 1 - (c / cap)^2, a few rows at a time, since both must be in memory.
-  void write_gradient(const Tensor& logits_tv, const Tensor& coefficient_t) const {
-    const std::int64_t rows = logits_tv.size(0);
-    constexpr std::int64_t kPieces = 32;
-    const std::int64_t at_once =
-        logit_softcap_ > 0.0 ? std::max<std::int64_t>(1, rows / kPieces) : rows;
-    for (std::int64_t begin = 0; begin < rows; begin += at_once) {
-      const std::int64_t count = std::min(at_once, rows - begin);
-      Tensor piece_tv = logits_tv.narrow(0, begin, count);
-      Tensor slope_tv;
-      if (logit_softcap_ > 0.0) {
-        slope_tv = piece_tv.div(logit_softcap_);
-        slope_tv.mul_(slope_tv).neg_().add_(1.0);
-      }
-      softmax_gradient_(piece_tv, labels_t_.narrow(0, begin, count),
-                        log_sum_exp_t_.narrow(0, begin, count),
-                        coefficient_t.narrow(0, begin, count), column_begin_, valid_columns_);
-      if (slope_tv.defined()) piece_tv.mul_(slope_tv);
-    }
-  }
-
   std::unique_ptr<Projection> projection_;
   Saved x_;
   bool needs_dx_;
@@ -95,9 +57,7 @@ class TokenLossesBackward final : public Backward {
   Tensor logits_tv_;
   Tensor labels_t_;
   Tensor log_sum_exp_t_;
-  std::int64_t column_begin_;
-  std::int64_t valid_columns_;
-  double logit_softcap_;
+  TokenLossOptions options_;
 };
 
 class WeightedSumBackward final : public Backward {
@@ -116,6 +76,41 @@ class WeightedSumBackward final : public Backward {
 
 }  // namespace
 
+Statistics token_loss_parts::statistics_of(const Tensor& logits_tv, const Tensor& labels_t,
+                                           const TokenLossOptions& options) {
+  RowReducer* ranks = options.vocabulary_ranks;
+  const SoftmaxPieces pieces = softmax_pieces(logits_tv, labels_t, options.column_begin,
+                                              options.valid_columns, options.statistics);
+  if (ranks == nullptr) return {pieces.max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t};
+  Tensor max_t = pieces.max_t.clone();
+  ranks->max(max_t);
+  Tensor sums_2t = tensor::stack({sum_exp_below(pieces, max_t), pieces.target_logit_t}, 0);
+  ranks->sum(sums_2t);
+  return {max_t.add(sums_2t.select(0, 0).log()), sums_2t.select(0, 1)};
+}
+
+void token_loss_parts::logits_gradient_(const Tensor& logits_tv, const Tensor& labels_t,
+                                        const Tensor& log_sum_exp_t, const Tensor& coefficient_t,
+                                        const TokenLossOptions& options) {
+  const double cap = options.logit_softcap;
+  const std::int64_t rows = logits_tv.size(0);
+  constexpr std::int64_t kPieces = 32;
+  const std::int64_t at_once = cap > 0.0 ? std::max<std::int64_t>(1, rows / kPieces) : rows;
+  for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+    const std::int64_t count = std::min(at_once, rows - begin);
+    Tensor piece_tv = logits_tv.narrow(0, begin, count);
+    Tensor slope_tv;
+    if (cap > 0.0) {
+      slope_tv = piece_tv.div(cap);
+      slope_tv.mul_(slope_tv).neg_().add_(1.0);
+    }
+    softmax_gradient_(piece_tv, labels_t.narrow(0, begin, count),
+                      log_sum_exp_t.narrow(0, begin, count), coefficient_t.narrow(0, begin, count),
+                      options.column_begin, options.valid_columns);
+    if (slope_tv.defined()) piece_tv.mul_(slope_tv);
+  }
+}
+
 void cap_logits_(Tensor logits, double cap) {
   if (cap == 0.0) return;
   const tensor::NoGrad no_grad;
@@ -124,6 +119,9 @@ void cap_logits_(Tensor logits, double cap) {
 
 Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
                     const Tensor& labels_t, const TokenLossOptions& options) {
+  if (options.rows_at_once > 0 && options.rows_at_once < x_th.size(0)) {
+    return token_loss_parts::in_pieces(x_th, std::move(projection), labels_t, options);
+  }
   const bool learns = projection->learns();
   const bool keep = needs_backward({x_th}, learns);
   Tensor losses_t;

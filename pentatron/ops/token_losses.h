@@ -26,6 +26,10 @@ struct TokenLossOptions {
   std::int64_t valid_columns = 0;
   RowReducer* vocabulary_ranks = nullptr;  // null: the whole vocabulary is here
   double logit_softcap = 0.0;              // cap_logits_() before the softmax; 0: none
+  // Above 0 and below the rows of x: logits are made of so many rows at a time, dropped, and made
+  // again in backward, so that they never lie whole in memory. Not with products in fp8, whose
+  // scales would be those of a piece.
+  std::int64_t rows_at_once = 0;
 };
 
 // In place: logits become cap tanh(logits / cap); a cap of 0 leaves them (Gemma 2, arXiv
@@ -34,7 +38,8 @@ void cap_logits_(Tensor logits, double cap);
 
 // The negative log-likelihood of each token's label under softmax(projection(x)): [t], in the
 // statistics dtype, differentiable in x and in the weights. labels int64 [t], global ids. The
-// softmax's gradient takes the logits' place in memory. Shapes that do not fit: kInternal.
+// softmax's gradient takes the logits' place in memory. In pieces losses have the same bits but for
+// products whose sums depend on their number of rows. Shapes that do not fit: kInternal.
 [[nodiscard]] Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
                                   const Tensor& labels_t, const TokenLossOptions& options);
 

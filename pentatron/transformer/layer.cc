@@ -142,33 +142,47 @@ Tensor TransformerLayer::fed_forward(const Tensor& in_th, nn::StepContext& step)
 }
 
 Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
+  return forward(ResidualStream{.x_th = x_th}, step).sum();
+}
+
+ResidualStream TransformerLayer::forward(const ResidualStream& in, nn::StepContext& step) {
+  const bool mixes = attention_ != nullptr || linear_attention_ != nullptr;
+  const bool feeds = mlp_ != nullptr || linear_mlp_ != nullptr;
+  Tensor x_th, in_th;
+  if (mixes && input_norm_ != nullptr && in.delta_th.defined()) {
+    const Norm::Added added = input_norm_->add_and_norm(in.x_th, in.delta_th, step);
+    x_th = added.sum;
+    in_th = added.normalised;
+  } else {
+    x_th = in.sum();
+    if (mixes) in_th = normalised(input_norm_, x_th, step);
+  }
   const auto residual = [&](const Tensor& before_th, const Tensor& normalised_th) {
     return residual_after_norm_ ? tensor::cast(normalised_th, x_th.scalar_type()) : before_th;
   };
-  const bool mixes = attention_ != nullptr || linear_attention_ != nullptr;
-  const bool feeds = mlp_ != nullptr || linear_mlp_ != nullptr;
   // The feed-forward reads the norm of what attention leaves: one pass adds and normalises.
-  const bool one_pass = mixes && feeds && pre_mlp_norm_ != nullptr && !shared_norm_ && !parallel_;
-  Tensor in_th, middle_th = x_th, mlp_in_th;
+  const bool one_pass = feeds && pre_mlp_norm_ != nullptr && !shared_norm_ && !parallel_;
+  Tensor middle_th = x_th, mlp_in_th;
   if (mixes) {
-    in_th = normalised(input_norm_, x_th, step);
-    const Tensor before_th = residual(x_th, in_th);
-    const Tensor mixed_th = attention_dropout_->drop(attended(in_th, step), step);
+    const ResidualStream mixed{.x_th = residual(x_th, in_th),
+                               .delta_th = attention_dropout_->drop(attended(in_th, step), step)};
+    if (!feeds) return mixed;
     if (one_pass) {
-      const Norm::Added added = pre_mlp_norm_->add_and_norm(before_th, mixed_th, step);
+      const Norm::Added added = pre_mlp_norm_->add_and_norm(mixed.x_th, mixed.delta_th, step);
       middle_th = added.sum;
       mlp_in_th = added.normalised;
     } else {
-      middle_th = before_th.add(mixed_th);
+      middle_th = mixed.sum();
     }
   }
-  if (!feeds) return middle_th;
+  if (!feeds) return {.x_th = middle_th};
   if (shared_norm_) {
     mlp_in_th = in_th;
-  } else if (!one_pass) {
+  } else if (!mlp_in_th.defined()) {
     mlp_in_th = normalised(pre_mlp_norm_, parallel_ ? x_th : middle_th, step);
   }
-  return mlp_dropout_->forward(fed_forward(mlp_in_th, step), residual(middle_th, mlp_in_th), step);
+  return {.x_th = residual(middle_th, mlp_in_th),
+          .delta_th = mlp_dropout_->drop(fed_forward(mlp_in_th, step), step)};
 }
 
 }  // namespace pentatron::transformer

@@ -9,6 +9,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/dispatch.h"
+#include "pentatron/parallel_layers/vocab_head.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/dry_run/sizes.h"
 #include "pentatron/training/run_policy.h"
@@ -60,6 +61,7 @@ class StageFormula final {
         inner_context_(config::context_hierarchy(config.parallel).inner) {
     const PrecisionPolicy policy = run_policy(config);
     compute_ = tensor::item_bytes(policy.compute);
+    logits_dtype_ = policy.logits;
     logits_are_wider_ = policy.logits != policy.compute;
     fp8_head_ = model_.fp8_output_proj;
     residual_ = tensor::item_bytes(residual_dtype(model_, policy));
@@ -91,9 +93,11 @@ class StageFormula final {
   [[nodiscard]] std::int64_t head() const {
     return residual() + row_statistics(rows_.local) + hidden();
   }
-  // `columns`: of the vocabulary on this rank. The loss keeps a log-sum-exp for each row.
+  // `columns`: of the vocabulary on this rank. The loss keeps a log-sum-exp for each row, and its
+  // logits where they are made at once.
   [[nodiscard]] std::int64_t logits(std::int64_t columns) const {
-    return product({rows_.tokens, columns, logits_}) + product({rows_.tokens, statistics_});
+    const std::int64_t sums = product({rows_.tokens, statistics_});
+    return logits_at_once(columns) ? product({rows_.tokens, columns, logits_}) + sums : sums;
   }
   // Beside what the loss saved: the gradient of its input, fp8 forms of the logits' gradient, and
   // the rows in which products of two dtypes go.
@@ -102,6 +106,9 @@ class StageFormula final {
     std::int64_t bytes = of_rows(model_.hidden_size);
     if (fp8_head_) bytes += 2 * fp8_of_rows(columns);
     if (logits_are_wider_) bytes += of_rows(columns) / kRowBlocks;
+    if (!logits_at_once(columns)) {
+      bytes += product({rows_at_once(columns) * (rows_.tokens / rows_.local), columns, logits_});
+    }
     return bytes;
   }
   // [r, h] as it runs from layer to layer.
@@ -198,11 +205,20 @@ class StageFormula final {
     return spec.parallel && residual_ == compute_ ? 0 : hidden();
   }
 
+  [[nodiscard]] std::int64_t rows_at_once(std::int64_t columns) const {
+    return parallel_layers::LogitMemory{}.rows_at_once(rows_.local, rows_.tokens, columns,
+                                                       logits_dtype_);
+  }
+  [[nodiscard]] bool logits_at_once(std::int64_t columns) const {
+    return fp8_head_ || rows_at_once(columns) == rows_.local;
+  }
+
   const config::ModelConfig& model_;
   MicroBatchRows rows_;
   std::int64_t context_size_;
   std::int64_t inner_context_;
   std::int64_t compute_ = 0, residual_ = 0, statistics_ = 0, logits_ = 0;  // bytes an element
+  DType logits_dtype_ = DType::Undefined;
   bool logits_are_wider_ = false;
   bool fp8_head_ = false;
 };

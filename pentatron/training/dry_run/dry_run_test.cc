@@ -72,6 +72,25 @@ TEST(DryRun, MemoryByHand) {
   EXPECT_LE(std::abs(cut.asked.memory.optimizer_state - 8 * half / 2), 8 * 1024);
 }
 
+// 131,072 rows of 128,256 logits in bf16 would take 31 GiB: they come in pieces of a thirty-second.
+TEST(DryRun, LargeLogitsComeInPieces) {
+  const auto of_length = [](std::int64_t length) {
+    return plan(by_hand({},
+                        [&](config::RunConfig& c) {
+                          bf16(c);
+                          c.model.make_vocab_size_divisible_by = 128256;
+                          c.model.seq_length = length;
+                          c.model.max_position_embeddings = length;
+                          c.training.micro_batch_size = 1;
+                        }))
+        .asked.memory;
+  };
+  const MemoryPlan whole = of_length(32'768), pieces = of_length(131'072);
+  EXPECT_EQ(whole.logits, 32'768 * (128'256 * 2 + 4));
+  EXPECT_EQ(pieces.logits, 131'072 * 4);
+  EXPECT_EQ(pieces.temporaries, 131'072 / 32 * 128'256 * 2 + 131'072 * 64 * 2);
+}
+
 TEST(DryRun, ActivationsFollowTheSchedule) {
   using pipeline_parallel::Action;
   using pipeline_parallel::ActionKind;
