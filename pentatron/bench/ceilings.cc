@@ -93,7 +93,7 @@ class Table {
   }
   void copy(std::int64_t bytes, double rate) {
     log::print_line(
-        fmt::format("copy {:>5} MiB {:>31.2f} TB/s read and written", bytes >> 20, rate / kTera));
+        fmt::format("copy {:>5} MiB {:>31.0f} GB/s read and written", bytes >> 20, rate / kGiga));
     out_.push_back({{"what", "copy"}, {"bytes", bytes}, {"bytes_per_second", rate}});
   }
   template <typename Measure>

@@ -36,11 +36,14 @@ double median(std::vector<double> values) {
 
 Timing time_calls(Device device, const std::function<void()>& call, double budget_s) {
   constexpr double kShortestRound = 0.004;  // an event's own cost is a thousandth of it
+  constexpr double kGpuBudget = 0.2, kCpuBudget = 0.05;
   constexpr int kWarmUps = 3, kMostCalls = 1000, kMostRounds = 25, kFewestRounds = 3;
   const tensor::NoGrad no_grad;
   for (int i = 0; i < kWarmUps; ++i) call();
   tensor::synchronize(device);
-  const double first = std::max(round_of(device, call, 1), 1e-7);
+  if (budget_s <= 0) budget_s = device.is_cuda() ? kGpuBudget : kCpuBudget;
+  const double first =
+      std::max(std::min(round_of(device, call, 1), round_of(device, call, 1)), 1e-7);
   const int calls = std::clamp(static_cast<int>(std::ceil(kShortestRound / first)), 1, kMostCalls);
   const int rounds =
       std::clamp(static_cast<int>(budget_s / (first * calls)), kFewestRounds, kMostRounds);

@@ -16,11 +16,12 @@ struct Timing {
   int rounds = 0;
 };
 
-// Calls `call` on the device again and again for about `budget_s`, after a few calls that do not
-// count. On a GPU a round is so many calls between two events that launches do not show, where the
-// device works longer on a call than the host: the time is the device's.
+// Calls `call` on the device again and again for about `budget_s` (0: as long as the device's noise
+// asks for), after a few calls that do not count. On a GPU a round is so many calls between two
+// events that launches do not show, where the device works longer on a call than the host: the time
+// is the device's.
 [[nodiscard]] Timing time_calls(Device device, const std::function<void()>& call,
-                                double budget_s = 0.2);
+                                double budget_s = 0);
 
 // Normal random values, the same for a name: products of zeros draw less power and run faster.
 [[nodiscard]] Tensor random_tensor(IntList shape, DType dtype, Device device, std::string_view name,

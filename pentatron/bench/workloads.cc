@@ -101,18 +101,13 @@ std::vector<Workload> workloads(Device device, std::int64_t memory_bytes) {
 std::vector<std::string> run_words(const Workload& workload, std::int64_t steps,
                                    const std::string& metrics) {
   const std::string count = std::to_string(steps);
-  return joined(workload.words, {"--mock-data", "--train-iters",
-                                 count,         "--eval-iters",
-                                 "0",           "--lr",
-                                 "1e-4",        "--lr-decay-style",
-                                 "constant",    "--weight-decay",
-                                 "0.1",         "--clip-grad",
-                                 "1.0",         "--adam-beta2",
-                                 "0.95",        "--attention-dropout",
-                                 "0",           "--hidden-dropout",
-                                 "0",           "--log-interval",
-                                 count,         "--metrics-file",
-                                 metrics});
+  Words words = joined(workload.words, {"--mock-data", "--train-iters", count, "--log-interval",
+                                        count, "--eval-iters", "0"});
+  words = joined(words, {"--lr", "1e-4", "--lr-decay-style", "constant"});
+  words = joined(words, {"--weight-decay", "0.1", "--clip-grad", "1.0", "--adam-beta2", "0.95"});
+  words = joined(words, {"--attention-dropout", "0", "--hidden-dropout", "0"});
+  if (!metrics.empty()) words = joined(words, {"--metrics-file", metrics});
+  return words;
 }
 
 config::ParsedOptions options_of(const std::vector<std::string>& words) {

@@ -23,7 +23,8 @@ struct Workload {
 // fp8, S3 Qwen2.5 1.5B, S4 GPT-2 of 124M and 1558M parameters. Of a CPU: C1, a small GPT-2.
 [[nodiscard]] std::vector<Workload> workloads(Device device, std::int64_t memory_bytes);
 
-// The words with which a run of `steps` steps (those of the warm-up among them) writes `metrics`.
+// The words with which a run of `steps` steps (those of the warm-up among them) writes `metrics`;
+// empty: no file.
 [[nodiscard]] std::vector<std::string> run_words(const Workload& workload, std::int64_t steps,
                                                  const std::string& metrics);
 

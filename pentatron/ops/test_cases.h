@@ -358,7 +358,7 @@ inline std::vector<OpCase> shape_cases() {
       add_layer_norm_case("add_layer_norm_no_rows", 0, 16),
       add_layer_norm_case("add_layer_norm_registers_full", 3, 8192),
       add_layer_norm_case("add_layer_norm_long", 5, 9000),
-      add_rms_norm_case("add_rms_norm_whole", {700, 4104}),
+      add_rms_norm_case("add_rms_norm_whole", {70, 4104}),
       add_rms_norm_case("add_rms_norm_long_odd", {2, 2, 8195}),
       add_rms_norm_case("add_rms_norm_one_column", {9, 1}),
       rms_norm_case("rms_norm_whole", {700, 4104}),

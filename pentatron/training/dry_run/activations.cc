@@ -266,7 +266,8 @@ StageActivations stage_activations(const config::RunConfig& config, const config
   if (stage.loss) {
     const nn::PlannedParameter* head = plan.find("output_layer.weight");
     if (head == nullptr) head = &plan.at("embedding.word_embeddings.weight");
-    bytes.layers += formula.head();
+    bytes.head = formula.head();
+    bytes.layers += bytes.head;
     bytes.logits = formula.logits(head->spec.local_shape.at(0));
     bytes.head_work = formula.head_work(head->spec.local_shape.at(0));
   }
@@ -298,6 +299,7 @@ StageActivations peak_activations(const pipeline_parallel::ActionList& list,
       StageActivations moment = now;
       moment.work = chunk.head_work;
       meet(moment);
+      moment.layers -= chunk.head;
       moment.logits -= chunk.logits;
       moment.rebuilt = chunk.rebuilt;
       moment.work = chunk.layer_work;

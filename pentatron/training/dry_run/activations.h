@@ -28,7 +28,8 @@ struct MicroBatchRows {
 // storage once, weights and the batch left out. Of a moment: what lies there then.
 struct StageActivations {
   std::int64_t layers = 0;   // from forward to backward, the final norm among them
-  std::int64_t logits = 0;   // of the loss; gone when backward comes to the layers
+  std::int64_t head = 0;     // of these the final norm's, gone when backward comes to the layers
+  std::int64_t logits = 0;   // of the loss; gone then too
   std::int64_t rebuilt = 0;  // beside these while backward makes the largest piece again
   // Of ops at work in backward, beside what they saved: of a moment in it, of the head's in the
   // loss, of the largest layer's.

@@ -54,13 +54,22 @@ TEST(DryRun, MemoryByHand) {
   EXPECT_GE(alone.asked.memory.optimizer_state, 8 * kParametersByHand);
   EXPECT_LE(alone.asked.memory.optimizer_state, 8 * (kParametersByHand + 22 * 256));
   EXPECT_EQ(alone.asked.num_parameters, kParametersByHand);
-  // 32 rows of 64 columns and a log-sum-exp.
-  EXPECT_EQ(alone.asked.memory.logits, 32 * 64 * 4 + 32 * 4);
   // A layer: input and its norm's output, q k v as a product and rotated, attention's output, sums
-  // of 4 heads, middle and its norm's output, 2 x 128 and 128 channels, two rows of factors; then
-  // the final norm's input, factor and output.
+  // of 4 heads, middle and its norm's output, 2 x 128 and 128 channels, two rows of factors. The
+  // fullest moment is backward in the last layer, with gradients of the stream and of 2 x 128
+  // channels: the loss, with the final norm's input, factor and output, 64 logits, a log-sum-exp
+  // and the gradient of its input, would need less.
   const std::int64_t layer = 32 * 4 * (2 * 64 + 128 + 96 + 64 + 4 + 2 * 64 + 3 * 128 + 2);
-  EXPECT_EQ(alone.asked.memory.activations, 2 * layer + 32 * 4 * (64 + 1 + 64));
+  EXPECT_EQ(alone.asked.memory.activations, 2 * layer);
+  EXPECT_EQ(alone.asked.memory.logits, 0);
+  EXPECT_EQ(alone.asked.memory.temporaries, 32 * 4 * (64 + 2 * 128));
+  EXPECT_LT(64 + 1 + 64 + 64 + 1 + 64, 64 + 2 * 128);
+  // With four times the vocabulary it is the loss.
+  const DryRun wide =
+      plan(by_hand({}, [](config::RunConfig& c) { c.model.make_vocab_size_divisible_by = 256; }));
+  EXPECT_EQ(wide.asked.memory.activations, 2 * layer + 32 * 4 * (64 + 1 + 64));
+  EXPECT_EQ(wide.asked.memory.logits, 32 * 256 * 4 + 32 * 4);
+  EXPECT_EQ(wide.asked.memory.temporaries, 32 * 64 * 4);
 
   // Two stages of one layer, in halves of two tensor ranks, state over two data ranks, bf16.
   const DryRun cut = plan(by_hand({.tp = 2, .pp = 2, .dp = 2, .sharded = true}, bf16));
@@ -86,9 +95,10 @@ TEST(DryRun, LargeLogitsComeInPieces) {
         .asked.memory;
   };
   const MemoryPlan whole = of_length(32'768), pieces = of_length(131'072);
-  EXPECT_EQ(whole.logits, 32'768 * (128'256 * 2 + 4));
-  EXPECT_EQ(pieces.logits, 131'072 * 4);
-  EXPECT_EQ(pieces.temporaries, 131'072 / 32 * 128'256 * 2 + 131'072 * 64 * 2);
+  constexpr std::int64_t kColumns = 128'256, kRows = 131'072;
+  EXPECT_EQ(whole.logits, kRows / 4 * (kColumns * 2 + 4));
+  EXPECT_EQ(pieces.logits, kRows * 4);
+  EXPECT_EQ(pieces.temporaries, kRows / 32 * kColumns * 2 + kRows * 64 * 2);
 }
 
 TEST(DryRun, ActivationsFollowTheSchedule) {
@@ -132,7 +142,9 @@ TEST(DryRun, ActivationsFollowTheSchedule) {
   };
   const std::int64_t first = of("1f1b", 0).asked.memory.activations;
   EXPECT_EQ(of("gpipe", 0).asked.memory.activations, first / 2 * 8);
-  EXPECT_EQ(of("gpipe", 1).asked.memory.logits, 8 * of("1f1b", 1).asked.memory.logits);
+  // Of 16 rows of 64 logits and a sum each; the first micro-batch's are gone when its layers come.
+  EXPECT_EQ(of("1f1b", 1).asked.memory.logits, 0);
+  EXPECT_EQ(of("gpipe", 1).asked.memory.logits, 7 * 16 * (64 + 1) * 4);
   EXPECT_EQ(of("1f1b", 0).schedule.peak_activations, (std::vector<int>{2, 1}));
   EXPECT_NEAR(of("1f1b", 0).schedule.bubble_share, 1.0 / 9.0, 1e-12);
 }

@@ -98,8 +98,8 @@ std::string memory_text(const DryRun& run) {
   text += line("together", asked.total(), fullest.total());
   if (asked.on_host > 0) text += line("on the host", asked.on_host, fullest.on_host);
   text +=
-      "  not counted: buffers of collectives, what zero bubble postpones, rotary tables,\n"
-      "  the batch, and what libraries take\n";
+      "  not counted: buffers of collectives, what zero bubble postpones, rotary\n"
+      "  tables, the batch, and what libraries take\n";
   return text;
 }
 
