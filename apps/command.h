@@ -37,6 +37,7 @@ int plot(const Words& words);
 int watch(const Words& words);
 int plan_schedule(const Words& words);
 int profile(const Words& words);
+int bench(const Words& words);
 int options(const Words& words);
 int doctor(const Words& words);
 int completion(const Words& words);

@@ -78,6 +78,7 @@ constexpr Command kCommands[] = {
     {"watch", "a page that follows runs while they train", &watch},
     {"plan_schedule", "draw and compare pipeline schedules without a model", &plan_schedule},
     {"profile", "where the time of a traced run went", &profile},
+    {"bench", "what this machine can do, and how near training comes to it", &bench},
     {"options", "every Megatron option and what becomes of it here", &options},
     {"doctor", "what this machine has, what is missing, what to do", &doctor},
     {"completion", "a completion script for bash, zsh or fish", &completion},

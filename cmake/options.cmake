@@ -2,7 +2,7 @@
 # Modules in dependency order; a module may include what stands in cmake/layers.txt to the right of its arrow.
 set(PENTATRON_ALL_MODULES
     base config families tensor ops comm tokenizers datasets nn parallel_layers transformer models
-    pipeline_parallel distributed optimizer checkpoint inference training conversion http monitor)
+    pipeline_parallel distributed optimizer checkpoint inference training bench conversion http monitor)
 set(PENTATRON_TORCH_FREE_MODULES base config families tokenizers datasets http monitor)
 # Empty, so that a build folder made before a module was added builds that module too.
 set(PENTATRON_ONLY_MODULES "" CACHE STRING "Modules to build (semicolon list); empty: all")

@@ -5,7 +5,8 @@
 
 // Rows of up to kMaxThreads * kPerThread elements are held in registers, so that x and dy are read
 // once: short rows by a warp each, of which a block has several, longer ones by a block. Longer
-// still or unaligned rows take the plain kernels, which read them again from the cache.
+// still or unaligned rows take the plain kernels, which read them again from the cache. A product
+// that another gradient is added to is rounded first, so that fp32 has the bits of two kernels.
 namespace pentatron::kernels {
 namespace {
 
@@ -65,9 +66,21 @@ __device__ __forceinline__ void block_sum_pair(C& a, C& b, C* scratch) {
 __device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 
-template <typename T, typename W, int V, int N, bool kWarps>
+// x + delta, rounded as it is stored.
+template <typename T, int V>
+__device__ __forceinline__ Vec<T, V> rounded_sum(const Vec<T, V>& x, const Vec<T, V>& delta) {
+  using C = ComputeOf<T>;
+  Vec<T, V> sum;
+#pragma unroll
+  for (int i = 0; i < V; ++i) sum.v[i] = narrow<T>(widen<C>(x.v[i]) + widen<C>(delta.v[i]));
+  return sum;
+}
+
+// With kAdds delta comes to x first, and the sum is written.
+template <typename T, typename W, int V, int N, bool kWarps, bool kAdds>
 __global__ void __launch_bounds__(kMaxThreads)
-    norm_forward_kernel(const T* __restrict__ x, const W* __restrict__ weight,
+    norm_forward_kernel(const T* __restrict__ x, const T* __restrict__ delta,
+                        T* __restrict__ sum_th, const W* __restrict__ weight,
                         const W* __restrict__ bias, std::int64_t rows, std::int64_t columns,
                         ComputeOf<T> eps, T* __restrict__ y, ComputeOf<T>* __restrict__ mean_t,
                         ComputeOf<T>* __restrict__ rstd_t) {
@@ -84,7 +97,11 @@ __global__ void __launch_bounds__(kMaxThreads)
   for (int k = 0; k < N; ++k) {
     const std::int64_t at = Mine::template place<V>(k);
     if (at >= columns) continue;
-    const Vec<T, V> in = load<V>(x + at);
+    Vec<T, V> in = load<V>(x + at);
+    if constexpr (kAdds) {
+      in = rounded_sum(in, load<V>(delta + row * columns + at));
+      store<V>(sum_th + row * columns + at, in);
+    }
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       value[k][i] = widen<C>(in.v[i]);
@@ -122,6 +139,17 @@ __global__ void __launch_bounds__(kMaxThreads)
   if (Mine::lane() == 0) {
     if (mean_t != nullptr) mean_t[row] = mean;
     rstd_t[row] = rstd;
+  }
+}
+
+template <typename T>
+__global__ void plain_add_kernel(const T* __restrict__ x, const T* __restrict__ delta,
+                                 std::int64_t count, T* __restrict__ sum) {
+  using C = ComputeOf<T>;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
+    sum[i] = narrow<T>(widen<C>(x[i]) + widen<C>(delta[i]));
   }
 }
 
@@ -177,12 +205,14 @@ struct RowShare {
 };
 
 // With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)), the first mean
-// for layer norm only. A block takes every gridDim.x-th row, asks for the next one before it works
-// on one, and keeps its share of the weight gradients in registers.
-template <typename T, typename W, int V, int N>
-__global__ void __launch_bounds__(kMaxThreads)
+// for layer norm only, plus, with kAdds, another gradient of x. A block takes every gridDim.x-th
+// row, asks for the next one before it works on one, and keeps its share of the weight gradients in
+// registers.
+template <typename T, typename W, int V, int N, bool kAdds>
+__global__ void __launch_bounds__(kMaxThreads, N* V <= kBackwardPerThread ? 2 : 1)
     norm_backward_kernel(const T* __restrict__ x, const T* __restrict__ dy,
-                         const W* __restrict__ weight, const ComputeOf<T>* __restrict__ mean_t,
+                         const T* __restrict__ more, const W* __restrict__ weight,
+                         const ComputeOf<T>* __restrict__ mean_t,
                          const ComputeOf<T>* __restrict__ rstd_t, std::int64_t rows,
                          std::int64_t columns, T* __restrict__ dx,
                          ComputeOf<T>* __restrict__ dweight_ph,
@@ -198,6 +228,15 @@ __global__ void __launch_bounds__(kMaxThreads)
     const RowShare<T, V, N> now = next;
     const std::int64_t ahead = row + gridDim.x;
     if (ahead < rows) next.load_from(x + ahead * columns, dy + ahead * columns, columns);
+    // Wanted behind the sums over the block, which hide the waiting for it.
+    Vec<T, V> also[kAdds ? N : 1];
+    if constexpr (kAdds) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const std::int64_t at = Mine::template place<V>(k);
+        if (at < columns) also[k] = load<V>(more + row * columns + at);
+      }
+    }
     const C mean = mean_t != nullptr ? mean_t[row] : C(0), rstd = rstd_t[row];
     C sum_g = 0, sum_gh = 0;
 #pragma unroll
@@ -230,7 +269,9 @@ __global__ void __launch_bounds__(kMaxThreads)
       for (int i = 0; i < V; ++i) {
         const C h = (widen<C>(now.x[k].v[i]) - mean) * rstd;
         const C g = rounded_product(widen<C>(now.dy[k].v[i]), widen<C>(w.v[i]));
-        out.v[i] = narrow<T>(rstd * (g - mean_g - h * mean_gh));
+        C d = rounded_product(rstd, g - mean_g - h * mean_gh);
+        if constexpr (kAdds) d += widen<C>(also[k].v[i]);
+        out.v[i] = narrow<T>(d);
       }
       store<V>(dx + row * columns + at, out);
     }
@@ -251,7 +292,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 template <typename T, typename W>
 __global__ void plain_backward_kernel(const T* __restrict__ x, const T* __restrict__ dy,
-                                      const W* __restrict__ weight,
+                                      const T* __restrict__ more, const W* __restrict__ weight,
                                       const ComputeOf<T>* __restrict__ mean_t,
                                       const ComputeOf<T>* __restrict__ rstd_t, std::int64_t columns,
                                       T* __restrict__ dx) {
@@ -272,7 +313,9 @@ __global__ void plain_backward_kernel(const T* __restrict__ x, const T* __restri
   const C mean_gh = block_sum(sum_gh, scratch) / C(columns);
   for (std::int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
     const C g = rounded_product(widen<C>(dy[c]), widen<C>(weight[c]));
-    dx[c] = narrow<T>(rstd * (g - mean_g - (widen<C>(x[c]) - mean) * rstd * mean_gh));
+    C d = rounded_product(rstd, g - mean_g - (widen<C>(x[c]) - mean) * rstd * mean_gh);
+    if (more != nullptr) d += widen<C>(more[row * columns + c]);
+    dx[c] = narrow<T>(d);
   }
 }
 
@@ -310,6 +353,16 @@ bool fits_registers(std::int64_t columns, const P*... pointers) {
          aligned16(pointers...);
 }
 
+// Calls launch(flag) with a constant.
+template <typename F>
+void by_flag(bool flag, F launch) {
+  if (flag) {
+    launch(std::true_type{});
+  } else {
+    launch(std::false_type{});
+  }
+}
+
 // Calls launch(vectors of a thread, whether a warp has a row) with constants.
 template <typename T, typename F>
 void by_team(std::int64_t columns, F launch) {
@@ -328,24 +381,36 @@ cudaError_t forward_of(const NormArguments& in, const void* bias, double eps, vo
                        void* rstd, cudaStream_t stream) {
   using C = ComputeOf<T>;
   constexpr int V = kVector<T>;
-  const auto* x = static_cast<const T*>(in.x);
+  const auto *x = static_cast<const T*>(in.x), *delta = static_cast<const T*>(in.delta);
   const auto* weight = static_cast<const W*>(in.weight);
   const auto* shift = static_cast<const W*>(bias);
-  auto* out = static_cast<T*>(y);
+  auto *out = static_cast<T*>(y), *sum = static_cast<T*>(in.sum);
   auto *means = static_cast<C*>(mean), *rstds = static_cast<C*>(rstd);
   const auto blocks = static_cast<unsigned>(in.rows);
-  if (fits_registers<T>(in.columns, x, out, weight, shift)) {
+  if (fits_registers<T>(in.columns, x, delta, sum, out, weight, shift)) {
     by_team<T>(in.columns, [&](auto vectors, auto warps) {
       constexpr bool kWarps = decltype(warps)::value;
       const unsigned teams = kWarps ? (blocks + kWarpsOfBlock - 1) / kWarpsOfBlock : blocks;
       const int threads = kWarps ? 32 * kWarpsOfBlock : threads_of_a_row(in.columns, kPerThread);
-      norm_forward_kernel<T, W, V, decltype(vectors)::value, kWarps><<<teams, threads, 0, stream>>>(
-          x, weight, shift, in.rows, in.columns, static_cast<C>(eps), out, means, rstds);
+      const auto launch = [&](auto adds) {
+        norm_forward_kernel<T, W, V, decltype(vectors)::value, kWarps, decltype(adds)::value>
+            <<<teams, threads, 0, stream>>>(x, delta, sum, weight, shift, in.rows, in.columns,
+                                            static_cast<C>(eps), out, means, rstds);
+      };
+      by_flag(delta != nullptr, launch);
     });
-  } else {
-    plain_forward_kernel<T, W><<<blocks, threads_for_row(in.columns, 1024), 0, stream>>>(
-        x, weight, shift, in.columns, static_cast<C>(eps), out, means, rstds);
+    return cudaGetLastError();
   }
+  if (delta != nullptr) {
+    constexpr int kThreads = 256;
+    const std::int64_t count = in.rows * in.columns;
+    plain_add_kernel<T><<<grid_for(count, kThreads), kThreads, 0, stream>>>(x, delta, count, sum);
+    const cudaError_t status = cudaGetLastError();
+    if (status != cudaSuccess) return status;
+    x = sum;
+  }
+  plain_forward_kernel<T, W><<<blocks, threads_for_row(in.columns, 1024), 0, stream>>>(
+      x, weight, shift, in.columns, static_cast<C>(eps), out, means, rstds);
   return cudaGetLastError();
 }
 
@@ -359,27 +424,33 @@ cudaError_t backward_of(const NormArguments& in, const BackwardPointers& p, cuda
   using C = ComputeOf<T>;
   constexpr int V = kVector<T>;
   const auto* x = static_cast<const T*>(in.x);
-  const auto* dy = static_cast<const T*>(p.dy);
+  const auto *dy = static_cast<const T*>(p.dy), *more = static_cast<const T*>(in.delta);
   const auto* weight = static_cast<const W*>(in.weight);
   const auto *mean = static_cast<const C*>(p.mean), *rstd = static_cast<const C*>(p.rstd);
   auto* dx = static_cast<T*>(p.dx);
   auto *dweight = static_cast<C*>(p.dweight_ph), *dbias = static_cast<C*>(p.dbias_ph);
   const auto partials = static_cast<unsigned>(norm_partials(in.rows, in.columns));
-  if (fits_registers<T>(in.columns, x, dy, weight, dx)) {
+  if (fits_registers<T>(in.columns, x, dy, more, weight, dx)) {
     const int threads = threads_of_a_row(in.columns, kBackwardPerThread);
-    if (in.columns <= std::int64_t{kMaxThreads} * kBackwardPerThread) {
-      norm_backward_kernel<T, W, V, kBackwardPerThread / V><<<partials, threads, 0, stream>>>(
-          x, dy, weight, mean, rstd, in.rows, in.columns, dx, dweight, dbias);
-    } else {
-      norm_backward_kernel<T, W, V, kPerThread / V><<<partials, threads, 0, stream>>>(
-          x, dy, weight, mean, rstd, in.rows, in.columns, dx, dweight, dbias);
-    }
+    by_flag(more != nullptr, [&](auto adds) {
+      constexpr bool kAdds = decltype(adds)::value;
+      const auto launch = [&](auto per_thread) {
+        norm_backward_kernel<T, W, V, decltype(per_thread)::value / V, kAdds>
+            <<<partials, threads, 0, stream>>>(x, dy, more, weight, mean, rstd, in.rows, in.columns,
+                                               dx, dweight, dbias);
+      };
+      if (in.columns <= std::int64_t{kMaxThreads} * kBackwardPerThread) {
+        launch(std::integral_constant<int, kBackwardPerThread>{});
+      } else {
+        launch(std::integral_constant<int, kPerThread>{});
+      }
+    });
     return cudaGetLastError();
   }
   if (dx != nullptr) {
     plain_backward_kernel<T, W>
         <<<static_cast<unsigned>(in.rows), threads_for_row(in.columns, 1024), 0, stream>>>(
-            x, dy, weight, mean, rstd, in.columns, dx);
+            x, dy, more, weight, mean, rstd, in.columns, dx);
     const cudaError_t status = cudaGetLastError();
     if (status != cudaSuccess) return status;
   }

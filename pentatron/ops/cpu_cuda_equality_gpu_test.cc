@@ -9,6 +9,7 @@
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/cross_entropy.h"
 #include "pentatron/ops/embedding.h"
+#include "pentatron/ops/norm.h"
 #include "pentatron/ops/rotary.h"
 #include "pentatron/ops/testing.h"
 #include "pentatron/tensor/gpu_test_support.h"
@@ -352,6 +353,62 @@ TEST(LossOnGpu, RankWithoutColumnsAndNotANumber) {
 
 // Low-precision operands into an fp32 slot: sums stay in fp32 (nothing is rounded to 8 bits on the
 // way), and accumulation adds.
+// Memory that the next tensors of at most so many bytes get back: full of NaN, so that what a
+// kernel leaves out shows.
+void poison(std::int64_t bytes) {
+  for (const std::int64_t size : {bytes, bytes, bytes, bytes}) {
+    (void)tensor::full({size / 4}, std::nan(""), DType::Float, kGpu);
+  }
+}
+
+// The sum and its norm have the bits of two kernels, in fp32 every gradient too; odd and long rows.
+TEST(NormOnGpu, WithAnAdditionHasTheBitsOfTwoOps) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const auto& [rows, h] : {std::pair<std::int64_t, std::int64_t>{37, 33},
+                                {300, 768},
+                                {65, 4096},
+                                {3, 8192},
+                                {2, 8200},
+                                {5, 12289}}) {
+    for (const DType dtype : {DType::Float, DType::BFloat16, DType::Half}) {
+      for (const bool bias : {false, true}) {
+        const auto run = [&, rows = rows, h = h](bool one_pass) {
+          const auto made = [&](std::uint64_t seed) {
+            return normal({rows, h}, seed).to(dtype).to(kGpu);
+          };
+          const Tensor x = testing::leaf(made(1)), delta = testing::leaf(made(2));
+          const Tensor of_sum = made(5), of_norm = made(6);
+          testing::TestWeight w(normal({h}, 3).to(dtype).to(kGpu), DType::Float),
+              b(normal({h}, 4).to(dtype).to(kGpu), DType::Float);
+          poison(rows * h * tensor::item_bytes(dtype));
+          AddedNorm out;
+          if (!one_pass) {
+            out.sum_th = x.add(delta);
+            out.norm_th = bias ? layer_norm(out.sum_th, w, b, 1e-5, DType::Float)
+                               : rms_norm(out.sum_th, w, 1e-5, DType::Float);
+          } else {
+            out = bias ? add_layer_norm(x, delta, w, b, 1e-5, DType::Float)
+                       : add_rms_norm(x, delta, w, 1e-5, DType::Float);
+          }
+          const Tensor both = out.sum_th.mul(of_sum).add(out.norm_th.mul(of_norm));
+          poison(rows * h * tensor::item_bytes(dtype));
+          run_backward(both, tensor::ones({rows, h}, dtype, kGpu));
+          return std::vector<Tensor>{out.sum_th.detach(), out.norm_th.detach(), w.grad(), x.grad(),
+                                     delta.grad()};
+        };
+        const std::vector<Tensor> one = run(true), two = run(false);
+        for (std::size_t i = 0; i < one.size(); ++i) {
+          if (dtype == DType::Float || i < 3) {
+            EXPECT_TRUE(bit_equal(one[i], two[i])) << "result " << i << ", rows of " << h;
+          } else {
+            expect_close(one[i], two[i], 0.008, "result " + std::to_string(i));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(ProductsOnGpu, AccumulateInFp32) {
   PENTATRON_NEEDS_GPUS(1);
   for (const DType dtype : {DType::BFloat16, DType::Half, DType::Float, DType::Double}) {

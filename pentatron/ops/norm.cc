@@ -39,21 +39,33 @@ struct NormWeights {
   }
 };
 
-class NormBackward final : public Backward {
+class NormBackward : public Backward {
  public:
   NormBackward(const Tensor& x_th, const NormWeights& weights, const NormOutput& out,
-               const Scope& scope)
+               const Scope& scope, bool needs_dx)
       : x_(scope.save(x_th, weights.name())),
         mean_(out.mean_t),
         rstd_(out.rstd_t),
         weights_(weights),
-        needs_dx_(x_th.requires_grad()) {}
+        needs_dx_(needs_dx) {}
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
+    return {input_gradient(output_grads[0], Tensor())};
+  }
+  void release() override {
+    x_.release();
+    mean_.release();
+    rstd_.release();
+  }
+  std::string_view name() const override { return weights_.name(); }
+
+ protected:
+  // Of what was normalised, with `dsum` added to it; writes those of the weights.
+  Tensor input_gradient(const Tensor& dy, const Tensor& dsum) {
     const Tensor x_th = x_.get().contiguous(), rstd_t = rstd_.get();
     const Tensor mean_t = mean_.defined() ? mean_.get() : Tensor();
-    const Tensor dy_th = output_grads[0].defined()
-                             ? output_grads[0].contiguous()
+    const Tensor dy_th = dy.defined()
+                             ? dy.contiguous()
                              : tensor::zeros(x_th.sizes(), x_th.scalar_type(), x_th.device());
     const bool learn = weights_.learn();
     const Tensor weight =
@@ -65,17 +77,12 @@ class NormBackward final : public Backward {
                                                     .mean_t = mean_t,
                                                     .rstd_t = rstd_t,
                                                     .needs_dx = needs_dx_,
-                                                    .needs_weight_grads = learn});
+                                                    .needs_weight_grads = learn,
+                                                    .dsum_th = dsum});
     if (learn) write_grad(*weights_.weight_h, grads.dweight_h);
     if (learn && weights_.bias_h != nullptr) write_grad(*weights_.bias_h, grads.dbias_h);
-    return {grads.dx_th};
+    return grads.dx_th;
   }
-  void release() override {
-    x_.release();
-    mean_.release();
-    rstd_.release();
-  }
-  std::string_view name() const override { return weights_.name(); }
 
  private:
   Saved x_;
@@ -85,8 +92,21 @@ class NormBackward final : public Backward {
   bool needs_dx_;
 };
 
-NormOutput run_forward(const Tensor& x_th, const NormWeights& weights, double eps,
-                       DType statistics) {
+// Its outputs are the sum and the norm.
+class AddedNormBackward final : public NormBackward {
+ public:
+  using NormBackward::NormBackward;
+  std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
+    const Tensor& dsum = output_grads[0];
+    const Tensor dx =
+        input_gradient(output_grads[1], dsum.defined() ? dsum.contiguous() : Tensor());
+    return {dx, dx};
+  }
+};
+
+// `delta_th` undefined: nothing is added.
+NormOutput run_forward(const Tensor& x_th, const Tensor& delta_th, const NormWeights& weights,
+                       double eps, DType statistics) {
   const tensor::NoGrad no_grad;
   const Tensor x = x_th.contiguous();
   const Tensor given = weights.weight_h != nullptr ? weights.weight_h->forward_weight() : Tensor();
@@ -97,21 +117,49 @@ NormOutput run_forward(const Tensor& x_th, const NormWeights& weights, double ep
                       (!bias.defined() || bias.sizes() == weight.sizes()) && x.size(-1) > 0,
                   kInternal, "norm: input {} does not fit the weight {}", tensor::describe(x),
                   tensor::describe(weight));
+  PENTATRON_CHECK(!delta_th.defined() ||
+                      (delta_th.sizes() == x.sizes() && delta_th.scalar_type() == x.scalar_type()),
+                  kInternal, "norm: {} does not fit the residual stream {}",
+                  tensor::describe(delta_th), tensor::describe(x));
   return op_table(x.device())
-      .norm_forward(
-          {.x_th = x, .weight_h = weight, .bias_h = bias, .eps = eps, .statistics = statistics});
+      .norm_forward({.x_th = x,
+                     .delta_th = delta_th.defined() ? delta_th.contiguous() : Tensor(),
+                     .weight_h = weight,
+                     .bias_h = bias,
+                     .eps = eps,
+                     .statistics = statistics});
+}
+
+// The norm's output can be made again of what was normalised.
+void offer_rebuild(const Tensor& y_th, const Tensor& x_th, const NormWeights& weights, double eps,
+                   DType statistics, const Scope& scope) {
+  scope.offer_rebuild(y_th, weights.name(), x_th, [weights, eps, statistics](const Tensor& x) {
+    return run_forward(x, Tensor(), weights, eps, statistics).y_th;
+  });
 }
 
 Tensor norm(const Tensor& x_th, const NormWeights& weights, double eps, DType statistics,
             const Scope& scope) {
-  NormOutput out = run_forward(x_th, weights, eps, statistics);
+  NormOutput out = run_forward(x_th, Tensor(), weights, eps, statistics);
   const bool learn = weights.learn();
   if (!needs_backward({x_th}, learn)) return out.y_th;
-  auto backward = std::make_unique<NormBackward>(x_th, weights, out, scope);
-  scope.offer_rebuild(out.y_th, weights.name(), x_th, [weights, eps, statistics](const Tensor& x) {
-    return run_forward(x, weights, eps, statistics).y_th;
-  });
+  auto backward = std::make_unique<NormBackward>(x_th, weights, out, scope, x_th.requires_grad());
+  offer_rebuild(out.y_th, x_th, weights, eps, statistics, scope);
   return attach(std::move(out.y_th), {x_th}, std::move(backward), learn);
+}
+
+AddedNorm added_norm(const Tensor& residual_th, const Tensor& delta_th, const NormWeights& weights,
+                     double eps, DType statistics, const Scope& scope) {
+  NormOutput out = run_forward(residual_th, delta_th, weights, eps, statistics);
+  const bool learn = weights.learn();
+  const std::vector<Tensor> inputs = {residual_th, delta_th};
+  if (!needs_backward(inputs, learn)) return {out.sum_th, out.y_th};
+  auto backward = std::make_unique<AddedNormBackward>(
+      out.sum_th, weights, out, scope, residual_th.requires_grad() || delta_th.requires_grad());
+  offer_rebuild(out.y_th, out.sum_th, weights, eps, statistics, scope);
+  std::vector<Tensor> outputs = {std::move(out.sum_th), std::move(out.y_th)};
+  attach(outputs, inputs, std::move(backward), learn);
+  return {outputs[0], outputs[1]};
 }
 
 }  // namespace
@@ -125,6 +173,20 @@ Tensor layer_norm(const Tensor& x_th, WeightRef& weight_h, WeightRef& bias_h, do
 Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps, DType statistics,
                 const Scope& scope, bool zero_centred) {
   return norm(x_th, {.weight_h = &weight_h, .zero_centred = zero_centred}, eps, statistics, scope);
+}
+
+AddedNorm add_layer_norm(const Tensor& residual_th, const Tensor& delta_th, WeightRef& weight_h,
+                         WeightRef& bias_h, double eps, DType statistics, const Scope& scope,
+                         bool zero_centred) {
+  return added_norm(residual_th, delta_th,
+                    {.weight_h = &weight_h, .bias_h = &bias_h, .zero_centred = zero_centred}, eps,
+                    statistics, scope);
+}
+
+AddedNorm add_rms_norm(const Tensor& residual_th, const Tensor& delta_th, WeightRef& weight_h,
+                       double eps, DType statistics, const Scope& scope, bool zero_centred) {
+  return added_norm(residual_th, delta_th, {.weight_h = &weight_h, .zero_centred = zero_centred},
+                    eps, statistics, scope);
 }
 
 Tensor l2_norm(const Tensor& x_th, double eps, DType statistics, const Scope& scope) {

@@ -19,6 +19,22 @@ namespace pentatron::ops {
 [[nodiscard]] Tensor rms_norm(const Tensor& x_th, WeightRef& weight_h, double eps, DType statistics,
                               const Scope& scope = {}, bool zero_centred = false);
 
+// A residual stream with what is added to it, and that normalised.
+struct AddedNorm {
+  Tensor sum_th;   // residual + delta, rounded to their dtype
+  Tensor norm_th;  // the norm of the sum
+};
+// The two above of residual + delta, in one pass over memory each way; the gradient that comes to
+// the sum is added to the norm's before that is rounded. Both of one shape and dtype (else
+// kInternal); the sum has the bits of a plain addition, and so has the norm.
+[[nodiscard]] AddedNorm add_layer_norm(const Tensor& residual_th, const Tensor& delta_th,
+                                       WeightRef& weight_h, WeightRef& bias_h, double eps,
+                                       DType statistics, const Scope& scope = {},
+                                       bool zero_centred = false);
+[[nodiscard]] AddedNorm add_rms_norm(const Tensor& residual_th, const Tensor& delta_th,
+                                     WeightRef& weight_h, double eps, DType statistics,
+                                     const Scope& scope = {}, bool zero_centred = false);
+
 // y = x / sqrt(mean(x^2) + eps), without a weight.
 [[nodiscard]] Tensor l2_norm(const Tensor& x_th, double eps, DType statistics,
                              const Scope& scope = {});

@@ -11,6 +11,26 @@
 namespace pentatron::ops {
 namespace {
 
+// sum = x + delta, rounded to the dtype of both.
+template <typename T, typename C>
+void add_rows(const Tensor& x_th, const Tensor& delta_th, const Tensor& sum_th) {
+  const std::int64_t h = x_th.size(-1), num_rows = x_th.numel() / h;
+  const T* x = x_th.const_data_ptr<T>();
+  const T* delta = delta_th.const_data_ptr<T>();
+  T* sum = sum_th.data_ptr<T>();
+  tensor::parallel_for(0, num_rows, row_grain(h), [&](std::int64_t from, std::int64_t to) {
+    RowReader<T, C> read_x, read_delta;
+    RowWriter<T, C> write;
+    for (std::int64_t r = from; r < to; ++r) {
+      const C* a = read_x(x + r * h, h);
+      const C* b = read_delta(delta + r * h, h);
+      C* c = write.begin(sum + r * h, h);
+      for (std::int64_t i = 0; i < h; ++i) c[i] = a[i] + b[i];
+      write.end(sum + r * h, h);
+    }
+  });
+}
+
 template <typename T, typename C>
 void norm_rows(const Tensor& x_th, const Tensor& weight_h, const Tensor& bias_h, double eps,
                NormOutput& out) {
@@ -39,22 +59,22 @@ void norm_rows(const Tensor& x_th, const Tensor& weight_h, const Tensor& bias_h,
 
 // dx (may be undefined) and partial weight and bias gradients, [partials, h] each.
 template <typename T, typename C>
-void norm_backward_rows(const Tensor& x_th, const Tensor& dy_th, const Tensor& weight_h,
-                        const Tensor& mean_t, const Tensor& rstd_t, const Tensor& dx_th,
+void norm_backward_rows(const NormGradInput& in, const Tensor& weight_h, const Tensor& dx_th,
                         const Tensor& dweight_ph, const Tensor& dbias_ph) {
-  const std::int64_t h = x_th.size(-1), num_rows = rstd_t.numel();
-  const T* x = x_th.const_data_ptr<T>();
-  const T* dy = dy_th.const_data_ptr<T>();
+  const std::int64_t h = in.x_th.size(-1), num_rows = in.rstd_t.numel();
+  const T* x = in.x_th.const_data_ptr<T>();
+  const T* dy = in.dy_th.const_data_ptr<T>();
+  const T* dsum = in.dsum_th.defined() ? in.dsum_th.const_data_ptr<T>() : nullptr;
   const C* weight = weight_h.const_data_ptr<C>();
-  const C* means = mean_t.defined() ? mean_t.const_data_ptr<C>() : nullptr;
-  const C* rstds = rstd_t.const_data_ptr<C>();
+  const C* means = in.mean_t.defined() ? in.mean_t.const_data_ptr<C>() : nullptr;
+  const C* rstds = in.rstd_t.const_data_ptr<C>();
   T* dx = dx_th.defined() ? dx_th.data_ptr<T>() : nullptr;
   C* dweight = dweight_ph.defined() ? dweight_ph.data_ptr<C>() : nullptr;
   C* dbias = dbias_ph.defined() ? dbias_ph.data_ptr<C>() : nullptr;
   const std::int64_t chunk = rows_per_partial(num_rows);
   tensor::parallel_for(
       0, (num_rows + chunk - 1) / chunk, 1, [&](std::int64_t from, std::int64_t to) {
-        RowReader<T, C> read_x, read_dy;
+        RowReader<T, C> read_x, read_dy, read_dsum;
         RowWriter<T, C> write;
         for (std::int64_t part = from; part < to; ++part) {
           const std::int64_t end = std::min(num_rows, (part + 1) * chunk);
@@ -68,8 +88,13 @@ void norm_backward_rows(const Tensor& x_th, const Tensor& dy_th, const Tensor& w
               C sum_g, sum_gh;
               rows::norm_sums(row, grad, weight, mean, rstds[r], &sum_g, &sum_gh, h);
               const C mean_g = means != nullptr ? sum_g / C(h) : C(0);
-              rows::norm_input_grad(row, grad, weight, mean, rstds[r], mean_g, sum_gh / C(h),
-                                    write.begin(dx + r * h, h), h);
+              C* out = write.begin(dx + r * h, h);
+              rows::norm_input_grad(row, grad, weight, mean, rstds[r], mean_g, sum_gh / C(h), out,
+                                    h);
+              if (dsum != nullptr) {
+                const C* more = read_dsum(dsum + r * h, h);
+                for (std::int64_t i = 0; i < h; ++i) out[i] += more[i];
+              }
               write.end(dx + r * h, h);
             }
             if (dweight != nullptr) {
@@ -84,13 +109,19 @@ void norm_backward_rows(const Tensor& x_th, const Tensor& dy_th, const Tensor& w
 }  // namespace
 
 NormOutput cpu::norm_forward(const NormInput& in) {
-  const Tensor& x = in.x_th;
-  const DType computed = compute_dtype(x.scalar_type(), in.statistics);
+  NormOutput out;
+  const DType computed = compute_dtype(in.x_th.scalar_type(), in.statistics);
+  if (in.delta_th.defined()) {
+    out.sum_th = tensor::empty(in.x_th.sizes(), in.x_th.scalar_type());
+    dispatch_float(in.x_th.scalar_type(), in.statistics, [&](auto storage, auto compute) {
+      add_rows<decltype(storage), decltype(compute)>(in.x_th, in.delta_th, out.sum_th);
+    });
+  }
+  const Tensor& x = in.delta_th.defined() ? out.sum_th : in.x_th;
   const Tensor weight = tensor::cast(in.weight_h, computed).contiguous();
   const Tensor bias =
       in.bias_h.defined() ? tensor::cast(in.bias_h, computed).contiguous() : Tensor();
   const std::int64_t num_rows = x.numel() / x.size(-1);
-  NormOutput out;
   out.y_th = tensor::empty(x.sizes(), x.scalar_type());
   out.rstd_t = tensor::empty({num_rows}, computed);
   if (bias.defined()) out.mean_t = tensor::empty({num_rows}, computed);
@@ -114,8 +145,8 @@ NormGradients cpu::norm_backward(const NormGradInput& in) {
   }
   const Tensor weight_h = tensor::cast(in.weight_h, computed).contiguous();
   dispatch_float(x_th.scalar_type(), computed, [&](auto storage, auto compute) {
-    norm_backward_rows<decltype(storage), decltype(compute)>(
-        x_th, in.dy_th, weight_h, in.mean_t, in.rstd_t, dx_th, dweight_ph, dbias_ph);
+    norm_backward_rows<decltype(storage), decltype(compute)>(in, weight_h, dx_th, dweight_ph,
+                                                             dbias_ph);
   });
   NormGradients out{.dx_th = dx_th, .dweight_h = {}, .dbias_h = {}};
   if (dweight_ph.defined()) out.dweight_h = sum_of_partials(dweight_ph);

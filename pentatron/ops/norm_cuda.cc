@@ -34,6 +34,11 @@ NormOutput cuda::norm_forward(const NormInput& in) {
   kernels::NormArguments arguments = arguments_of(x, weight);
   arguments.weight_computing = !direct;
   NormOutput out;
+  if (in.delta_th.defined()) {
+    out.sum_th = tensor::empty(x.sizes(), x.scalar_type(), x.device());
+    arguments.delta = read(in.delta_th);
+    arguments.sum = write(out.sum_th);
+  }
   out.y_th = tensor::empty(x.sizes(), x.scalar_type(), x.device());
   out.rstd_t = tensor::empty({arguments.rows}, computed, x.device());
   if (bias.defined()) out.mean_t = tensor::empty({arguments.rows}, computed, x.device());
@@ -49,7 +54,8 @@ NormGradients cuda::norm_backward(const NormGradInput& in) {
   const DType computed = in.rstd_t.scalar_type();
   const Tensor weight =
       in.weight_h.scalar_type() == x.scalar_type() ? in.weight_h : in.weight_h.to(computed);
-  const kernels::NormArguments arguments = arguments_of(x, weight);
+  kernels::NormArguments arguments = arguments_of(x, weight);
+  arguments.delta = read(in.dsum_th);
   NormGradients out;
   if (in.needs_dx) out.dx_th = tensor::empty(x.sizes(), x.scalar_type(), x.device());
   Tensor partials;

@@ -20,9 +20,10 @@
 namespace pentatron::ops {
 
 struct NormInput {
-  Tensor x_th;      // rows along the last dimension
-  Tensor weight_h;  // any float dtype
-  Tensor bias_h;    // undefined: RMS norm
+  Tensor x_th;           // rows along the last dimension
+  Tensor delta_th = {};  // like x; added to it first, rounded to x's dtype. Undefined: none
+  Tensor weight_h;       // any float dtype
+  Tensor bias_h;         // undefined: RMS norm
   double eps = 0.0;
   DType statistics = DType::Float;
 };
@@ -30,13 +31,16 @@ struct NormOutput {
   Tensor y_th;
   Tensor mean_t;  // undefined for RMS norm
   Tensor rstd_t;
+  Tensor sum_th = {};  // x + delta; undefined without delta
 };
 struct NormGradInput {
-  Tensor x_th, dy_th, weight_h;
-  Tensor mean_t;  // undefined for RMS norm
+  Tensor x_th, dy_th, weight_h;  // x: what was normalised
+  Tensor mean_t;                 // undefined for RMS norm
   Tensor rstd_t;
   bool needs_dx = true;
   bool needs_weight_grads = true;
+  // Another gradient of x, in its dtype, added to dx before it is rounded. Undefined: none
+  Tensor dsum_th = {};
 };
 struct NormGradients {
   Tensor dx_th;               // undefined unless asked

@@ -124,6 +124,35 @@ inline OpCase rms_norm_case(const std::string& name, const Shape& shape) {
           }};
 }
 
+// Both outputs side by side, so that gradients come to the sum and to the norm.
+inline OpCase add_rms_norm_case(const std::string& name, const Shape& shape) {
+  return {name,
+          {shape, shape},
+          {{shape.back()}},
+          [](const Tensors& x, auto& w) {
+            const AddedNorm out = add_rms_norm(x[0], x[1], w[0], 1e-3, DType::Float);
+            return tensor::cat({out.sum_th, out.norm_th}, -1);
+          },
+          [](const Tensors& x, const Tensors& w) {
+            const Tensor sum = x[0].add(x[1]);
+            const Tensor root = sum.pow(2).mean(IntList{-1}, true).add(1e-3).sqrt();
+            return tensor::cat({sum, sum.div(root).mul(w[0])}, -1);
+          }};
+}
+inline OpCase add_layer_norm_case(const std::string& name, std::int64_t rows, std::int64_t h) {
+  return {name,
+          {{rows, h}, {rows, h}},
+          {{h}, {h}},
+          [](const Tensors& x, auto& w) {
+            const AddedNorm out = add_layer_norm(x[0], x[1], w[0], w[1], 1e-3, DType::Float);
+            return tensor::cat({out.sum_th, out.norm_th}, -1);
+          },
+          [](const Tensors& x, const Tensors& w) {
+            const Tensor sum = x[0].add(x[1]);
+            return tensor::cat({sum, plain_layer_norm(sum, w[0], w[1], 1e-3)}, -1);
+          }};
+}
+
 // Rows [begin, begin + table_rows) of the whole table, of which the first `rows` are no padding.
 inline OpCase embedding_case(const std::string& name, const std::vector<std::int64_t>& tokens,
                              std::int64_t begin, std::int64_t rows, const Shape& table) {
@@ -263,6 +292,8 @@ inline std::vector<OpCase> weight_cases() {
           linear_bias_case("linear_bias", 1, 7, 5),
           layer_norm_case("layer_norm", 131, 29),
           rms_norm_case("rms_norm", {3, 5, 33}),
+          add_layer_norm_case("add_layer_norm", 131, 29),
+          add_rms_norm_case("add_rms_norm", {3, 5, 33}),
           l2_norm_case("l2_norm", {7, 4, 24}),
           embedding_case("embedding", {3, 9, 3, 0, 12, 4, 3}, 3, 8, {10, 5})};
 }
@@ -322,6 +353,14 @@ inline std::vector<OpCase> shape_cases() {
       layer_norm_case("layer_norm_registers_full", 3, 8192),
       layer_norm_case("layer_norm_long", 5, 9000),
       layer_norm_case("layer_norm_one_column", 9, 1),
+      add_layer_norm_case("add_layer_norm_whole", 300, 64),
+      add_layer_norm_case("add_layer_norm_one_row", 1, 1000),
+      add_layer_norm_case("add_layer_norm_no_rows", 0, 16),
+      add_layer_norm_case("add_layer_norm_registers_full", 3, 8192),
+      add_layer_norm_case("add_layer_norm_long", 5, 9000),
+      add_rms_norm_case("add_rms_norm_whole", {70, 4104}),
+      add_rms_norm_case("add_rms_norm_long_odd", {2, 2, 8195}),
+      add_rms_norm_case("add_rms_norm_one_column", {9, 1}),
       rms_norm_case("rms_norm_whole", {700, 4104}),
       rms_norm_case("rms_norm_long_odd", {2, 2, 8195}),
       rms_norm_case("rms_norm_no_rows", {0, 3, 8}),

@@ -8,6 +8,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/cross_entropy.h"
+#include "pentatron/ops/token_loss_parts.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::ops {
@@ -15,12 +16,9 @@ namespace {
 
 constexpr std::string_view kName = "TokenLosses";
 
-// Over all ranks of the vocabulary.
-struct Statistics {
-  Tensor log_sum_exp_t;
-  Tensor target_logit_t;
-  Tensor logit_sum_t;  // with smoothing
-};
+using token_loss_parts::losses_of;
+using token_loss_parts::Statistics;
+using token_loss_parts::statistics_of;
 
 // Of the true columns.
 Tensor logit_sum_of(const Tensor& logits_tv, const TokenLossOptions& options) {
@@ -31,30 +29,18 @@ Tensor logit_sum_of(const Tensor& logits_tv, const TokenLossOptions& options) {
   return tensor::cast(logits_tv.narrow(1, 0, options.valid_columns), options.statistics).sum(1);
 }
 
-Statistics statistics_of(const Tensor& logits_tv, const Tensor& labels_t,
-                         const TokenLossOptions& options) {
-  RowReducer* ranks = options.vocabulary_ranks;
-  const SoftmaxPieces pieces = softmax_pieces(logits_tv, labels_t, options.column_begin,
-                                              options.valid_columns, options.statistics);
-  const Tensor logit_sum_t = logit_sum_of(logits_tv, options);
-  if (ranks == nullptr) {
-    return {pieces.max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t, logit_sum_t};
-  }
-  Tensor max_t = pieces.max_t.clone();
-  ranks->max(max_t);
-  std::vector<Tensor> rows{sum_exp_below(pieces, max_t), pieces.target_logit_t};
-  if (logit_sum_t.defined()) rows.push_back(logit_sum_t);
-  Tensor sums = tensor::stack(rows, 0);
-  ranks->sum(sums);
-  return {max_t.add(sums.select(0, 0).log()), sums.select(0, 1),
-          logit_sum_t.defined() ? sums.select(0, 2) : Tensor()};
-}
-
-Tensor losses_of(const Statistics& statistics, const TokenLossOptions& options) {
-  const Tensor& lse_t = statistics.log_sum_exp_t;
-  if (options.label_smoothing == 0.0) return lse_t.sub(statistics.target_logit_t);
-  return lse_t.sub(statistics.target_logit_t.mul(1.0 - options.smoothing()))
-      .sub(statistics.logit_sum_t.mul(options.smoothed_share()));
+// Of the target smoothing takes s, and gives s / V to each id.
+void smooth(const Tensor& gradient_tv, const Tensor& labels_t, const Tensor& coefficient_t,
+            const TokenLossOptions& options) {
+  const std::int64_t columns = options.valid_columns;
+  if (options.label_smoothing == 0.0 || columns == 0) return;
+  const Tensor own_tv = gradient_tv.narrow(1, 0, columns);
+  const Tensor share_t1 = tensor::cast(coefficient_t, gradient_tv.scalar_type()).unsqueeze(1);
+  own_tv.sub_(share_t1.mul(options.smoothed_share()));
+  const Tensor column_t = labels_t.sub(options.column_begin);
+  const Tensor here_t = column_t.ge(0).logical_and(column_t.lt(columns));
+  const Tensor at_t1 = column_t.clamp(0, columns - 1).unsqueeze(1);
+  own_tv.scatter_add_(1, at_t1, share_t1.mul(options.smoothing()).mul(here_t.unsqueeze(1)));
 }
 
 class TokenLossesBackward final : public Backward {
@@ -79,7 +65,8 @@ class TokenLossesBackward final : public Backward {
             ? output_grads[0].contiguous()
             : tensor::zeros(log_sum_exp_t_.sizes(), log_sum_exp_t_.scalar_type(),
                             log_sum_exp_t_.device());
-    write_gradient(d_logits_tv, coefficient_t);
+    token_loss_parts::logits_gradient_(d_logits_tv, labels_t_, log_sum_exp_t_, coefficient_t,
+                                       options_);
     return {projection_->backward(d_logits_tv, x_, dtype_, needs_dx_)};
   }
   void release() override {
@@ -89,44 +76,6 @@ class TokenLossesBackward final : public Backward {
   std::string_view name() const override { return kName; }
 
  private:
-  // From the logits to their gradient, in place. Of capped ones c = cap tanh(l / cap) it is that of
-  // c times 1 - (c / cap)^2, a few rows at a time, since both must be in memory.
-  void write_gradient(const Tensor& logits_tv, const Tensor& coefficient_t) const {
-    const std::int64_t rows = logits_tv.size(0);
-    constexpr std::int64_t kPieces = 32;
-    const std::int64_t at_once =
-        options_.logit_softcap > 0.0 ? std::max<std::int64_t>(1, rows / kPieces) : rows;
-    for (std::int64_t begin = 0; begin < rows; begin += at_once) {
-      const std::int64_t count = std::min(at_once, rows - begin);
-      Tensor piece_tv = logits_tv.narrow(0, begin, count);
-      Tensor slope_tv;
-      if (options_.logit_softcap > 0.0) {
-        slope_tv = piece_tv.div(options_.logit_softcap);
-        slope_tv.mul_(slope_tv).neg_().add_(1.0);
-      }
-      const Tensor labels_t = labels_t_.narrow(0, begin, count);
-      const Tensor piece_coefficient_t = coefficient_t.narrow(0, begin, count);
-      softmax_gradient_(piece_tv, labels_t, log_sum_exp_t_.narrow(0, begin, count),
-                        piece_coefficient_t, options_.column_begin, options_.valid_columns);
-      smooth(piece_tv, labels_t, piece_coefficient_t);
-      if (slope_tv.defined()) piece_tv.mul_(slope_tv);
-    }
-  }
-
-  // Of the target smoothing takes s, and gives s / V to each id.
-  void smooth(const Tensor& gradient_tv, const Tensor& labels_t,
-              const Tensor& coefficient_t) const {
-    const std::int64_t columns = options_.valid_columns;
-    if (options_.label_smoothing == 0.0 || columns == 0) return;
-    const Tensor own_tv = gradient_tv.narrow(1, 0, columns);
-    const Tensor share_t1 = tensor::cast(coefficient_t, gradient_tv.scalar_type()).unsqueeze(1);
-    own_tv.sub_(share_t1.mul(options_.smoothed_share()));
-    const Tensor column_t = labels_t.sub(options_.column_begin);
-    const Tensor here_t = column_t.ge(0).logical_and(column_t.lt(columns));
-    const Tensor at_t1 = column_t.clamp(0, columns - 1).unsqueeze(1);
-    own_tv.scatter_add_(1, at_t1, share_t1.mul(options_.smoothing()).mul(here_t.unsqueeze(1)));
-  }
-
   std::unique_ptr<Projection> projection_;
   Saved x_;
   bool needs_dx_;
@@ -153,6 +102,56 @@ class WeightedSumBackward final : public Backward {
 
 }  // namespace
 
+Statistics token_loss_parts::statistics_of(const Tensor& logits_tv, const Tensor& labels_t,
+                                           const TokenLossOptions& options) {
+  RowReducer* ranks = options.vocabulary_ranks;
+  const SoftmaxPieces pieces = softmax_pieces(logits_tv, labels_t, options.column_begin,
+                                              options.valid_columns, options.statistics);
+  const Tensor logit_sum_t = logit_sum_of(logits_tv, options);
+  if (ranks == nullptr) {
+    return {pieces.max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t, logit_sum_t};
+  }
+  Tensor max_t = pieces.max_t.clone();
+  ranks->max(max_t);
+  std::vector<Tensor> rows{sum_exp_below(pieces, max_t), pieces.target_logit_t};
+  if (logit_sum_t.defined()) rows.push_back(logit_sum_t);
+  Tensor sums = tensor::stack(rows, 0);
+  ranks->sum(sums);
+  return {max_t.add(sums.select(0, 0).log()), sums.select(0, 1),
+          logit_sum_t.defined() ? sums.select(0, 2) : Tensor()};
+}
+
+Tensor token_loss_parts::losses_of(const Statistics& statistics, const TokenLossOptions& options) {
+  const Tensor& lse_t = statistics.log_sum_exp_t;
+  if (options.label_smoothing == 0.0) return lse_t.sub(statistics.target_logit_t);
+  return lse_t.sub(statistics.target_logit_t.mul(1.0 - options.smoothing()))
+      .sub(statistics.logit_sum_t.mul(options.smoothed_share()));
+}
+
+void token_loss_parts::logits_gradient_(const Tensor& logits_tv, const Tensor& labels_t,
+                                        const Tensor& log_sum_exp_t, const Tensor& coefficient_t,
+                                        const TokenLossOptions& options) {
+  const double cap = options.logit_softcap;
+  const std::int64_t rows = logits_tv.size(0);
+  constexpr std::int64_t kPieces = 32;
+  const std::int64_t at_once = cap > 0.0 ? std::max<std::int64_t>(1, rows / kPieces) : rows;
+  for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+    const std::int64_t count = std::min(at_once, rows - begin);
+    Tensor piece_tv = logits_tv.narrow(0, begin, count);
+    Tensor slope_tv;
+    if (cap > 0.0) {
+      slope_tv = piece_tv.div(cap);
+      slope_tv.mul_(slope_tv).neg_().add_(1.0);
+    }
+    const Tensor piece_labels_t = labels_t.narrow(0, begin, count);
+    const Tensor piece_coefficient_t = coefficient_t.narrow(0, begin, count);
+    softmax_gradient_(piece_tv, piece_labels_t, log_sum_exp_t.narrow(0, begin, count),
+                      piece_coefficient_t, options.column_begin, options.valid_columns);
+    smooth(piece_tv, piece_labels_t, piece_coefficient_t, options);
+    if (slope_tv.defined()) piece_tv.mul_(slope_tv);
+  }
+}
+
 void cap_logits_(Tensor logits, double cap) {
   if (cap == 0.0) return;
   const tensor::NoGrad no_grad;
@@ -161,6 +160,9 @@ void cap_logits_(Tensor logits, double cap) {
 
 Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
                     const Tensor& labels_t, const TokenLossOptions& options) {
+  if (options.rows_at_once > 0 && options.rows_at_once < x_th.size(0)) {
+    return token_loss_parts::in_pieces(x_th, std::move(projection), labels_t, options);
+  }
   const bool learns = projection->learns();
   const bool keep = needs_backward({x_th}, learns);
   Tensor losses_t;

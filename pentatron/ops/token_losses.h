@@ -32,6 +32,11 @@ struct TokenLossOptions {
   double label_smoothing = 0.0;
   std::int64_t vocabulary = 0;  // true ids on all ranks; read with smoothing alone
 
+  // Above 0 and below the rows of x: logits are made of so many rows at a time, dropped, and made
+  // again in backward, so that they never lie whole in memory. Not with products in fp8, whose
+  // scales would be those of a piece.
+  std::int64_t rows_at_once = 0;
+
   // s / V and s above.
   [[nodiscard]] double smoothed_share() const {
     return label_smoothing / static_cast<double>(vocabulary - 1);
@@ -47,8 +52,9 @@ void cap_logits_(Tensor logits, double cap);
 
 // The negative log-likelihood (smoothed, where that is asked for) of each token's label under
 // softmax(projection(x)): [t], in the statistics dtype, differentiable in x and in the weights.
-// labels int64 [t], global ids. The softmax's gradient takes the logits' place in memory. Shapes
-// that do not fit: kInternal.
+// labels int64 [t], global ids. The softmax's gradient takes the logits' place in memory. In pieces
+// losses have the same bits but for products whose sums depend on their number of rows. Shapes that
+// do not fit: kInternal.
 [[nodiscard]] Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
                                   const Tensor& labels_t, const TokenLossOptions& options);
 

@@ -57,4 +57,20 @@ Tensor Norm::forward(const Tensor& x, nn::StepContext& step) {
   return cast;
 }
 
+Norm::Added Norm::add_and_norm(const Tensor& residual, const Tensor& delta, nn::StepContext& step) {
+  const bool one_pass = weight_ != nullptr && channel_ranks_ == nullptr &&
+                        residual.scalar_type() == delta.scalar_type();
+  if (!one_pass) {
+    const Tensor sum = residual.add(delta);
+    return {sum, forward(sum, step)};
+  }
+  const DType statistics = step.policy.statistics;
+  const ops::AddedNorm added =
+      bias_ == nullptr ? ops::add_rms_norm(residual, delta, *weight_, epsilon_, statistics,
+                                           step.scope, zero_centred_)
+                       : ops::add_layer_norm(residual, delta, *weight_, *bias_, epsilon_,
+                                             statistics, step.scope, zero_centred_);
+  return {added.sum_th, tensor::cast(added.norm_th, step.policy.compute)};
+}
+
 }  // namespace pentatron::parallel_layers

@@ -22,6 +22,14 @@ class Norm final : public nn::Module {
        const NormForm& form);
   [[nodiscard]] Tensor forward(const Tensor& x, nn::StepContext& step);
 
+  struct Added {
+    Tensor sum;         // residual + delta, in the residual's dtype
+    Tensor normalised;  // forward() of the sum
+  };
+  // In one pass over memory where residual and delta have one dtype and every channel is here.
+  [[nodiscard]] Added add_and_norm(const Tensor& residual, const Tensor& delta,
+                                   nn::StepContext& step);
+
  private:
   [[nodiscard]] Tensor normalised(const Tensor& x, nn::StepContext& step);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/parallel_layers/vocab_head.h"
 
+#include <algorithm>
+
 #include "pentatron/ops/token_losses.h"
 #include "pentatron/parallel_layers/make_parameter.h"
 #include "pentatron/parallel_layers/split_linear.h"
@@ -23,10 +25,25 @@ std::unique_ptr<ops::Projection> VocabHead::projection(const nn::StepContext& st
   return split_outputs(context_, *weight_, nullptr, in_unit(step.scope, unit));
 }
 
+std::int64_t LogitMemory::rows_at_once(std::int64_t rows, std::int64_t tokens, std::int64_t columns,
+                                       DType dtype) const {
+  const std::int64_t bytes = tokens * columns * tensor::item_bytes(dtype);
+  if (bytes <= most) return rows;
+  const std::int64_t pieces = (bytes + piece - 1) / piece;
+  return std::max<std::int64_t>(1, rows / pieces);
+}
+
 Tensor VocabHead::token_losses(const Tensor& x_th, nn::StepContext& step) {
   const nn::ShardPart& part = weight_->spec().parts.at(0);
   const std::unique_ptr<ops::RowReducer> ranks = vocabulary_reducer(context_);
-  return ops::token_losses(x_th, projection(step), step.batch.labels(),
+  const Tensor& labels_t = step.batch.labels();
+  // fp8 products read all rows at once.
+  const std::int64_t rows_at_once =
+      step.scope.recipe.numbers == Numbers::kFp8
+          ? 0
+          : logit_memory_.rows_at_once(x_th.size(0), labels_t.numel(),
+                                       weight_->spec().local_shape[0], step.policy.logits);
+  return ops::token_losses(x_th, projection(step), labels_t,
                            {.logits = step.policy.logits,
                             .statistics = step.policy.statistics,
                             .column_begin = part.box.offset[0],
@@ -34,7 +51,8 @@ Tensor VocabHead::token_losses(const Tensor& x_th, nn::StepContext& step) {
                             .vocabulary_ranks = ranks.get(),
                             .logit_softcap = logit_softcap_,
                             .label_smoothing = label_smoothing_,
-                            .vocabulary = part.logical_shape[0]});
+                            .vocabulary = part.logical_shape[0],
+                            .rows_at_once = rows_at_once});
 }
 
 Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {

@@ -12,6 +12,19 @@
 
 namespace pentatron::parallel_layers {
 
+// Logits of a micro-batch on a rank that would take more bytes than `most` are made in pieces of
+// about `piece`, and once more in backward: a third more work in the head, for micro-batches of
+// long sequences that could not run at all.
+struct LogitMemory {
+  std::int64_t most = std::int64_t{8} << 30;
+  std::int64_t piece = std::int64_t{1} << 30;
+
+  // How many of `rows` rows of x are worked on at once, for logits [tokens, columns] of `dtype`;
+  // all where they may lie whole in memory.
+  [[nodiscard]] std::int64_t rows_at_once(std::int64_t rows, std::int64_t tokens,
+                                          std::int64_t columns, DType dtype) const;
+};
+
 // The output layer with the vocabulary-parallel loss: logits = x W^T with W's vocabulary rows split
 // over the tensor-parallel ranks, and cross entropy whose maximum, sum of exponentials and target
 // logit are reduced over them. Padding rows never enter. With a softcap c > 0 the logits are c
@@ -30,12 +43,15 @@ class VocabHead final : public nn::Module {
 
   // The negative log-likelihood of each token's label: [tokens] in the statistics dtype, equal on
   // all tensor-parallel ranks. x [local rows, hidden]. The softmax's gradient replaces the logits
-  // in place: the loss needs under 1.2 times the logits' bytes.
+  // in place: the loss needs under 1.2 times the logits' bytes, or, in pieces, those of a piece.
   [[nodiscard]] Tensor token_losses(const Tensor& x_th, nn::StepContext& step);
   // Their sum weighted by the batch's loss_mask: a scalar in the loss dtype.
   [[nodiscard]] Tensor loss(const Tensor& x_th, nn::StepContext& step);
   // [tokens, this rank's true vocabulary rows] in the logits dtype.
   [[nodiscard]] Tensor logits(const Tensor& x_th, nn::StepContext& step);
+
+  // Other bounds than the usual ones for what the loss holds.
+  void set_logit_memory(const LogitMemory& memory) { logit_memory_ = memory; }
 
  private:
   [[nodiscard]] std::unique_ptr<ops::Projection> projection(const nn::StepContext& step) const;
@@ -45,6 +61,7 @@ class VocabHead final : public nn::Module {
   std::optional<int> owner_;  // of a tied weight
   double logit_softcap_;      // 0: none
   double label_smoothing_ = 0.0;
+  LogitMemory logit_memory_;
 };
 
 }  // namespace pentatron::parallel_layers

@@ -31,11 +31,14 @@ nn::ParameterPlan plan_for(const LeafContext& context, std::int64_t vocab, std::
   return plan;
 }
 
-// Loss, logits, input and weight gradient; with `postpone` the weight gradient waits in a queue.
+// Loss, logits, input and weight gradient; with `postpone` the weight gradient waits in a queue,
+// with `pieces` the loss never sees more than a few rows of logits.
 void run_head(const LeafContext& context, const PrecisionPolicy& policy, bool postpone,
-              Gathered& out, double softcap = 0.0, double smoothing = 0.0) {
+              Gathered& out, double softcap = 0.0, double smoothing = 0.0, bool pieces = false) {
   VocabHead head(context, plan_for(context, kVocab, 32, kHidden), "w", softcap);
   head.set_label_smoothing(smoothing);
+  // Of the 16 rows of 32 fp64 logits three on one rank: the last piece is a smaller one.
+  if (pieces) head.set_logit_memory({.most = 1, .piece = 3 * 32 * 8});
   initialise(head, 4);
   bind_gradients(head, policy);
   const Batch meta = make_batch({{5, 3}, {8}}, kVocab);
@@ -57,7 +60,9 @@ void run_head(const LeafContext& context, const PrecisionPolicy& policy, bool po
   EXPECT_EQ(loss.dim(), 0);
   out.put("loss", {1}, {{0}, {1}}, loss.reshape({1}));
   ops::run_backward(loss, tensor::scalar(0.25, policy.loss));
-  EXPECT_EQ(queue.pending(), postpone ? 1U : 0U);
+  if (!pieces) {
+    EXPECT_EQ(queue.pending(), postpone ? 1U : 0U);
+  }
   EXPECT_EQ(weight.grad_written(), !postpone);
   queue.drain();
   out.put("dx", {16, kHidden}, box, x.grad());
@@ -80,6 +85,39 @@ void expect_equal_on_all_layouts(double softcap, double smoothing = 0.0) {
       EXPECT_LE(off, 1e-12) << name << " on " << size << " ranks, softcap " << softcap;
     }
   }
+}
+
+// Postponed weight gradients and frozen inputs too.
+TEST(VocabHead, InPiecesEqualsAllAtOnce) {
+  const PrecisionPolicy policy = precision_policy("fp64");
+  for (const auto& [softcap, smoothing] : {std::pair{0.0, 0.0}, {0.8, 0.0}, {0.0, 0.2}}) {
+    Gathered whole;
+    run_layout({1, false}, policy, [&, cap = softcap, smooth = smoothing](const LeafContext& c) {
+      run_head(c, policy, false, whole, cap, smooth);
+    });
+    for (const std::int64_t size : {1, 2, 4}) {
+      for (const bool sequence_parallel : {false, true}) {
+        Gathered pieces;
+        run_layout({size, sequence_parallel}, policy,
+                   [&, cap = softcap, smooth = smoothing](const LeafContext& c) {
+                     run_head(c, policy, size != 2, pieces, cap, smooth, /*pieces=*/true);
+                   });
+        EXPECT_TRUE(pieces.complete());
+        const auto [off, name] = worst_difference(pieces.tensors(), whole.tensors());
+        EXPECT_LE(off, 1e-12) << name << " on " << size << " ranks, softcap " << softcap
+                              << ", smoothing " << smoothing;
+      }
+    }
+  }
+}
+
+TEST(VocabHead, RowsAtOnce) {
+  const LogitMemory memory{.most = 1000, .piece = 256};
+  EXPECT_EQ(memory.rows_at_once(8, 16, 15, DType::Float), 8);  // 960 bytes
+  EXPECT_EQ(memory.rows_at_once(8, 16, 16, DType::Float), 2);  // 1024: four pieces
+  EXPECT_EQ(memory.rows_at_once(8, 16, 1600, DType::Float), 1);
+  EXPECT_EQ(LogitMemory{}.rows_at_once(8192, 8192, 128256, DType::BFloat16), 8192);
+  EXPECT_EQ(LogitMemory{}.rows_at_once(131072, 131072, 128256, DType::BFloat16), 131072 / 32);
 }
 
 TEST(VocabHead, EqualsOneProcessAlsoWithRanksOfPaddingOnly) {
@@ -205,13 +243,17 @@ TEST(VocabHead, MaskedTokensGiveNoGradient) {
   });
 }
 
-// Peak of the loss's forward and backward over the logits' bytes.
-double peak_share(const PrecisionPolicy& policy, double softcap = 0.0) {
+// Peak of the loss's forward and backward over the logits' bytes; `pieces`: their number, about.
+double peak_share(const PrecisionPolicy& policy, double softcap = 0.0, std::int64_t pieces = 1) {
   double share = 0.0;
   run_layout({1, false}, policy, [&](const LeafContext& c) {
     const std::int64_t tokens = 1024;
     const std::int64_t vocab = 2048;
     VocabHead head(c, plan_for(c, vocab, vocab, 16), "w", softcap);
+    if (pieces > 1) {
+      head.set_logit_memory(
+          {.most = 1, .piece = tokens * vocab * tensor::item_bytes(policy.logits) / pieces});
+    }
     bind_gradients(head, policy);
     const Batch meta = make_batch({{tokens}}, vocab);
     nn::StepContext step{.batch = meta, .policy = policy};
@@ -231,6 +273,8 @@ TEST(VocabHead, PeakMemoryStaysUnderOneAndAFifthOfTheLogits) {
   EXPECT_LT(peak_share(precision_policy("fp32")), 1.2);
   EXPECT_LT(peak_share(precision_policy("bf16")), 1.2);
   EXPECT_LT(peak_share(precision_policy("fp32"), 5.0), 1.2);
+  EXPECT_LT(peak_share(precision_policy("fp32"), 0.0, 16), 0.2);
+  EXPECT_LT(peak_share(precision_policy("fp32"), 5.0, 16), 0.2);
 }
 
 TEST(VocabHead, Bf16IsCloseToFp64) {

@@ -28,7 +28,10 @@ struct Nvml {
   int (*shutdown)() = nullptr;
   int (*gpu)(const char* pci_bus_id, Handle* gpu) = nullptr;
   int (*millijoules)(Handle gpu, unsigned long long* energy) = nullptr;
-  int (*busy)(Handle gpu, BusyPercents* percents) = nullptr;  // null: an older library
+  // Null where the library is older.
+  int (*busy)(Handle gpu, BusyPercents* percents) = nullptr;
+  int (*clock)(Handle gpu, int kind, unsigned int* megahertz) = nullptr;
+  int (*power)(Handle gpu, unsigned int* milliwatts) = nullptr;
   const char* (*words)(int code) = nullptr;
 };
 
@@ -49,6 +52,8 @@ class NvmlSession final {
     find(functions, "nvmlDeviceGetTotalEnergyConsumption", nvml_.millijoules);
     find(functions, "nvmlErrorString", nvml_.words);
     nvml_.busy = reinterpret_cast<decltype(nvml_.busy)>(functions("nvmlDeviceGetUtilizationRates"));
+    nvml_.clock = reinterpret_cast<decltype(nvml_.clock)>(functions("nvmlDeviceGetClockInfo"));
+    nvml_.power = reinterpret_cast<decltype(nvml_.power)>(functions("nvmlDeviceGetPowerUsage"));
     check(nvml_.init(), "does not start");
   }
   ~NvmlSession() { nvml_.shutdown(); }
@@ -144,6 +149,40 @@ std::function<double()> gpu_busy_share(Device device) {
     void* library = open_library("libnvidia-ml.so.1");
     return nvml_busy_share([library](const char* name) { return ::dlsym(library, name); },
                            pci_bus_id(static_cast<int>(device.index())));
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::function<GpuState()> nvml_state(const NvmlFunctions& functions,
+                                     const std::string& pci_bus_id) {
+  const auto session = std::make_shared<const NvmlSession>(functions);
+  Nvml::Handle gpu = nullptr;
+  session->check(session->functions().gpu(pci_bus_id.c_str(), &gpu),
+                 "does not know the GPU at " + pci_bus_id);
+  return [session, gpu] {
+    constexpr int kMultiprocessors = 1;  // NVML_CLOCK_SM
+    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+    constexpr double kWattsPerMilliwatt = 1e-3;
+    const Nvml& nvml = session->functions();
+    unsigned int megahertz = 0, milliwatts = 0;
+    GpuState state{.sm_clock_mhz = kUnknown, .watts = kUnknown};
+    if (nvml.clock != nullptr && nvml.clock(gpu, kMultiprocessors, &megahertz) == 0) {
+      state.sm_clock_mhz = megahertz;
+    }
+    if (nvml.power != nullptr && nvml.power(gpu, &milliwatts) == 0) {
+      state.watts = milliwatts * kWattsPerMilliwatt;
+    }
+    return state;
+  };
+}
+
+std::function<GpuState()> gpu_state(Device device) {
+  if (!device.is_cuda()) return {};
+  try {
+    void* library = open_library("libnvidia-ml.so.1");
+    return nvml_state([library](const char* name) { return ::dlsym(library, name); },
+                      pci_bus_id(static_cast<int>(device.index())));
   } catch (const Error&) {
     return {};
   }

@@ -33,6 +33,17 @@ using NvmlFunctions = std::function<void*(const char* name)>;
 // run.
 [[nodiscard]] std::function<double()> gpu_busy_share(Device device);
 
+// What a GPU does at this moment; NaN where it is not told.
+struct GpuState {
+  double sm_clock_mhz = 0;  // of its multiprocessors
+  double watts = 0;         // drawn, averaged by the driver over up to a second
+};
+// Of the whole GPU at that PCI address. Errors as of nvml_energy_counter.
+[[nodiscard]] std::function<GpuState()> nvml_state(const NvmlFunctions& functions,
+                                                   const std::string& pci_bus_id);
+// Of the GPU that the device is; empty on the CPU and where nobody tells.
+[[nodiscard]] std::function<GpuState()> gpu_state(Device device);
+
 // Joules of a window of time, pauses left out.
 class EnergyMeter final {
  public:

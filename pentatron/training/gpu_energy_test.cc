@@ -42,6 +42,14 @@ int read_busy(void* gpu, Percents* percents) {
   *percents = {.gpu = 87, .memory = 12};
   return gpu == &FakeNvml::gpu ? FakeNvml::code : 2;
 }
+int read_clock(void* gpu, int kind, unsigned int* megahertz) {
+  *megahertz = kind == 1 ? 1755 : 2619;  // multiprocessors, memory
+  return gpu == &FakeNvml::gpu ? FakeNvml::code : 2;
+}
+int read_power(void* gpu, unsigned int* milliwatts) {
+  *milliwatts = 695'500;
+  return gpu == &FakeNvml::gpu ? FakeNvml::code : 2;
+}
 const char* words(int code) { return code == 6 ? "Not Found" : "Not Supported"; }
 
 class Nvml : public testing::Test {
@@ -103,6 +111,22 @@ TEST_F(Nvml, TellsHowBusyTheGpuIs) {
   }
   EXPECT_EQ(FakeNvml::users, 0);
   EXPECT_FALSE(gpu_busy_share(Device("cpu"))) << "a run on CPUs goes on without";
+}
+
+TEST_F(Nvml, TellsClockAndPower) {
+  {
+    const auto state = nvml_state(functions(), "0000:1A:00.0");
+    EXPECT_TRUE(std::isnan(state().sm_clock_mhz)) << "an older library ends no run";
+    EXPECT_TRUE(std::isnan(state().watts));
+  }
+  known_["nvmlDeviceGetClockInfo"] = reinterpret_cast<void*>(&read_clock);
+  known_["nvmlDeviceGetPowerUsage"] = reinterpret_cast<void*>(&read_power);
+  const auto state = nvml_state(functions(), "0000:1A:00.0");
+  EXPECT_DOUBLE_EQ(state().sm_clock_mhz, 1755);
+  EXPECT_DOUBLE_EQ(state().watts, 695.5);
+  FakeNvml::code = 15;
+  EXPECT_TRUE(std::isnan(state().sm_clock_mhz));
+  EXPECT_FALSE(gpu_state(Device("cpu")));
 }
 
 TEST(GpuEnergy, IsRefusedOnTheCpu) {

@@ -61,33 +61,47 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
   }
 }
 
-Tensor TransformerBlock::forward_layer(int number, const Tensor& x_th, nn::StepContext& step) {
+ResidualStream TransformerBlock::forward_layer(int number, const ResidualStream& in,
+                                               nn::StepContext& step) {
   const auto place = static_cast<std::size_t>(number);
-  return nn::run_unit(first_unit_ + number, x_th, step,
-                      [layer = layers_[place], &recipe = recipes_[place]](const Tensor& in,
-                                                                          nn::StepContext& inner) {
-                        const nn::RecipeScope products(inner, recipe);
-                        return layer->forward(in, inner);
-                      });
+  const auto tensors = [](const ResidualStream& stream) {
+    return stream.delta_th.defined() ? std::vector<Tensor>{stream.x_th, stream.delta_th}
+                                     : std::vector<Tensor>{stream.x_th};
+  };
+  const auto stream = [](const std::vector<Tensor>& t) {
+    return ResidualStream{.x_th = t[0], .delta_th = t.size() > 1 ? t[1] : Tensor()};
+  };
+  return stream(nn::run_unit(first_unit_ + number, tensors(in), step,
+                             [layer = layers_[place], &recipe = recipes_[place], tensors, stream](
+                                 const std::vector<Tensor>& inputs, nn::StepContext& inner) {
+                               const nn::RecipeScope products(inner, recipe);
+                               return tensors(layer->forward(stream(inputs), inner));
+                             }));
 }
 
 Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
-  Tensor hidden_th = x_th;
+  ResidualStream hidden{.x_th = x_th};
   const auto num_layers = static_cast<int>(layers_.size());
   for (int begin = 0, end = 0; begin < num_layers; begin = end) {
     const int run = recompute_.run_at(begin);
     end = begin + std::max(1, run);
-    hidden_th = nn::recomputed(run > 0, hidden_th, step,
-                               [=, this](const Tensor& in, nn::StepContext& inner) {
-                                 Tensor out = in;
-                                 for (int layer = begin; layer < end; ++layer) {
-                                   out = forward_layer(layer, out, inner);
-                                 }
-                                 return out;
-                               },
-                               saves_.get());
+    if (run == 0) {
+      hidden = forward_layer(begin, hidden, step);
+      continue;
+    }
+    // One tensor stays of a run that is made again.
+    hidden = {.x_th = nn::recomputed(
+                  true, hidden.sum(), step,
+                  [=, this](const Tensor& in, nn::StepContext& inner) {
+                    ResidualStream out{.x_th = in};
+                    for (int layer = begin; layer < end; ++layer) {
+                      out = forward_layer(layer, out, inner);
+                    }
+                    return out.sum();
+                  },
+                  saves_.get())};
   }
-  return hidden_th;
+  return hidden.sum();
 }
 
 std::vector<nn::Unit> TransformerBlock::units() {

@@ -37,7 +37,8 @@ class TransformerBlock final : public nn::Module {
 
  private:
   // `number`: place in the block.
-  [[nodiscard]] Tensor forward_layer(int number, const Tensor& x_th, nn::StepContext& step);
+  [[nodiscard]] ResidualStream forward_layer(int number, const ResidualStream& in,
+                                             nn::StepContext& step);
 
   std::string name_;
   int first_layer_;

@@ -147,25 +147,56 @@ Tensor TransformerLayer::fed_forward(const Tensor& in_th, nn::StepContext& step)
 }
 
 Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
-  if (norms_ == nullptr) return forward_layer(x_th, step);
-  nn::StepContext inner = step;
-  inner.scope.saves = norms_.get();
-  return forward_layer(x_th, inner);
+  return forward(ResidualStream{.x_th = x_th}, step).sum();
 }
 
-Tensor TransformerLayer::forward_layer(const Tensor& x_th, nn::StepContext& step) {
+ResidualStream TransformerLayer::forward(const ResidualStream& in, nn::StepContext& step) {
+  if (norms_ == nullptr) return forward_layer(in, step);
+  nn::StepContext inner = step;
+  inner.scope.saves = norms_.get();
+  return forward_layer(in, inner);
+}
+
+// A norm in one pass with an addition keeps its output: where norms are made again, two passes.
+ResidualStream TransformerLayer::forward_layer(const ResidualStream& in, nn::StepContext& step) {
+  const bool mixes = attention_ != nullptr || linear_attention_ != nullptr;
+  const bool feeds = mlp_ != nullptr || linear_mlp_ != nullptr;
+  Tensor x_th, in_th;
+  if (mixes && input_norm_ != nullptr && in.delta_th.defined() && norms_ == nullptr) {
+    const Norm::Added added = input_norm_->add_and_norm(in.x_th, in.delta_th, step);
+    x_th = added.sum;
+    in_th = added.normalised;
+  } else {
+    x_th = in.sum();
+    if (mixes) in_th = normalised(input_norm_, x_th, step);
+  }
   const auto residual = [&](const Tensor& before_th, const Tensor& normalised_th) {
     return residual_after_norm_ ? tensor::cast(normalised_th, x_th.scalar_type()) : before_th;
   };
-  Tensor in_th, middle_th = x_th;
-  if (attention_ != nullptr || linear_attention_ != nullptr) {
-    in_th = normalised(input_norm_, x_th, step);
-    middle_th = attention_dropout_->forward(attended(in_th, step), residual(x_th, in_th), step);
+  // The feed-forward reads the norm of what attention leaves: one pass adds and normalises.
+  const bool one_pass =
+      feeds && pre_mlp_norm_ != nullptr && !shared_norm_ && !parallel_ && norms_ == nullptr;
+  Tensor middle_th = x_th, mlp_in_th;
+  if (mixes) {
+    const ResidualStream mixed{.x_th = residual(x_th, in_th),
+                               .delta_th = attention_dropout_->drop(attended(in_th, step), step)};
+    if (!feeds) return mixed;
+    if (one_pass) {
+      const Norm::Added added = pre_mlp_norm_->add_and_norm(mixed.x_th, mixed.delta_th, step);
+      middle_th = added.sum;
+      mlp_in_th = added.normalised;
+    } else {
+      middle_th = mixed.sum();
+    }
   }
-  if (mlp_ == nullptr && linear_mlp_ == nullptr) return middle_th;
-  const Tensor mlp_in_th =
-      shared_norm_ ? in_th : normalised(pre_mlp_norm_, parallel_ ? x_th : middle_th, step);
-  return mlp_dropout_->forward(fed_forward(mlp_in_th, step), residual(middle_th, mlp_in_th), step);
+  if (!feeds) return {.x_th = middle_th};
+  if (shared_norm_) {
+    mlp_in_th = in_th;
+  } else if (!mlp_in_th.defined()) {
+    mlp_in_th = normalised(pre_mlp_norm_, parallel_ ? x_th : middle_th, step);
+  }
+  return {.x_th = residual(middle_th, mlp_in_th),
+          .delta_th = mlp_dropout_->drop(fed_forward(mlp_in_th, step), step)};
 }
 
 }  // namespace pentatron::transformer

@@ -17,6 +17,15 @@ namespace pentatron::transformer {
 [[nodiscard]] std::vector<parallel_layers::LeafRule> layer_rules(const config::ModelConfig& config,
                                                                  const LayerSpec& spec);
 
+// What runs from layer to layer: the residual stream and what is still to be added to it, so that
+// the next norm can add it in its own pass over memory.
+struct ResidualStream {
+  Tensor x_th;
+  Tensor delta_th = {};  // undefined: nothing
+
+  [[nodiscard]] Tensor sum() const { return delta_th.defined() ? x_th.add(delta_th) : x_th; }
+};
+
 // A transformer layer as its spec says. Usual is the pre-norm one: x + drop(attention(norm x)),
 // then the same with the mlp; of heterogeneous layers either half may be a linear layer, or not
 // there. [local rows, hidden] -> the same shape and dtype, which is that of the residual stream.
@@ -26,6 +35,7 @@ class TransformerLayer final : public nn::Module {
                    const std::string& name, const config::ModelConfig& config,
                    const LayerSpec& spec, LayerPositions positions, std::int64_t cache_layer);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
+  [[nodiscard]] ResidualStream forward(const ResidualStream& in, nn::StepContext& step);
 
  private:
   // Null where it is not wanted.
@@ -38,7 +48,7 @@ class TransformerLayer final : public nn::Module {
   [[nodiscard]] Tensor fed_forward(const Tensor& in_th, nn::StepContext& step);
 
   // The layer with its norms' outputs made again in backward where `norms_` is there.
-  [[nodiscard]] Tensor forward_layer(const Tensor& x_th, nn::StepContext& step);
+  [[nodiscard]] ResidualStream forward_layer(const ResidualStream& in, nn::StepContext& step);
 
   bool recompute_mlp_;
   std::unique_ptr<SavePolicy> norms_;  // null: their outputs are kept

@@ -34,6 +34,7 @@ constexpr const char* kCommands[] = {"pretrain_gpt",
                                      "man",
                                      "version",
                                      "profile",
+                                     "bench",
                                      "merge_datasets",
                                      "prepare_cache",
                                      "build_sequences_per_dataset"};

@@ -78,6 +78,72 @@ TEST(GpuProgram, TellsTheEnergyOfTheGpu) {
   }
 }
 
+// The bytes behind "| max allocated: " of the memory report, whose MB are 2^20 bytes.
+double peak_bytes(const std::string& log) {
+  const std::string name = "| max allocated: ";
+  const std::size_t at = log.rfind(name);
+  return at == std::string::npos ? 0 : std::stod(log.substr(at + name.size())) * (1 << 20);
+}
+
+// GPT-2 124M, and 4 layers of Llama 3 8B, in bf16, the latter in fp8 too.
+TEST(GpuProgram, MemoryIsAsPredicted) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Options common = Options{{"--mock-data", {}},
+                                 {"--tokenizer-type", {"NullTokenizer"}},
+                                 {"--bf16", {}},
+                                 {"--train-iters", {"3"}},
+                                 {"--log-interval", {"1"}},
+                                 {"--eval-iters", {"0"}},
+                                 {"--lr", {"1e-4"}},
+                                 {"--attention-dropout", {"0"}},
+                                 {"--hidden-dropout", {"0"}}};
+  const Options gpt2 = common.with("--num-layers", 12)
+                           .with("--hidden-size", 768)
+                           .with("--num-attention-heads", 12)
+                           .with("--seq-length", 1024)
+                           .with("--max-position-embeddings", 1024)
+                           .with("--vocab-size", 50256)
+                           .with("--micro-batch-size", 16)
+                           .with("--global-batch-size", 32);
+  const Options llama = common.with("--num-layers", 4)
+                            .with("--hidden-size", 4096)
+                            .with("--ffn-hidden-size", 14336)
+                            .with("--num-attention-heads", 32)
+                            .with("--group-query-attention")
+                            .with("--num-query-groups", 8)
+                            .with("--seq-length", 8192)
+                            .with("--max-position-embeddings", 8192)
+                            .with("--normalization", "RMSNorm")
+                            .with("--swiglu")
+                            .with("--position-embedding-type", "rope")
+                            .with("--disable-bias-linear")
+                            .with("--untie-embeddings-and-output-weights")
+                            .with("--vocab-size", 128255)
+                            .with("--micro-batch-size", 1)
+                            .with("--global-batch-size", 2);
+  const Options fp8 = llama.with("--fp8-format", "hybrid").with("--fp8-recipe", "tensorwise");
+  const Options again = llama.with("--recompute-granularity", "full")
+                            .with("--recompute-method", "uniform")
+                            .with("--recompute-num-layers", 1);
+  for (const auto& [name, options] : {std::pair<const char*, const Options&>{"GPT-2 124M", gpt2},
+                                      {"Llama", llama},
+                                      {"Llama in fp8", fp8},
+                                      {"Llama, layers made again", again}}) {
+    const fs::path file = new_folder() / "plan.json";
+    const ProgramResult dry =
+        call(options.with("--dry-run").with("--dry-run-json", file.string()).words("pretrain_gpt"));
+    ASSERT_TRUE(dry.ok()) << dry.describe();
+    const double planned =
+        nlohmann::json::parse(read_file(file)).at("rank").at("memory").at("total").get<double>();
+    const ProgramResult run = call(options.with("--device", "cuda").words("pretrain_gpt"));
+    ASSERT_TRUE(run.ok()) << run.describe();
+    const double peak = peak_bytes(run.out);
+    EXPECT_NEAR(planned / peak, 1.0, 0.05) << name << ": planned " << planned << ", peak " << peak;
+    std::cout << name << ": planned / peak " << planned / peak << " of " << peak / (1 << 30)
+              << " GiB\n";
+  }
+}
+
 // Kernels are recorded, lie on the host's time axis and name the layer that launched them; the
 // traced run's losses are those of a run without.
 TEST(GpuProgram, TracesKernels) {

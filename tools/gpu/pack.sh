@@ -26,6 +26,11 @@ ldd "$out"/bin/* "$out"/lib/libpentatron.so | awk '$3 ~ /^\// { print $3 }' | so
   done
 strip --strip-unneeded "$out"/bin/* "$out"/lib/libpentatron*.so
 sed -n 's/^torch==\([^ ]*\).*/\1/p' "$root/tools/setup/wheels.txt" >"$out/torch_version"
-cp "$root/tools/gpu/run.sh" "$out/"
+cp "$root/tools/gpu/run.sh" "$root/tools/gpu/sanitize.sh" "$out/"
+sanitizer="${PENTATRON_DEPS_DIR:-$root/.deps}/sanitizer"
+rm -rf "$out/sanitizer"
+if [ -d "$sanitizer" ]; then
+  cp -r "$sanitizer" "$out/sanitizer"
+fi
 du -sm "$out" | awk '{ print $1 " MiB in " $2 }'
 ls "$out/bin"

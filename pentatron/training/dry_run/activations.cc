@@ -9,6 +9,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/dispatch.h"
+#include "pentatron/parallel_layers/vocab_head.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/dry_run/leaves.h"
 #include "pentatron/training/dry_run/sizes.h"
@@ -50,6 +51,7 @@ Widths widths_of(const nn::ParameterPlan& plan, int layer) {
 struct LayerBytes {
   std::int64_t kept = 0;
   std::int64_t rebuilt = 0;  // of modules that backward makes again
+  std::int64_t work = 0;     // of the widest op of backward
 };
 
 class StageFormula final {
@@ -65,6 +67,9 @@ class StageFormula final {
         inner_context_(config::context_hierarchy(config.parallel).inner) {
     const PrecisionPolicy policy = run_policy(config);
     compute_ = tensor::item_bytes(policy.compute);
+    logits_dtype_ = policy.logits;
+    logits_are_wider_ = policy.logits != policy.compute;
+    fp8_head_ = model_.fp8_output_proj;
     residual_ = tensor::item_bytes(residual_dtype(model_, policy));
     statistics_ = tensor::item_bytes(ops::compute_dtype(policy.compute, policy.statistics));
     logits_ = tensor::item_bytes(policy.logits);
@@ -74,6 +79,9 @@ class StageFormula final {
   // output.
   [[nodiscard]] LayerBytes layer(const LayerSpec& spec, const Widths& w, bool& learns) const {
     LayerBytes bytes;
+    // The gradient of the feed-forward's inner channels beside the stream's, when what the second
+    // product saved is gone; without one, those of the packed heads.
+    bytes.work = residual() + of_rows(std::max(w.fc1, w.q + 2 * w.kv));
     if (norms_again_ && spec.norms_inputs) bytes.rebuilt = hidden();
     bool of_mixer = learns;
     if (spec.has_mixer()) add_mixer(bytes, spec, w, of_mixer);
@@ -87,9 +95,23 @@ class StageFormula final {
   [[nodiscard]] std::int64_t head() const {
     return residual() + row_statistics(rows_.local) + (adapts() ? 0 : hidden());
   }
-  // `columns`: of the vocabulary on this rank. The loss keeps a log-sum-exp for each row.
+  // `columns`: of the vocabulary on this rank. The loss keeps a log-sum-exp for each row, and its
+  // logits where they are made at once.
   [[nodiscard]] std::int64_t logits(std::int64_t columns) const {
-    return product({rows_.tokens, columns, logits_}) + product({rows_.tokens, statistics_});
+    const std::int64_t sums = product({rows_.tokens, statistics_});
+    return logits_at_once(columns) ? product({rows_.tokens, columns, logits_}) + sums : sums;
+  }
+  // Beside what the loss saved: the gradient of its input, fp8 forms of the logits' gradient, and
+  // the rows in which products of two dtypes go.
+  [[nodiscard]] std::int64_t head_work(std::int64_t columns) const {
+    constexpr std::int64_t kRowBlocks = 16;
+    std::int64_t bytes = of_rows(model_.hidden_size);
+    if (fp8_head_) bytes += 2 * fp8_of_rows(columns);
+    if (logits_are_wider_) bytes += of_rows(columns) / kRowBlocks;
+    if (!logits_at_once(columns)) {
+      bytes += product({rows_at_once(columns) * (rows_.tokens / rows_.local), columns, logits_});
+    }
+    return bytes;
   }
   // What a run of recomputed layers keeps.
   [[nodiscard]] std::int64_t run_input() const { return (residual() + saves_ - 1) / saves_; }
@@ -116,7 +138,7 @@ class StageFormula final {
     const LeafPair leaves = mixer_leaves(model_, spec);
     // The norm saves what comes in, the projection what the norm gives.
     if (spec.norms_inputs && learns) bytes.kept += residual() + row_statistics(rows_.local);
-    if (leaves.first.learns) bytes.kept += spec.norms_inputs ? norm_output() : hidden();
+    if (leaves.first.learns) bytes.kept += read_of_norm(spec);
     learns = learns || leaves.first.learns;
     if (spec.mixer.form != SublayerForm::kLinear) {
       add_attention(bytes, spec, w, leaves, learns);
@@ -154,7 +176,8 @@ class StageFormula final {
     std::int64_t inner =
         of_adapters(leaves.first, w.fc1) + of_adapters(leaves.last, model_.hidden_size);
     if (learns) inner += of_rows(w.fc1);
-    if (leaves.last.learns) inner += of_rows(w.fc2);
+    const bool fp8 = spec.recipe.numbers == Numbers::kFp8;
+    if (leaves.last.learns) inner += fp8 ? fp8_of_rows(w.fc2) : of_rows(w.fc2);
     learns = learns || leaves.last.learns;
     if (again) {
       bytes.rebuilt = std::max(bytes.rebuilt, inner);
@@ -163,14 +186,28 @@ class StageFormula final {
     }
     add_output_norm(bytes, spec, learns);
   }
-  // What products read of a norm before them.
-  [[nodiscard]] std::int64_t norm_output() const { return norms_again_ ? 0 : hidden(); }
+  // What products save of what they read: a norm's output, which may be made again, or the input.
+  [[nodiscard]] std::int64_t read_of_norm(const LayerSpec& spec) const {
+    return spec.norms_inputs && norms_again_ ? 0 : projected(spec, hidden());
+  }
   // [r, h] and [t, channels] as products read them.
   [[nodiscard]] std::int64_t hidden() const {
     return product({rows_.local, model_.hidden_size, compute_});
   }
   [[nodiscard]] std::int64_t of_rows(std::int64_t channels) const {
     return product({rows_.tokens, channels, compute_});
+  }
+  // In fp8, whose products take whole blocks of rows.
+  [[nodiscard]] std::int64_t fp8_of_rows(std::int64_t channels) const {
+    const std::int64_t blocks = (rows_.tokens + tensor::kFp8Step - 1) / tensor::kFp8Step;
+    return product({blocks, tensor::kFp8Step, channels});
+  }
+  // `wide`: bytes of the hidden channels that a product saves as its input; with fp8 it saves that
+  // form alone, but for shared rows, which are gathered again.
+  [[nodiscard]] std::int64_t projected(const LayerSpec& spec, std::int64_t wide) const {
+    const bool shares_rows = rows_.local != rows_.tokens;
+    const bool fp8 = spec.recipe.numbers == Numbers::kFp8 && !shares_rows;
+    return fp8 ? fp8_of_rows(model_.hidden_size) : wide;
   }
   // A LayerNorm saves mean and deviation, the others a factor.
   [[nodiscard]] std::int64_t row_statistics(std::int64_t rows) const {
@@ -195,8 +232,12 @@ class StageFormula final {
                            (spec.mixer.context_comm == ContextComm::kA2aP2p && inner_context_ > 1);
     bool fused = normed || w.gate > 0;
     std::int64_t bytes = normed ? head_norms(w) : 0;
-    // The projection `out` reads what the gate lets through, or what the core gives (below).
-    if (w.gate > 0 && out.learns) bytes += q;
+    // The projection `out` reads what the gate lets through, or what the core gives (below). Its
+    // input in fp8 is saved beside what attention or the gate saves; where the core is made again,
+    // instead of it.
+    const bool fp8 = spec.recipe.numbers == Numbers::kFp8 && out.learns;
+    if (fp8) bytes += fp8_of_rows(w.q) - (again ? q : 0);
+    if (w.gate > 0 && out.learns && !fp8) bytes += q;
     if (w.gate == 0 && !again) bytes += dropped_input(out, q);
     if (w.gate == 0 && again && !out.learns) bytes -= q;
     if (model_.position_embedding_type == "relative" && !again) {
@@ -223,10 +264,17 @@ class StageFormula final {
   [[nodiscard]] std::int64_t mlp_input(const LayerSpec& spec, bool learns, bool saved) const {
     if (spec.shared_norm) return 0;
     const std::int64_t middle = spec.parallel ? 0 : residual();
-    const std::int64_t read = spec.norms_inputs ? norm_output() : hidden();
-    const std::int64_t input = saved ? read : 0;
+    const std::int64_t input = saved ? (spec.norms_inputs ? read_of_norm(spec) : hidden()) : 0;
     if (spec.norms_inputs) return (learns ? middle + row_statistics(rows_.local) : 0) + input;
     return spec.parallel && residual_ == compute_ ? 0 : input;
+  }
+
+  [[nodiscard]] std::int64_t rows_at_once(std::int64_t columns) const {
+    return parallel_layers::LogitMemory{}.rows_at_once(rows_.local, rows_.tokens, columns,
+                                                       logits_dtype_);
+  }
+  [[nodiscard]] bool logits_at_once(std::int64_t columns) const {
+    return fp8_head_ || rows_at_once(columns) == rows_.local;
   }
 
   const config::ModelConfig& model_;
@@ -236,6 +284,9 @@ class StageFormula final {
   bool norms_again_;
   std::int64_t inner_context_;
   std::int64_t compute_ = 0, residual_ = 0, statistics_ = 0, logits_ = 0;  // bytes an element
+  DType logits_dtype_ = DType::Undefined;
+  bool logits_are_wider_ = false;
+  bool fp8_head_ = false;
 };
 
 }  // namespace
@@ -277,6 +328,7 @@ StageActivations stage_activations(const config::RunConfig& config, const config
                                            widths_of(plan, number), learns);
       of_run += one.kept;
       bytes.rebuilt = std::max(bytes.rebuilt, one.rebuilt);
+      bytes.layer_work = std::max(bytes.layer_work, one.work);
     }
     bytes.layers += run > 0 ? formula.run_input() : of_run;
     if (run > 0) bytes.rebuilt = std::max(bytes.rebuilt, of_run - formula.residual());
@@ -284,8 +336,10 @@ StageActivations stage_activations(const config::RunConfig& config, const config
   if (stage.loss) {
     const nn::PlannedParameter* head = plan.find("output_layer.weight");
     if (head == nullptr) head = &plan.at("embedding.word_embeddings.weight");
-    bytes.layers += formula.head();
+    bytes.head = formula.head();
+    bytes.layers += bytes.head;
     bytes.logits = formula.logits(head->spec.local_shape.at(0));
+    bytes.head_work = formula.head_work(head->spec.local_shape.at(0));
   }
   return bytes;
 }
@@ -298,15 +352,29 @@ StageActivations peak_activations(const pipeline_parallel::ActionList& list,
   });
   const ActionKind last = splits ? ActionKind::kBackwardWeight : ActionKind::kBackward;
   StageActivations now, peak;
-  const auto total = [](const StageActivations& a) { return a.layers + a.logits + a.rebuilt; };
+  const auto total = [](const StageActivations& a) {
+    return a.layers + a.logits + a.rebuilt + a.work;
+  };
+  const auto meet = [&](const StageActivations& moment) {
+    if (total(moment) > total(peak)) peak = moment;
+  };
   for (const pipeline_parallel::Action& action : list) {
     const StageActivations& chunk = chunks.at(static_cast<std::size_t>(action.chunk));
     if (action.kind == ActionKind::kForward) {
       now.layers += chunk.layers;
       now.logits += chunk.logits;
     }
-    now.rebuilt = action.kind == ActionKind::kBackward ? chunk.rebuilt : 0;
-    if (total(now) > total(peak)) peak = now;
+    meet(now);
+    if (action.kind == ActionKind::kBackward) {
+      StageActivations moment = now;
+      moment.work = chunk.head_work;
+      meet(moment);
+      moment.layers -= chunk.head;
+      moment.logits -= chunk.logits;
+      moment.rebuilt = chunk.rebuilt;
+      moment.work = chunk.layer_work;
+      meet(moment);
+    }
     if (action.kind == last) {
       now.layers -= chunk.layers;
       now.logits -= chunk.logits;

@@ -25,11 +25,17 @@ struct MicroBatchRows {
 [[nodiscard]] DType residual_dtype(const config::ModelConfig& model, const PrecisionPolicy& policy);
 
 // Bytes that the ops of one stage save of one micro-batch, by the rules of their forwards: each
-// storage once, weights and the batch left out.
+// storage once, weights and the batch left out. Of a moment: what lies there then.
 struct StageActivations {
   std::int64_t layers = 0;   // from forward to backward, the final norm among them
-  std::int64_t logits = 0;   // of the loss
+  std::int64_t head = 0;     // of these the final norm's, gone when backward comes to the layers
+  std::int64_t logits = 0;   // of the loss; gone then too
   std::int64_t rebuilt = 0;  // beside these while backward makes the largest piece again
+  // Of ops at work in backward, beside what they saved: of a moment in it, of the head's in the
+  // loss, of the largest layer's.
+  std::int64_t work = 0;
+  std::int64_t head_work = 0;
+  std::int64_t layer_work = 0;
 };
 // `plan`: the stage's parameters on the rank; `specs`: of all layers of the model.
 [[nodiscard]] StageActivations stage_activations(const config::RunConfig& config,

@@ -9,6 +9,7 @@
 #include "pentatron/tensor/memory.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/sequence_cut.h"
+#include "pentatron/training/dry_run/dry_run.h"
 #include "pentatron/training/dry_run/test_support.h"
 
 namespace pentatron::training::dry_run {
@@ -93,6 +94,14 @@ std::vector<Case> activation_cases() {
       c.model.lora_target_modules = modules;
     };
   };
+  const auto fp8 = [](const char* recipe) -> ChangeConfig {
+    return [recipe](config::RunConfig& c) {
+      llama(c);
+      bf16(c);
+      c.model.fp8 = "hybrid";
+      c.model.fp8_recipe = recipe;
+    };
+  };
   return {
       {"adapters", {}, 1, both(llama, lora(false, 0))},
       {"adapters gpt2", {.tp = 2}, 1, lora(false, 0)},
@@ -117,6 +126,9 @@ std::vector<Case> activation_cases() {
       {"adapters parallel", {}, 1, both(parallel_attention("own-norms"), lora(false, 0.1))},
       {"adapters heterogeneous", {}, 1, both(heterogeneous, lora(false, 0))},
       {"gpt2"},
+      {"fp8", {}, 1, fp8("tensorwise")},
+      {"fp8 delayed, sequence", {.tp = 2}, 1, both(fp8("delayed"), sequence_parallel)},
+      {"fp8, core attention again", {}, 1, both(fp8("tensorwise"), recompute({"core_attn"}))},
       {"llama", {}, 1, llama},
       {"bf16", {}, 1, bf16},
       {"llama bf16", {}, 1, both(llama, bf16)},
@@ -182,6 +194,49 @@ TEST(DryRun, ActivationsAreWhatAForwardKeeps) {
     EXPECT_NEAR(static_cast<double>(planned) / kept, 1.0, 0.01)
         << what.name << ": planned " << planned << ", kept " << kept;
     std::cout << what.name << ": planned / kept " << static_cast<double>(planned) / kept << "\n";
+  }
+}
+
+// All that a rank holds at the fullest moment of two steps, the engine's making among it.
+std::int64_t peak_of_training(const config::RunConfig& config) {
+  tensor::MemoryMeter meter;
+  std::int64_t peak = 0;
+  with_engine(config, [&](Engine& engine) {
+    meter.reset_peak();
+    (void)train_steps(engine, 0, 2);
+    engine.context().world().barrier();
+    if (engine.context().rank() == 0) peak = meter.peak_bytes();
+    engine.context().world().barrier();
+  });
+  return peak;
+}
+
+TEST(DryRun, MemoryIsThePeakOfTraining) {
+  const auto full = [](config::RunConfig& c) {
+    c.model.recompute_granularity = "full";
+    c.model.recompute_method = "uniform";
+    c.model.recompute_num_layers = 1;
+  };
+  const auto wide_vocabulary = [](config::RunConfig& c) {
+    c.model.make_vocab_size_divisible_by = 4096;
+  };
+  for (const Case& what : {Case{"gpt2"}, Case{"llama", {}, 1, llama},
+                           Case{"logits are the most", {}, 1, both(llama, wide_vocabulary)},
+                           Case{"layers again", {}, 1, both(llama, full)},
+                           Case{"layers again, logits", {}, 1, both(full, wide_vocabulary)},
+                           Case{"sharded", {.dp = 2, .sharded = true}, 1, llama}}) {
+    const config::RunConfig config = config_of({what.name, what.layout, what.cp, [&](auto& c) {
+                                                  c.training.micro_batch_size = 64;
+                                                  c.training.global_batch_size =
+                                                      128 * what.layout.dp;
+                                                  if (what.change) what.change(c);
+                                                }});
+    const auto planned =
+        static_cast<double>(plan(config).asked.memory.total() * config.parallel.world_size);
+    const auto peak = static_cast<double>(peak_of_training(config));
+    EXPECT_NEAR(planned / peak, 1.0, 0.05)
+        << what.name << ": planned " << planned << ", peak " << peak;
+    std::cout << what.name << ": planned / peak " << planned / peak << "\n";
   }
 }
 

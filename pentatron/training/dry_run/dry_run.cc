@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "pentatron/base/error.h"
@@ -15,6 +16,7 @@
 #include "pentatron/pipeline_parallel/compare_schedules.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/dry_run/activations.h"
+#include "pentatron/training/dry_run/sizes.h"
 #include "pentatron/training/log_format.h"
 
 namespace pentatron::training::dry_run {
@@ -88,6 +90,35 @@ StageActivations activations_of(const ModelPlace& place,
   return peak_activations(list, chunks);
 }
 
+// A byte an element and order of the linear maps that are made in fp8.
+std::int64_t fp8_weights(const ModelPlace& place) {
+  constexpr std::int64_t kOrders = 2;
+  const config::ModelConfig& model = place.run().config.model;
+  std::int64_t bytes = 0;
+  const auto add = [&](const nn::ParameterPlan& plan, const std::string& name) {
+    const nn::PlannedParameter* weight = plan.find(name);
+    if (weight == nullptr) return;
+    bytes += kOrders * product({weight->spec.local_shape.at(0), weight->spec.local_shape.at(1)});
+  };
+  for (std::size_t chunk = 0; chunk < place.stages().size(); ++chunk) {
+    const config::StagePlan& stage = place.stages()[chunk];
+    const nn::ParameterPlan& plan = place.plans()[chunk];
+    for (int layer = stage.first_layer; layer < stage.end_layer; ++layer) {
+      const ops::Recipe& recipe = place.run().specs.at(static_cast<std::size_t>(layer)).recipe;
+      if (recipe.numbers != Numbers::kFp8) continue;
+      const std::string prefix = "decoder.layers." + std::to_string(layer) + ".";
+      for (const char* name : {"self_attention.linear_qkv", "self_attention.linear_proj",
+                               "self_attention", "mlp.linear_fc1", "mlp.linear_fc2", "mlp"}) {
+        add(plan, prefix + name + ".weight");
+      }
+    }
+    if (!stage.loss || !model.fp8_output_proj) continue;
+    add(plan, model.untie_embeddings_and_output_weights ? "output_layer.weight"
+                                                        : "embedding.word_embeddings.weight");
+  }
+  return bytes;
+}
+
 RankPlan rank_plan(const ModelPlace& place, const StageActivations& activations,
                    std::int64_t rank) {
   const optimizer::TrainingStateBytes state = place.state_of(rank);
@@ -97,9 +128,11 @@ RankPlan rank_plan(const ModelPlace& place, const StageActivations& activations,
                     .optimizer_state = state.moments,
                     .gathered_weights = place.gathered_weights(),
                     .unit_gradients = place.unit_gradients(),
+                    .fp8_weights = fp8_weights(place),
                     .activations = activations.layers,
                     .logits = activations.logits,
-                    .rebuilt = activations.rebuilt};
+                    .rebuilt = activations.rebuilt,
+                    .temporaries = activations.work};
   memory.on_host = state.on_host();
   return {.rank = rank,
           .place = place.run().grids.dense.describe(rank),

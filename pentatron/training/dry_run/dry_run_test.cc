@@ -54,13 +54,22 @@ TEST(DryRun, MemoryByHand) {
   EXPECT_GE(alone.asked.memory.optimizer_state, 8 * kParametersByHand);
   EXPECT_LE(alone.asked.memory.optimizer_state, 8 * (kParametersByHand + 22 * 256));
   EXPECT_EQ(alone.asked.num_parameters, kParametersByHand);
-  // 32 rows of 64 columns and a log-sum-exp.
-  EXPECT_EQ(alone.asked.memory.logits, 32 * 64 * 4 + 32 * 4);
   // A layer: input and its norm's output, q k v as a product and rotated, attention's output, sums
-  // of 4 heads, middle and its norm's output, 2 x 128 and 128 channels, two rows of factors; then
-  // the final norm's input, factor and output.
+  // of 4 heads, middle and its norm's output, 2 x 128 and 128 channels, two rows of factors. The
+  // fullest moment is backward in the last layer, with gradients of the stream and of 2 x 128
+  // channels: the loss, with the final norm's input, factor and output, 64 logits, a log-sum-exp
+  // and the gradient of its input, would need less.
   const std::int64_t layer = 32 * 4 * (2 * 64 + 128 + 96 + 64 + 4 + 2 * 64 + 3 * 128 + 2);
-  EXPECT_EQ(alone.asked.memory.activations, 2 * layer + 32 * 4 * (64 + 1 + 64));
+  EXPECT_EQ(alone.asked.memory.activations, 2 * layer);
+  EXPECT_EQ(alone.asked.memory.logits, 0);
+  EXPECT_EQ(alone.asked.memory.temporaries, 32 * 4 * (64 + 2 * 128));
+  EXPECT_LT(64 + 1 + 64 + 64 + 1 + 64, 64 + 2 * 128);
+  // With four times the vocabulary it is the loss.
+  const DryRun wide =
+      plan(by_hand({}, [](config::RunConfig& c) { c.model.make_vocab_size_divisible_by = 256; }));
+  EXPECT_EQ(wide.asked.memory.activations, 2 * layer + 32 * 4 * (64 + 1 + 64));
+  EXPECT_EQ(wide.asked.memory.logits, 32 * 256 * 4 + 32 * 4);
+  EXPECT_EQ(wide.asked.memory.temporaries, 32 * 64 * 4);
 
   // Two stages of one layer, in halves of two tensor ranks, state over two data ranks, bf16.
   const DryRun cut = plan(by_hand({.tp = 2, .pp = 2, .dp = 2, .sharded = true}, bf16));
@@ -70,6 +79,26 @@ TEST(DryRun, MemoryByHand) {
   EXPECT_EQ(cut.asked.memory.gradients, 4 * (half + 2 * 64));
   EXPECT_LE(std::abs(cut.asked.memory.main_weights - 4 * half / 2), 4 * 1024);
   EXPECT_LE(std::abs(cut.asked.memory.optimizer_state - 8 * half / 2), 8 * 1024);
+}
+
+// 131,072 rows of 128,256 logits in bf16 would take 31 GiB: they come in pieces of a thirty-second.
+TEST(DryRun, LargeLogitsComeInPieces) {
+  const auto of_length = [](std::int64_t length) {
+    return plan(by_hand({},
+                        [&](config::RunConfig& c) {
+                          bf16(c);
+                          c.model.make_vocab_size_divisible_by = 128256;
+                          c.model.seq_length = length;
+                          c.model.max_position_embeddings = length;
+                          c.training.micro_batch_size = 1;
+                        }))
+        .asked.memory;
+  };
+  const MemoryPlan whole = of_length(32'768), pieces = of_length(131'072);
+  constexpr std::int64_t kColumns = 128'256, kRows = 131'072;
+  EXPECT_EQ(whole.logits, kRows / 4 * (kColumns * 2 + 4));
+  EXPECT_EQ(pieces.logits, kRows * 4);
+  EXPECT_EQ(pieces.temporaries, kRows / 32 * kColumns * 2 + kRows * 64 * 2);
 }
 
 TEST(DryRun, ActivationsFollowTheSchedule) {
@@ -85,9 +114,19 @@ TEST(DryRun, ActivationsFollowTheSchedule) {
   };
   StageActivations peak =
       peak_activations({f(0, 0), f(0, 1), f(1, 0), b(0, 0), f(1, 1), b(0, 1), b(1, 0)}, chunks);
+  // Where layers are made again, the micro-batch's own logits are gone.
   EXPECT_EQ(peak.layers, 23);
-  EXPECT_EQ(peak.logits, 2);
+  EXPECT_EQ(peak.logits, 1);
   EXPECT_EQ(peak.rebuilt, 4);
+  EXPECT_EQ(peak.work, 0);
+  const auto worked = [&](std::int64_t head, std::int64_t layer) {
+    return peak_activations({f(0, 0), f(1, 0), b(0, 0), b(1, 0)},
+                            {{.layers = 10, .logits = 5, .head_work = head, .layer_work = layer}});
+  };
+  EXPECT_EQ(worked(3, 7).work, 3);
+  EXPECT_EQ(worked(3, 7).logits, 10);
+  EXPECT_EQ(worked(3, 9).work, 9);
+  EXPECT_EQ(worked(3, 9).logits, 5);
   // Kept until the weight gradients are made.
   peak = peak_activations(
       {f(0, 0), b(0, 0), f(1, 0), Action{ActionKind::kBackwardWeight, 0, 0}, b(1, 0)}, chunks);
@@ -103,7 +142,9 @@ TEST(DryRun, ActivationsFollowTheSchedule) {
   };
   const std::int64_t first = of("1f1b", 0).asked.memory.activations;
   EXPECT_EQ(of("gpipe", 0).asked.memory.activations, first / 2 * 8);
-  EXPECT_EQ(of("gpipe", 1).asked.memory.logits, 8 * of("1f1b", 1).asked.memory.logits);
+  // Of 16 rows of 64 logits and a sum each; the first micro-batch's are gone when its layers come.
+  EXPECT_EQ(of("1f1b", 1).asked.memory.logits, 0);
+  EXPECT_EQ(of("gpipe", 1).asked.memory.logits, 7 * 16 * (64 + 1) * 4);
   EXPECT_EQ(of("1f1b", 0).schedule.peak_activations, (std::vector<int>{2, 1}));
   EXPECT_NEAR(of("1f1b", 0).schedule.bubble_share, 1.0 / 9.0, 1e-12);
 }

@@ -42,9 +42,11 @@ constexpr Kind kKinds[] = {
     {"optimizer state", "optimizer_state", &MemoryPlan::optimizer_state},
     {"gathered weights of units", "gathered_weights", &MemoryPlan::gathered_weights},
     {"whole gradients of units", "unit_gradients", &MemoryPlan::unit_gradients},
+    {"weights in fp8", "fp8_weights", &MemoryPlan::fp8_weights},
     {"activations in flight", "activations", &MemoryPlan::activations},
     {"logits", "logits", &MemoryPlan::logits},
     {"made again in backward", "rebuilt", &MemoryPlan::rebuilt},
+    {"temporaries", "temporaries", &MemoryPlan::temporaries},
 };
 
 std::string head_text(const DryRun& run) {
@@ -100,8 +102,8 @@ std::string memory_text(const DryRun& run) {
   text += line("together", asked.total(), fullest.total());
   if (asked.on_host > 0) text += line("on the host", asked.on_host, fullest.on_host);
   text +=
-      "  not counted: temporaries of the op at work, buffers of collectives, what zero\n"
-      "  bubble postpones, rotary tables, the batch, and what libraries take\n";
+      "  not counted: buffers of collectives, what zero bubble postpones, rotary\n"
+      "  tables, the batch, and what libraries take\n";
   return text;
 }
 
