@@ -260,6 +260,7 @@ void Trainer::run_iteration() {
   const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
   const StepInputs inputs = rates_->inputs(state_);
   trace_.before_iteration(state_.iteration);
+  const double waited_before = train_stream_->wait_seconds();
   engine_->launch_step(next_batches(), inputs);
   take_batches_ahead();
   const StepResult result = engine_->read_step();
@@ -281,6 +282,7 @@ void Trainer::run_iteration() {
   scalars.set("weight decay", inputs.weight_decay);
   scalars.set("global batch size", static_cast<double>(batch));
   scalars.set("seconds", seconds);
+  scalars.set("data wait", train_stream_->wait_seconds() - waited_before);
   reporter_.step(state_, scalars);
   reporter_.end_iteration(state_);
 }
@@ -398,7 +400,7 @@ void Trainer::train() {
                   data_->train()->num_samples());
   train_stream_ = std::make_unique<BatchStream>(*data_->train(), config_, context_->data_rank(),
                                                 state_.consumed_train_samples, engine_->policy(),
-                                                BatchStream::Use::kTraining);
+                                                BatchStream::Use::kTraining, device_);
   reporter_.begin_training(state_);
   reporter_.phase("");
   while (state_.iteration < t.train_iters) {
