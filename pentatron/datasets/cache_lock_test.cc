@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -94,18 +96,28 @@ class CachedIndex : public ::testing::Test {
 };
 
 TEST_F(CachedIndex, OneOfSeveralProcessesBuilds) {
+  // They start before the lock is taken, so as not to inherit it.
+  std::array<int, 2> start{};
+  ASSERT_EQ(::pipe(start.data()), 0);
   std::vector<pid_t> children;
+  for (int i = 0; i < 3; ++i) {
+    children.push_back(in_process([this, &start] {
+      char go = 0;
+      if (::read(start[0], &go, 1) != 1) return 99;
+      return load() == CacheLog::Fate::kWritten ? 1 : 0;
+    }));
+  }
   {
     const CacheLock held(lock_file(), "index");
     EXPECT_FALSE(held.waited());
-    for (int i = 0; i < 3; ++i) {
-      children.push_back(in_process([this] { return load() == CacheLog::Fate::kWritten ? 1 : 0; }));
-    }
+    ASSERT_EQ(::write(start[1], "go!", 3), 3);
     // While another builds they wait, and write nothing.
     std::this_thread::sleep_for(200ms);
     for (const pid_t child : children) EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0);
     EXPECT_EQ(num_files(), 1) << "the lock alone";
   }
+  ::close(start[0]);
+  ::close(start[1]);
   int built = 0;
   for (const pid_t child : children) {
     const int code = exit_code_of(child);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/gpt_sources.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -158,10 +160,13 @@ GptSources build_gpt_sources(const GptSourceOptions& options, const SampleCounts
     dataset.quiet = dataset.quiet || !member.alone;
     dataset.planned_before = member.before;
     const GptIndexRequest request = gpt_index_request(dataset, member.split, member.count);
+    // A lengthened member is another than one that was drawn for as many samples at once.
+    const std::string after =
+        member.before.empty() ? "" : fmt::format(" after {}", fmt::join(member.before, ", "));
     return {
         .source = std::make_unique<GptDataset>(member.corpus, dataset, member.split, member.count),
-        .description = gpt_index_description(request, MegatronVersion::kNewer),
-        .older_description = gpt_index_description(request, MegatronVersion::k016)};
+        .description = gpt_index_description(request, MegatronVersion::kNewer) + after,
+        .older_description = gpt_index_description(request, MegatronVersion::k016) + after};
   };
   return build_sources(
       {.open = [&](const std::string& prefix) { return open_gpt_corpus(options_of(prefix)); },

@@ -15,6 +15,7 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/npy.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/datasets/cache_file.h"
 #include "pentatron/datasets/cache_lock.h"
 
 namespace pentatron::datasets {
@@ -119,6 +120,12 @@ bool has_checksums(const CacheEntry& entry) {
   return head != kOldChecksumsHead;
 }
 
+void write_text(const fs::path& path, const std::string& text) {
+  CacheFile file(path);
+  file.write(text);
+  file.commit();
+}
+
 void note(const CacheEntry& entry, CacheLog::Fate fate) {
   if (entry.log == nullptr) return;
   std::uint64_t bytes = 0;
@@ -153,8 +160,8 @@ void write(const CacheEntry& entry) {
       const fs::path path = array_file(entry, array);
       if (!stands_already(path, array)) write_index_array(path, *array.values, array.columns);
     }
-    write_file_atomically(checksums_file(entry), checksums_text(entry));
-    write_file_atomically(description_file(entry), entry.description);
+    write_text(checksums_file(entry), checksums_text(entry));
+    write_text(description_file(entry), entry.description);
     note(entry, CacheLog::Fate::kWritten);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo) throw;
@@ -191,7 +198,10 @@ IntegerArray load_index_array(const fs::path& path, std::int64_t columns) {
 void write_index_array(const fs::path& path, const IntegerArray& array, std::int64_t columns) {
   std::vector<std::int64_t> shape = {array.size()};
   if (columns > 1) shape = {array.size() / columns, columns};
-  write_npy_bytes(path, npy_type(array.kind()), shape, array.bytes());
+  CacheFile file(path);
+  file.write(make_npy_header(npy_type(array.kind()), shape));
+  file.write(array.bytes());
+  file.commit();
 }
 
 bool serve_or_build(std::span<const CacheEntry> names, const CacheUse& use) {

@@ -21,7 +21,7 @@ namespace pentatron::datasets {
 [[nodiscard]] IntegerArray load_index_array(const std::filesystem::path& path,
                                             std::int64_t columns = 1);
 
-// Written atomically. Errors: kIo.
+// Written under another name first (cache_file.h). Errors: kIo.
 void write_index_array(const std::filesystem::path& path, const IntegerArray& array,
                        std::int64_t columns = 1);
 

@@ -36,9 +36,7 @@ struct Batch {
 // tables do not have: on a GPU nothing would refuse it later. Reads the host's copy alone.
 void check_positions(const Batch& batch, std::int64_t num_positions);
 
-// The same batch with its tensors on `device`; what is there already is not copied. Copies of
-// fields from the host go on in the current stream: their memory may be changed or used again only
-// when it has come that far.
+// The same batch with its tensors on `device`; what is there already is not copied.
 [[nodiscard]] Batch to_device(Batch batch, Device device, const SegmentPadding& padding = {});
 
 }  // namespace pentatron
