@@ -95,9 +95,11 @@ TEST(Parser, RefusesBadValues) {
 
 TEST(Parser, RefusesUnsupportedChoices) {
   EXPECT_EQ(
-      problem_of("--dataloader-type cyclic"),
-      "--dataloader-type 'cyclic': this value does not work here (cyclic is planned; external "
-      "names a Python iterator); expected one of single");
+      problem_of("--dataloader-type external"),
+      "--dataloader-type 'external': this value does not work here (external is an iterator of "
+      "one's own program, which hands its samples to the library (SessionOptions::train)); "
+      "expected "
+      "one of single, cyclic");
   EXPECT_EQ(problem_of("--device tpu"), "--device 'tpu': expected one of auto, cpu, cuda");
   EXPECT_EQ(problem_of("--expert-model-parallel-size 2"),
             "--expert-model-parallel-size '2': this value does not work here (the expert-parallel "

@@ -43,36 +43,36 @@ std::optional<std::int64_t> draw_token(const MaskVocabulary& vocabulary, NumpyRa
 
 }  // namespace
 
+SentenceSource::Frame BertDataset::frame(const BertDatasetOptions& options, DataSplit split,
+                                         std::optional<std::int64_t> num_samples) {
+  return {.class_name = "BERTMaskedWordPieceDataset",
+          .split = options.split,
+          .part = split,
+          .num_samples = num_samples,
+          .max_tokens = options.sequence_length - kSpecialTokens,
+          .short_sequence_probability = options.short_sequence_probability,
+          .min_sentences = options.sentence_order ? 2 : 1,
+          .seed = options.seed,
+          .cache = options.cache};
+}
+
 BertDataset::BertDataset(std::shared_ptr<const IndexedDataset> corpus,
-                         std::shared_ptr<const MaskVocabulary> vocabulary,
+                         std::shared_ptr<const MaskVocabulary> words,
                          const BertDatasetOptions& options, DataSplit split,
                          std::optional<std::int64_t> num_samples)
-    : corpus_(std::move(corpus)), vocabulary_(std::move(vocabulary)), options_(options) {
+    : SentenceSource(std::move(corpus), std::move(words), frame(options, split, num_samples)),
+      options_(options) {
   check_mask_options(options_.mask);
-  PENTATRON_CHECK(vocabulary_->cls >= 0 && vocabulary_->sep >= 0 && vocabulary_->mask >= 0, kConfig,
+  PENTATRON_CHECK(vocabulary().cls >= 0 && vocabulary().sep >= 0 && vocabulary().mask >= 0, kConfig,
                   "samples of BERT need a tokenizer with [CLS], [SEP] and [MASK], such as "
                   "--tokenizer-type BertWordPieceLowerCase; found ids {}, {} and {}",
-                  vocabulary_->cls, vocabulary_->sep, vocabulary_->mask);
-  const auto [begin, end] =
-      split_range(parse_split(options_.split), split, corpus_->num_documents());
-  PENTATRON_CHECK(begin < end, kData,
-                  "{} has {} documents, and --split \"{}\" leaves none of them for {}",
-                  corpus_->name(), corpus_->num_documents(), options_.split, to_string(split));
-  index_ = build_sentence_index(*corpus_,
-                                {.document_begin = begin,
-                                 .document_end = end,
-                                 .num_samples = num_samples,
-                                 .max_tokens = options_.sequence_length - kSpecialTokens,
-                                 .short_sequence_probability = options_.short_sequence_probability,
-                                 .min_sentences = options_.sentence_order ? 2 : 1,
-                                 .seed = options_.seed});
+                  vocabulary().cls, vocabulary().sep, vocabulary().mask);
 }
 
 Sample BertDataset::sample(std::int64_t i) const {
-  PENTATRON_CHECK(i >= 0 && i < num_samples(), kInternal, "sample {} of {}", i, num_samples());
-  const SentenceSpan& span = index_[static_cast<std::size_t>(i)];
-  NumpyRandomState random((options_.seed + i) % (std::int64_t{1} << 32));
-  const std::int64_t all = count_tokens(*corpus_, span);
+  const SentenceSpan span = this->span(i);
+  NumpyRandomState random = random_of(i);
+  const std::int64_t all = count_tokens(corpus(), span);
   Text a{.begin = 0, .end = all};
   Text b{.begin = all, .end = all};
   bool swapped = false;
@@ -80,17 +80,17 @@ Sample BertDataset::sample(std::int64_t i) const {
     const std::int64_t pivot = span.count >= 3 ? random.integer(1, span.count) : 1;
     swapped = random.uniform() < 0.5;
     a.end = b.begin = count_tokens(
-        *corpus_,
+        corpus(),
         {.begin = span.begin, .count = static_cast<std::int32_t>(pivot), .target = span.target});
     if (swapped) std::swap(a, b);
   }
   const bool truncated = trim(a, b, span.target, random);
 
-  std::vector<std::int64_t> tokens = {vocabulary_->cls};
+  std::vector<std::int64_t> tokens = {vocabulary().cls};
   const auto add = [&](const Text& text) {
-    const auto read = read_sentences(*corpus_, span, text.begin, text.end, vocabulary_->size);
+    const auto read = read_sentences(corpus(), span, text.begin, text.end, vocabulary().size);
     tokens.insert(tokens.end(), read.begin(), read.end());
-    tokens.push_back(vocabulary_->sep);
+    tokens.push_back(vocabulary().sep);
   };
   add(a);
   std::vector<std::int64_t> types(tokens.size(), 0);
@@ -98,8 +98,8 @@ Sample BertDataset::sample(std::int64_t i) const {
   types.resize(tokens.size(), 1);
 
   MaskedTokens masked = mask_tokens(
-      tokens, span.target, options_.mask, *vocabulary_,
-      [this](NumpyRandomState& state) { return draw_token(*vocabulary_, state); }, random);
+      tokens, span.target, options_.mask, vocabulary(),
+      [this](NumpyRandomState& state) { return draw_token(vocabulary(), state); }, random);
   const auto rows = static_cast<std::size_t>(options_.sequence_length);
   const auto used = static_cast<std::int32_t>(masked.tokens.size());
   std::vector<std::int64_t> labels(rows, 0);
@@ -108,15 +108,15 @@ Sample BertDataset::sample(std::int64_t i) const {
     for (std::size_t k = 0; k < one.places.size(); ++k) {
       const auto place = static_cast<std::size_t>(one.places[k]);
       // A label that is padding reads as 0, and counts, as in Megatron.
-      labels[place] = one.labels[k] == vocabulary_->pad ? 0 : one.labels[k];
+      labels[place] = one.labels[k] == vocabulary().pad ? 0 : one.labels[k];
       loss_mask[place] = 1.0F;
     }
   }
   std::vector<std::int64_t> padding_mask(rows, 1);
-  masked.tokens.resize(rows, vocabulary_->pad);
+  masked.tokens.resize(rows, vocabulary().pad);
   types.resize(rows, 0);
   for (std::size_t k = 0; k < rows; ++k) {
-    if (masked.tokens[k] != vocabulary_->pad) continue;
+    if (masked.tokens[k] != vocabulary().pad) continue;
     masked.tokens[k] = 0;
     padding_mask[k] = 0;
   }
@@ -137,13 +137,13 @@ Sample BertDataset::sample(std::int64_t i) const {
 }
 
 std::string BertDataset::identity() const {
-  const nlohmann::json json = {{"corpus", corpus_->identity()},
+  const nlohmann::json json = {{"corpus", corpus().identity()},
                                {"split", options_.split},
                                {"seed", options_.seed},
                                {"seq_length", options_.sequence_length},
                                {"sentence_order", options_.sentence_order},
-                               {"mask", mask_identity(options_.mask, *vocabulary_)},
-                               {"index", sentence_index_hash(index_)}};
+                               {"mask", mask_identity(options_.mask, vocabulary())},
+                               {"index", index_hash()}};
   return json.dump();
 }
 

@@ -5,12 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/datasets/masked_tokens.h"
-#include "pentatron/datasets/sample_source.h"
-#include "pentatron/datasets/sentence_index.h"
+#include "pentatron/datasets/sentence_source.h"
 #include "pentatron/datasets/split.h"
 
 namespace pentatron::datasets {
@@ -24,6 +22,7 @@ struct BertDatasetOptions {
   // (--bert-binary-head); false: one text.
   bool sentence_order = true;
   MaskOptions mask = {};
+  SentenceCache cache = {};
 };
 
 // BERT's samples of a corpus of sentences, as Megatron's BERTMaskedWordPieceDataset makes them:
@@ -36,7 +35,7 @@ struct BertDatasetOptions {
 // values: "tokens", "types" (0: text A, 1: text B), "labels" (the tokens to be predicted, else 0;
 // Megatron has -1), "loss_mask", "padding_mask" (1: a token that counts). Fields of one value:
 // "is_random" (1: the texts changed places), "truncated" (1: tokens were cut off).
-class BertDataset final : public SampleSource {
+class BertDataset final : public SentenceSource {
  public:
   // `num_samples` none: one epoch. The vocabulary must have [CLS], [SEP] and [MASK], else kConfig;
   // other errors: those of build_sentence_index, and kData when the split leaves no document.
@@ -44,7 +43,6 @@ class BertDataset final : public SampleSource {
               std::shared_ptr<const MaskVocabulary> vocabulary, const BertDatasetOptions& options,
               DataSplit split, std::optional<std::int64_t> num_samples);
 
-  [[nodiscard]] std::int64_t num_samples() const override { return std::ssize(index_); }
   [[nodiscard]] std::int64_t length(std::int64_t) const override {
     return options_.sequence_length;
   }
@@ -52,13 +50,11 @@ class BertDataset final : public SampleSource {
   [[nodiscard]] Sample sample(std::int64_t i) const override;
   [[nodiscard]] std::string identity() const override;
 
-  [[nodiscard]] const std::vector<SentenceSpan>& index() const { return index_; }
-
  private:
-  std::shared_ptr<const IndexedDataset> corpus_;
-  std::shared_ptr<const MaskVocabulary> vocabulary_;
+  [[nodiscard]] static Frame frame(const BertDatasetOptions& options, DataSplit split,
+                                   std::optional<std::int64_t> num_samples);
+
   BertDatasetOptions options_;
-  std::vector<SentenceSpan> index_;
 };
 
 }  // namespace pentatron::datasets

@@ -27,36 +27,33 @@ struct Order {
 
 // The files of `order` in the cache; it must outlive the entry.
 CacheEntry cache_entry(Order& order, const BlendedDataset::Options& options,
-                       std::string description) {
+                       std::string description, std::string made_of) {
   const std::string name =
       fmt::format("{}-BlendedDataset-{}", md5_hex(description), to_string(options.split));
   return {.what = "blend",
           .stem = fs::path(options.cache_path) / name,
           .description = std::move(description),
+          .made_of = std::move(made_of),
           .arrays = {{.name = "dataset_index", .values = &order.members},
                      {.name = "dataset_sample_index", .values = &order.samples}},
           .log = options.cache_log};
 }
 
-// Why the order cannot be one of such members; nothing when it can. Each member's samples come in
-// their order, none left out.
-std::optional<std::string> wrong_with(const Order& order, std::size_t num_members,
-                                      std::int64_t size) {
-  if (order.members.size() != size || order.samples.size() != size) {
-    return fmt::format("it holds {} and {} samples instead of {}", order.members.size(),
-                       order.samples.size(), size);
+// What the order is of, beyond its description: members that have become shorter may not have what
+// is drawn of them.
+std::string text_of(const std::vector<std::int64_t>& sizes) {
+  return fmt::format("members of {} samples", fmt::join(sizes, ", "));
+}
+
+void check_drawn(const BlendIndex& index, const std::vector<std::int64_t>& sizes) {
+  std::vector<std::int64_t> drawn(sizes.size(), 0);
+  for (const std::int16_t member : index.members) ++drawn[static_cast<std::size_t>(member)];
+  for (std::size_t m = 0; m < drawn.size(); ++m) {
+    PENTATRON_CHECK(drawn[m] <= sizes[m], kData,
+                    "the blend draws {} samples of member {}, which has {}: raise "
+                    "--mid-level-dataset-surplus",
+                    drawn[m], m, sizes[m]);
   }
-  std::vector<std::int64_t> drawn(num_members, 0);
-  for (std::int64_t i = 0; i < size; ++i) {
-    const std::int64_t member = order.members[i];
-    if (member < 0 || member >= static_cast<std::int64_t>(num_members)) {
-      return fmt::format("sample {} is of member {} of {}", i, member, num_members);
-    }
-    if (order.samples[i] != drawn[static_cast<std::size_t>(member)]++) {
-      return fmt::format("sample {} is out of order", i);
-    }
-  }
-  return std::nullopt;
 }
 
 // All lines but the first moved right.
@@ -117,35 +114,28 @@ BlendedDataset::BlendedDataset(std::vector<BlendMember> members, const Options& 
     for (const BlendMember& member : members_) texts.push_back(member.*which);
     return blend_description(texts, weights, sizes, options.size, options.split);
   };
-  const bool cached = !options.cache_path.empty();
   Order order;
-  const auto entry = [&](std::string BlendMember::*which) {
-    return cache_entry(order, options, description(which));
-  };
-  const auto serves = [&](std::string BlendMember::*which) {
-    return cached &&
-           cache_serves(entry(which), [&] { return wrong_with(order, members_.size(), size); });
-  };
-  if (!serves(&BlendMember::description) && !serves(&BlendMember::older_description)) {
+  const auto build = [&] {
     BlendIndex index =
         options.size ? build_blend_index(weights, size) : build_exhaustive_blend_index(sizes);
+    check_drawn(index, sizes);
     order = Order{IntegerArray(std::move(index.members)), IntegerArray(std::move(index.samples))};
-    const bool older = cached && !cache_stands(entry(&BlendMember::description)) &&
-                       cache_stands(entry(&BlendMember::older_description));
-    if (cached) {
-      write_cache(entry(older ? &BlendMember::older_description : &BlendMember::description));
-    }
+  };
+  if (options.cache_path.empty()) {
+    build();
+  } else {
+    const std::vector<CacheEntry> names = {
+        cache_entry(order, options, description(&BlendMember::description), text_of(sizes)),
+        cache_entry(order, options, description(&BlendMember::older_description), text_of(sizes))};
+    const auto wrong_with = [&]() -> std::optional<std::string> {
+      if (order.members.size() == size && order.samples.size() == size) return std::nullopt;
+      return fmt::format("it holds {} and {} samples instead of {}", order.members.size(),
+                         order.samples.size(), size);
+    };
+    static_cast<void>(serve_or_build(names, {.wrong_with = wrong_with, .build = build}));
   }
   members_index_ = std::move(order.members);
   samples_index_ = std::move(order.samples);
-  std::vector<std::int64_t> drawn(members_.size(), 0);
-  for (std::int64_t i = 0; i < size; ++i) ++drawn[static_cast<std::size_t>(members_index_[i])];
-  for (std::size_t m = 0; m < drawn.size(); ++m) {
-    PENTATRON_CHECK(drawn[m] <= sizes[m], kData,
-                    "the blend draws {} samples of member {}, which has {}: raise "
-                    "--mid-level-dataset-surplus",
-                    drawn[m], m, sizes[m]);
-  }
 }
 
 std::int64_t BlendedDataset::length(std::int64_t i) const {

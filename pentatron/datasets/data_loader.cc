@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/timer.h"
+#include "pentatron/datasets/batch_pool.h"
 
 namespace pentatron::datasets {
 
@@ -19,7 +21,10 @@ namespace pentatron::datasets {
 // a map that next() empties in order; numbers run at most `prefetch` ahead.
 class DataLoader::Impl final {
  public:
-  Impl(const SampleSource& source, DataLoaderOptions options) : source_(source), options_(options) {
+  Impl(const SampleSource& source, DataLoaderOptions options)
+      : source_(source),
+        options_(std::move(options)),
+        pool_(std::make_shared<BatchPool>(options_.memory)) {
     const std::int64_t total = options_.total_samples.value_or(source.num_samples());
     PENTATRON_CHECK(options_.plan != nullptr, kInternal, "a data loader without a plan");
     const BatchPlan& plan = *options_.plan;
@@ -51,17 +56,17 @@ class DataLoader::Impl final {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  std::optional<std::vector<SampleBatch>> next() {
+  std::optional<std::vector<std::shared_ptr<const SampleBatch>>> next() {
     if (failure_) std::rethrow_exception(failure_);
     if (steps_out_ == num_steps_) return std::nullopt;
-    std::vector<SampleBatch> step;
+    std::vector<std::shared_ptr<const SampleBatch>> step;
     for (const std::vector<std::int64_t>& ids : ids_of_step(steps_out_)) {
-      Result result = threads_.empty() ? read(ids) : wait_for_next();
+      Result result = threads_.empty() ? read_now(ids) : wait_for_next();
       if (result.exception) {
         failure_ = result.exception;
         std::rethrow_exception(failure_);
       }
-      step.push_back(std::move(result.batch));
+      step.push_back(pool_->hand_out(std::move(result.batch)));
     }
     ++steps_out_;
     return step;
@@ -71,10 +76,11 @@ class DataLoader::Impl final {
   [[nodiscard]] std::int64_t consumed_samples() const {
     return options_.consumed_samples + steps_out_ * options_.plan->global_batch_size();
   }
+  [[nodiscard]] double wait_seconds() const { return wait_seconds_; }
 
  private:
   struct Result {
-    SampleBatch batch;
+    std::unique_ptr<SampleBatch> batch;
     std::exception_ptr exception;
   };
 
@@ -86,16 +92,30 @@ class DataLoader::Impl final {
   Result read(std::vector<std::int64_t> ids) const {
     Result result;
     try {
-      result.batch = make_batch(source_, std::move(ids));
+      result.batch = pool_->take();
+      result.batch->read(source_, std::move(ids));
     } catch (...) {
       result.exception = std::current_exception();
     }
     return result;
   }
 
+  // In next(), where there are no threads: all of it is waiting.
+  Result read_now(std::vector<std::int64_t> ids) {
+    const Timer timer;
+    Result result = read(std::move(ids));
+    wait_seconds_ += timer.seconds();
+    return result;
+  }
+
   Result wait_for_next() {
     std::unique_lock lock(mutex_);
-    ready_.wait(lock, [&] { return done_.contains(next_out_); });
+    const auto there = [&] { return done_.contains(next_out_); };
+    if (!there()) {
+      const Timer timer;
+      ready_.wait(lock, there);
+      wait_seconds_ += timer.seconds();
+    }
     Result result = std::move(done_.extract(next_out_).mapped());
     ++next_out_;
     lock.unlock();
@@ -161,7 +181,9 @@ class DataLoader::Impl final {
   DataLoaderOptions options_;
   std::int64_t num_steps_ = 0;
   std::int64_t steps_out_ = 0;
-  std::int64_t ahead_ = 0;      // how far next_in_ may run before next_out_
+  std::int64_t ahead_ = 0;  // how far next_in_ may run before next_out_
+  std::shared_ptr<BatchPool> pool_;
+  double wait_seconds_ = 0;
   std::exception_ptr failure_;  // of the consumer's thread
   std::mutex mutex_;
   std::condition_variable room_;   // there may be something to read, for the threads
@@ -177,10 +199,13 @@ class DataLoader::Impl final {
 };
 
 DataLoader::DataLoader(const SampleSource& source, DataLoaderOptions options)
-    : impl_(std::make_unique<Impl>(source, options)) {}
+    : impl_(std::make_unique<Impl>(source, std::move(options))) {}
 DataLoader::~DataLoader() = default;
-std::optional<std::vector<SampleBatch>> DataLoader::next() { return impl_->next(); }
+std::optional<std::vector<std::shared_ptr<const SampleBatch>>> DataLoader::next() {
+  return impl_->next();
+}
 std::int64_t DataLoader::num_steps() const { return impl_->num_steps(); }
 std::int64_t DataLoader::consumed_samples() const { return impl_->consumed_samples(); }
+double DataLoader::wait_seconds() const { return impl_->wait_seconds(); }
 
 }  // namespace pentatron::datasets

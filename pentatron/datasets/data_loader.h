@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <vector>
 
@@ -20,10 +21,15 @@ struct DataLoaderOptions {
   std::optional<std::int64_t> total_samples = std::nullopt;
   std::int64_t num_workers = 2;  // --num-workers: reading threads; 0: read in next()
   std::int64_t prefetch = 0;     // micro-batches read ahead; 0: two a worker
+  // Of the batches' fields; null: plain memory. Pinned memory (tensor/host_memory.h) lets copies to
+  // a device go on while the host does other things.
+  std::shared_ptr<std::pmr::memory_resource> memory = nullptr;
 };
 
 // Yields the micro-batches of one dp rank, step after step, read ahead by threads. The sequence
-// does not depend on the number of threads. next() belongs to one thread.
+// does not depend on the number of threads. Batches are read into buffers that are used again when
+// whoever holds a batch lets go of it: after the first steps no more of them are made. next()
+// belongs to one thread.
 class DataLoader final {
  public:
   // The source must live longer. ErrorKind::kConfig when not one whole global batch is left, or
@@ -36,12 +42,14 @@ class DataLoader final {
   // The next step's micro-batches, as many as the plan says; none after the last whole global
   // batch. An error met while reading one is thrown here, in its place in the order, and again by
   // every later call.
-  [[nodiscard]] std::optional<std::vector<SampleBatch>> next();
+  [[nodiscard]] std::optional<std::vector<std::shared_ptr<const SampleBatch>>> next();
 
   // Whole steps from the start of this loader to its end.
   [[nodiscard]] std::int64_t num_steps() const;
   // Samples of all ranks before the next step.
   [[nodiscard]] std::int64_t consumed_samples() const;
+  // Time that next() has waited for data so far: not for what was read ahead in time.
+  [[nodiscard]] double wait_seconds() const;
 
  private:
   class Impl;

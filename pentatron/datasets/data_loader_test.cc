@@ -12,6 +12,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/datasets/gpt_sample.h"
+#include "pentatron/datasets/test_corpus.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -56,8 +57,8 @@ std::vector<std::int64_t> all_ids(const SampleSource& source, DataLoaderOptions 
   DataLoader loader(source, std::move(with));
   std::vector<std::int64_t> ids;
   while (const auto step = loader.next()) {
-    for (const SampleBatch& batch : *step) {
-      ids.insert(ids.end(), batch.sample_ids.begin(), batch.sample_ids.end());
+    for (const auto& batch : *step) {
+      ids.insert(ids.end(), batch->sample_ids.begin(), batch->sample_ids.end());
     }
   }
   return ids;
@@ -106,11 +107,11 @@ TEST(DataLoader, LaysSamplesSideBySide) {
   const auto step = loader.next();
   ASSERT_TRUE(step);
   ASSERT_EQ(step->size(), 1U);
-  const SampleBatch& batch = step->front();
+  const SampleBatch& batch = *step->front();
   EXPECT_EQ(batch.sample_ids, (Ids{2, 3}));
-  EXPECT_EQ(std::get<Ids>(batch.fields.at("tokens")), (Ids{6, 7, 8, 9, 10, 11}));
-  EXPECT_EQ(std::get<Ids>(batch.fields.at("labels")), (Ids{7, 8, 9, 10, 11, 12}));
-  EXPECT_EQ(std::get<1>(batch.fields.at("loss_mask")), std::vector<float>(6, 1.0F));
+  EXPECT_EQ(testing::copied(batch.ids("tokens")), (Ids{6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(testing::copied(batch.ids("labels")), (Ids{7, 8, 9, 10, 11, 12}));
+  EXPECT_EQ(testing::copied(batch.weights("loss_mask")), std::vector<float>(6, 1.0F));
   const SampleBatch::Sequence& text = batch.sequences.at("text");
   EXPECT_EQ(text.positions, (Ids{0, 1, 2, 0, 1, 2}));
   EXPECT_EQ(text.boundaries, (Ids{0, 3, 6}));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/gpt_dataset.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -14,6 +16,8 @@
 
 namespace pentatron::datasets {
 namespace {
+
+constexpr std::int64_t kSeeds = std::int64_t{1} << 32;  // that order data
 
 std::string hash_bytes(std::span<const std::byte> bytes) {
   Sha256 hash;
@@ -55,8 +59,7 @@ std::shared_ptr<const Corpus> open_gpt_corpus(const GptDatasetOptions& options) 
   return corpus;
 }
 
-GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
-                       DataSplit split, std::optional<std::int64_t> num_samples)
+GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options)
     : corpus_(std::move(corpus)),
       split_(options.split),
       seed_(options.seed),
@@ -64,21 +67,56 @@ GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOpt
       vocab_size_(options.vocab_size),
       eod_(options.eod),
       masks_(options.masks),
-      fim_(options.fim),
-      index_(load_or_build_gpt_index(*corpus_, gpt_index_request(options, split, num_samples))) {
+      fim_(options.fim) {
   PENTATRON_CHECK(vocab_size_ > 0, kInternal, "vocabulary of {} tokens", vocab_size_);
 }
 
-GptText GptDataset::text(std::int64_t i) const {
+GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
+                       GptIndex index)
+    : GptDataset(std::move(corpus), options) {
+  segments_.push_back({.begin = 0, .index = std::move(index)});
+}
+
+GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
+                       DataSplit split, std::optional<std::int64_t> num_samples)
+    : GptDataset(std::move(corpus), options) {
+  const std::vector<std::int64_t>& before = options.planned_before;
+  PENTATRON_CHECK(
+      before.empty() ||
+          (num_samples && std::ranges::is_sorted(before) && before.back() <= *num_samples),
+      kInternal, "{} samples planned after {}", num_samples.value_or(-1), fmt::join(before, ", "));
+  std::vector<std::optional<std::int64_t>> counts(before.begin(), before.end());
+  counts.push_back(num_samples);
+  for (std::optional<std::int64_t> count : counts) {
+    const std::int64_t so_far = segments_.empty() ? 0 : this->num_samples();
+    if (!segments_.empty() && *count <= so_far) continue;
+    if (count) *count -= so_far;
+    GptIndexRequest request = gpt_index_request(options, split, count);
+    request.seed = (request.seed + std::ssize(segments_)) % kSeeds;
+    segments_.push_back({.begin = so_far, .index = load_or_build_gpt_index(*corpus_, request)});
+  }
+}
+
+const GptDataset::Segment& GptDataset::segment_of(std::int64_t i) const {
   PENTATRON_CHECK(i >= 0 && i < num_samples(), kInternal, "sample {} of {}", i, num_samples());
-  const std::int64_t entry = index_.shuffle_index[i];
-  std::int64_t place = index_.sample_index[2 * entry];
-  std::int64_t offset = index_.sample_index[2 * entry + 1];
+  auto segment = segments_.end() - 1;
+  while (i < segment->begin) --segment;
+  return *segment;
+}
+
+GptText GptDataset::text(std::int64_t i) const {
+  const auto& [begin, index] = segment_of(i);
+  const std::int64_t entry = index.shuffle_index[i - begin];
+  std::int64_t place = index.sample_index[2 * entry];
+  std::int64_t offset = index.sample_index[2 * entry + 1];
   GptText text;
   text.tokens.resize(static_cast<std::size_t>(sequence_length_ + 1));
   std::span<std::int64_t> rest(text.tokens);
   while (!rest.empty()) {
-    const std::int64_t sequence = index_.document_index[place];
+    PENTATRON_CHECK(place >= 0 && place < index.document_index.size(), kInternal,
+                    "sample {} reads entry {} of {} of the document index", i, place,
+                    index.document_index.size());
+    const std::int64_t sequence = index.document_index[place];
     const std::int64_t available = corpus_->sequence_length(sequence) - offset;
     const auto count = std::min(rest.size(), static_cast<std::size_t>(available));
     if (offset == 0 && count > 0) {
@@ -108,8 +146,13 @@ std::string GptDataset::identity() const {
                          {"reset_position_ids", masks_.reset_position_ids},
                          {"reset_attention_mask", masks_.reset_attention_mask},
                          {"eod_mask_loss", masks_.eod_mask_loss},
-                         {"document_index", hash_bytes(index_.document_index.bytes())},
-                         {"shuffle_index", hash_bytes(index_.shuffle_index.bytes())}};
+                         {"document_index", hash_bytes(index().document_index.bytes())},
+                         {"shuffle_index", hash_bytes(index().shuffle_index.bytes())}};
+  for (std::size_t k = 1; k < segments_.size(); ++k) {
+    const GptIndex& more = segments_[k].index;
+    json["appended"].push_back(
+        {hash_bytes(more.document_index.bytes()), hash_bytes(more.shuffle_index.bytes())});
+  }
   // Where there is none, the text is what checkpoints without these fields hold.
   if (masks_.pad >= 0) json["pad"] = masks_.pad;
   if (fim_ != nullptr) json["fim"] = fim_->identity();

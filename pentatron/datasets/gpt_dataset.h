@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "pentatron/datasets/corpus.h"
 #include "pentatron/datasets/fim.h"
@@ -32,6 +33,9 @@ struct GptDatasetOptions {
   std::shared_ptr<const FimTransform> fim = {};  // fill in the middle; null: text as it stands
   bool quiet = false;                            // no lines about its indices
   CacheLog* cache_log = nullptr;                 // told what became of the caches
+  // Samples that the order was drawn for before, in rising order, where a run was lengthened
+  // (--append-epochs): what they gave stays, and further epochs are drawn after it.
+  std::vector<std::int64_t> planned_before = {};
 };
 
 // The request behind a dataset of these options: its description names the cache files.
@@ -43,6 +47,10 @@ struct GptDatasetOptions {
 
 // Samples of a fixed length cut from the shuffled sequences of one part of a corpus. Sample i is
 // the i-th in training order, a function of the options alone.
+//
+// With `planned_before` the order is in segments: the first is that of the first number, whole
+// epochs; each further number beyond the samples so far adds a segment of whole epochs for the
+// rest, drawn with the seed of the next number. No sample reaches from one segment into the next.
 class GptDataset final : public SampleSource {
  public:
   // `num_samples` none: one epoch. Errors: those of gpt_index.h, and kData for a part without
@@ -50,8 +58,14 @@ class GptDataset final : public SampleSource {
   GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
              DataSplit split, std::optional<std::int64_t> num_samples);
 
+  // Of an index that was made elsewhere, which must be of the whole corpus and is not checked.
+  GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options,
+             GptIndex index);
+
   // Built samples: as many as whole epochs give, at least those asked for.
-  [[nodiscard]] std::int64_t num_samples() const override { return index_.num_samples(); }
+  [[nodiscard]] std::int64_t num_samples() const override {
+    return segments_.back().begin + segments_.back().index.num_samples();
+  }
   [[nodiscard]] std::int64_t length(std::int64_t) const override { return sequence_length_; }
   // Errors: kData for a token outside the vocabulary (names the corpus and the sequence), kInternal
   // for a sample that is not there.
@@ -64,9 +78,17 @@ class GptDataset final : public SampleSource {
   // The bare tokens of sample i and where corpus sequences begin in them.
   [[nodiscard]] GptText text(std::int64_t i) const;
 
-  [[nodiscard]] const GptIndex& index() const { return index_; }
+  // Of the first segment, mostly the only one.
+  [[nodiscard]] const GptIndex& index() const { return segments_.front().index; }
 
  private:
+  struct Segment {
+    std::int64_t begin = 0;  // its first sample
+    GptIndex index;
+  };
+  GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOptions& options);
+  [[nodiscard]] const Segment& segment_of(std::int64_t i) const;
+
   std::shared_ptr<const Corpus> corpus_;
   std::string split_;
   std::int64_t seed_;
@@ -75,7 +97,7 @@ class GptDataset final : public SampleSource {
   std::int64_t eod_;
   GptMaskOptions masks_;
   std::shared_ptr<const FimTransform> fim_;
-  GptIndex index_;
+  std::vector<Segment> segments_;
 };
 
 }  // namespace pentatron::datasets

@@ -160,7 +160,7 @@ TEST_F(GptDatasetFiles, TokenOutsideTheVocabularyIsNamed) {
       message = error.what();
     }
   }
-  EXPECT_NE(message.find("sequence 1 holds token 100"), std::string::npos) << message;
+  EXPECT_NE(message.find("sequence 1 (document 1) holds token 100"), std::string::npos) << message;
 }
 
 TEST_F(GptDatasetFiles, OnlyPartsThatAreAskedForAreBuilt) {
@@ -335,12 +335,12 @@ TEST_F(GptDatasetFiles, LoaderOverAllRanksReadsEverySampleOnce) {
     DataLoader loader(dataset,
                       {.plan = std::make_shared<GlobalBatchPlan>(12, 2, 3), .dp_rank = rank});
     while (const auto step = loader.next()) {
-      for (const SampleBatch& batch : *step) {
-        const auto& tokens = std::get<Tokens>(batch.fields.at("tokens"));
-        for (std::size_t j = 0; j < batch.sample_ids.size(); ++j) {
+      for (const auto& batch : *step) {
+        const auto& tokens = batch->ids("tokens");
+        for (std::size_t j = 0; j < batch->sample_ids.size(); ++j) {
           const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(5 * j);
-          EXPECT_EQ(Tokens(begin, begin + 5), dataset.sample(batch.sample_ids[j]).ids("tokens"));
-          all.push_back(batch.sample_ids[j]);
+          EXPECT_EQ(Tokens(begin, begin + 5), dataset.sample(batch->sample_ids[j]).ids("tokens"));
+          all.push_back(batch->sample_ids[j]);
         }
       }
     }

@@ -2,6 +2,7 @@
 #include "pentatron/datasets/gpt_index.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -25,11 +26,44 @@ std::int64_t multiply(std::int64_t a, std::int64_t b, std::string_view what) {
   return result;
 }
 
+// Lengths of a corpus's sequences, without a call for each where they lie in memory.
+class Lengths final {
+ public:
+  explicit Lengths(const Corpus& corpus) : corpus_(corpus), table_(corpus.length_table()) {}
+
+  [[nodiscard]] std::int32_t operator[](std::int64_t sequence) const {
+    if (table_ == nullptr) return corpus_.sequence_length(sequence);
+    std::int32_t length = 0;
+    std::memcpy(&length, at(sequence), sizeof(length));
+    return length;
+  }
+  void prefetch(std::int64_t sequence) const {
+    if (table_ != nullptr) __builtin_prefetch(at(sequence));
+  }
+
+ private:
+  [[nodiscard]] const std::byte* at(std::int64_t sequence) const {
+    return table_ + static_cast<std::size_t>(sequence) * sizeof(std::int32_t);
+  }
+
+  const Corpus& corpus_;
+  const std::byte* table_;
+};
+
 // Calls put(place, token) for the begin of each sample and of the one after the last; put returns
-// false to stop.
+// false to stop. `documents`: sequences of the corpus, as int32.
 template <typename Put>
 void walk_samples(const GptIndexSource& source, const IntegerArray& documents,
                   std::int64_t num_samples, Put put) {
+  constexpr std::int64_t kAhead = 32;  // documents whose lengths are on their way into the cache
+  const Lengths lengths(*source.corpus);
+  const std::byte* const entries = documents.bytes().data();
+  const auto document = [entries](std::int64_t place) {
+    std::int32_t sequence = 0;
+    std::memcpy(&sequence, entries + static_cast<std::size_t>(place) * sizeof(sequence),
+                sizeof(sequence));
+    return sequence;
+  };
   std::int64_t place = 0;
   std::int64_t token = 0;
   if (!put(place, token)) return;
@@ -37,7 +71,8 @@ void walk_samples(const GptIndexSource& source, const IntegerArray& documents,
     token += source.sequence_length;
     // Ends inside the documents: the plan leaves one token more than num_samples * sequence_length.
     for (;;) {
-      const std::int64_t length = source.corpus->sequence_length(documents[place]);
+      if (place + kAhead < documents.size()) lengths.prefetch(document(place + kAhead));
+      const std::int64_t length = lengths[document(place)];
       if (token < length) break;
       token -= length;
       ++place;
@@ -51,8 +86,8 @@ std::vector<std::int32_t> build_document_index(const GptIndexSource& source,
   const std::int64_t documents = source.end - source.begin;
   const std::int64_t size = multiply(documents, plan.num_epochs, "the document index");
   std::vector<std::int32_t> index(static_cast<std::size_t>(size));
-  for (std::int64_t i = 0; i < size; ++i) {
-    index[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(source.begin + i % documents);
+  for (auto epoch = index.begin(); epoch != index.end(); epoch += documents) {
+    std::iota(epoch, epoch + documents, static_cast<std::int32_t>(source.begin));
   }
   const std::span<std::int32_t> all(index);
   if (!plan.separate_last_epoch) {
@@ -93,15 +128,6 @@ IntegerArray build_shuffle_index(const GptIndexPlan& plan, NumpyRandomState& ran
   return IntegerArray(std::move(index));
 }
 
-IntegerArray::Kind sample_index_kind(const IntegerArray& documents) {
-  return documents.size() <= kInt32Max ? IntegerArray::Kind::kInt32 : IntegerArray::Kind::kInt64;
-}
-
-IntegerArray::Kind shuffle_index_kind(std::int64_t num_samples) {
-  return num_samples >= kFirstWideShuffle ? IntegerArray::Kind::kInt64
-                                          : IntegerArray::Kind::kUint32;
-}
-
 // Each sequence of the source `epochs` times within places [first, last).
 bool holds_epochs(const GptIndexSource& source, const IntegerArray& documents, std::int64_t first,
                   std::int64_t last, std::int64_t epochs) {
@@ -130,11 +156,6 @@ std::optional<std::string> check_document_index(const GptIndexSource& source,
   const GptIndexPlan& plan = index.plan;
   const IntegerArray& documents = index.document_index;
   const std::int64_t epoch = source.end - source.begin;
-  if (documents.kind() != IntegerArray::Kind::kInt32) return "document index: expected int32";
-  if (documents.size() != epoch * plan.num_epochs) {
-    return fmt::format("document index: expected {} epochs of {} entries, found {} entries",
-                       plan.num_epochs, epoch, documents.size());
-  }
   const std::int64_t last = plan.separate_last_epoch ? documents.size() - epoch : documents.size();
   const std::int64_t first_epochs = plan.num_epochs - (plan.separate_last_epoch ? 1 : 0);
   if (!holds_epochs(source, documents, 0, last, first_epochs) ||
@@ -176,11 +197,19 @@ GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch, std::optional<std::in
 }
 
 std::int64_t tokens_per_epoch(const GptIndexSource& source) {
+  const Lengths lengths(*source.corpus);
   std::int64_t tokens = 0;
-  for (std::int64_t i = source.begin; i < source.end; ++i) {
-    tokens += source.corpus->sequence_length(i);
-  }
+  for (std::int64_t i = source.begin; i < source.end; ++i) tokens += lengths[i];
   return tokens;
+}
+
+IntegerArray::Kind sample_index_kind(std::int64_t num_documents) {
+  return num_documents <= kInt32Max ? IntegerArray::Kind::kInt32 : IntegerArray::Kind::kInt64;
+}
+
+IntegerArray::Kind shuffle_index_kind(std::int64_t num_samples) {
+  return num_samples >= kFirstWideShuffle ? IntegerArray::Kind::kInt64
+                                          : IntegerArray::Kind::kUint32;
 }
 
 GptIndex build_gpt_index(const GptIndexSource& source, std::optional<std::int64_t> num_samples) {
@@ -193,7 +222,7 @@ GptIndex build_gpt_index(const GptIndexSource& source, std::optional<std::int64_
   index.document_index = IntegerArray(build_document_index(source, index.plan, random));
   const std::int64_t samples = index.plan.num_samples;
   index.sample_index =
-      sample_index_kind(index.document_index) == IntegerArray::Kind::kInt32
+      sample_index_kind(index.document_index.size()) == IntegerArray::Kind::kInt32
           ? build_sample_index<std::int32_t>(source, index.document_index, samples)
           : build_sample_index<std::int64_t>(source, index.document_index, samples);
   index.shuffle_index = shuffle_index_kind(samples) == IntegerArray::Kind::kUint32
@@ -202,15 +231,36 @@ GptIndex build_gpt_index(const GptIndexSource& source, std::optional<std::int64_
   return index;
 }
 
-std::optional<std::string> check_gpt_index(const GptIndexSource& source, const GptIndex& index) {
-  if (auto problem = check_document_index(source, index)) return problem;
+std::optional<std::string> check_gpt_index_sizes(const GptIndexSource& source,
+                                                 const GptIndex& index) {
   const GptIndexPlan& plan = index.plan;
+  const IntegerArray& documents = index.document_index;
+  const std::int64_t epoch = source.end - source.begin;
+  if (documents.kind() != IntegerArray::Kind::kInt32) return "document index: expected int32";
+  if (documents.size() != epoch * plan.num_epochs) {
+    return fmt::format("document index: expected {} epochs of {} entries, found {} entries",
+                       plan.num_epochs, epoch, documents.size());
+  }
   const IntegerArray& samples = index.sample_index;
-  if (samples.kind() != sample_index_kind(index.document_index) ||
+  if (samples.kind() != sample_index_kind(documents.size()) ||
       samples.size() != 2 * (plan.num_samples + 1)) {
     return fmt::format("sample index: expected {} numbers, found {}, or another dtype",
                        2 * (plan.num_samples + 1), samples.size());
   }
+  const IntegerArray& shuffle = index.shuffle_index;
+  if (shuffle.kind() != shuffle_index_kind(plan.num_samples) ||
+      shuffle.size() != plan.num_samples) {
+    return fmt::format("shuffle index: expected {} numbers, found {}, or another dtype",
+                       plan.num_samples, shuffle.size());
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> check_gpt_index(const GptIndexSource& source, const GptIndex& index) {
+  if (auto problem = check_gpt_index_sizes(source, index)) return problem;
+  if (auto problem = check_document_index(source, index)) return problem;
+  const GptIndexPlan& plan = index.plan;
+  const IntegerArray& samples = index.sample_index;
   std::int64_t at = 0;
   walk_samples(source, index.document_index, plan.num_samples,
                [&](std::int64_t place, std::int64_t token) {
@@ -220,11 +270,6 @@ std::optional<std::string> check_gpt_index(const GptIndexSource& source, const G
                });
   if (at != samples.size()) return fmt::format("sample index: entry {} is wrong", at / 2);
   const IntegerArray& shuffle = index.shuffle_index;
-  if (shuffle.kind() != shuffle_index_kind(plan.num_samples) ||
-      shuffle.size() != plan.num_samples) {
-    return fmt::format("shuffle index: expected {} numbers, found {}, or another dtype",
-                       plan.num_samples, shuffle.size());
-  }
   const std::int64_t middle =
       plan.separate_last_epoch ? plan.samples_before_last_epoch : plan.num_samples;
   if (!permutes(shuffle, 0, middle) || !permutes(shuffle, middle, plan.num_samples)) {

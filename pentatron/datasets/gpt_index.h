@@ -59,6 +59,15 @@ struct GptIndexSource {
 [[nodiscard]] GptIndex build_gpt_index(const GptIndexSource& source,
                                        std::optional<std::int64_t> num_samples);
 
+// Dtype of the sample index by the entries of the document index, and of the shuffle index by the
+// number of samples.
+[[nodiscard]] IntegerArray::Kind sample_index_kind(std::int64_t num_documents);
+[[nodiscard]] IntegerArray::Kind shuffle_index_kind(std::int64_t num_samples);
+
+// Compares kinds and sizes of the arrays with index.plan. What is wrong, or nothing.
+[[nodiscard]] std::optional<std::string> check_gpt_index_sizes(const GptIndexSource& source,
+                                                               const GptIndex& index);
+
 // Checks indices from outside against the corpus: kinds, sizes, each sequence once an epoch, the
 // sample index entry for entry, and that the shuffle index permutes its range (ranges, with a
 // separate last epoch). Returns what is wrong, or nothing. Together this leaves only the

@@ -46,27 +46,49 @@ std::string tokenizer_text(tokenizers::TokenizerDescription tokenizer, MegatronV
 }
 
 // The files of `index` in the cache; it must outlive the entry.
-CacheEntry cache_entry(GptIndex& index, const GptIndexRequest& request, MegatronVersion version) {
+CacheEntry cache_entry(GptIndex& index, const GptIndexRequest& request, std::uint32_t layout,
+                       MegatronVersion version) {
   return {.what = "index",
           .stem = fs::path(gpt_index_cache_folder(request)) / gpt_index_file_stem(request, version),
           .description = gpt_index_description(request, version),
+          .made_of = fmt::format("sequences {:08x}", layout),
           .arrays = {{.name = "document_index", .values = &index.document_index},
-                     {.name = "sample_index", .values = &index.sample_index, .pairs = true},
+                     {.name = "sample_index", .values = &index.sample_index, .columns = 2},
                      {.name = "shuffle_index", .values = &index.shuffle_index}},
           .log = request.cache_log};
 }
 
-// Nothing when there are no files, or damaged ones.
-std::optional<GptIndex> load(const GptIndexSource& source, const GptIndexRequest& request,
-                             MegatronVersion version) {
-  GptIndex index;
-  const bool serves = cache_serves(cache_entry(index, request, version), [&] {
+void tell_size(const GptIndex& index) {
+  log::info("> total number of samples: {}", index.num_samples());
+  log::info("> total number of epochs: {}", index.plan.num_epochs);
+}
+
+// From the cache or built, and then written there.
+void use_cache(const GptIndexSource& source, const GptIndexRequest& request, bool tells,
+               GptIndex& index) {
+  const std::uint32_t layout = source.corpus->layout_checksum();
+  std::vector<CacheEntry> names;
+  for (const MegatronVersion version : kVersions) {
+    names.push_back(cache_entry(index, request, layout, version));
+  }
+  const auto wrong_with = [&] {
     index.plan =
         plan_gpt_index(tokens_per_epoch(source), request.num_samples, source.sequence_length);
-    return check_gpt_index(source, index);
-  });
-  if (!serves) return std::nullopt;
-  return index;
+    return check_gpt_index_sizes(source, index);
+  };
+  const auto build = [&] {
+    if (tells) {
+      log::info("Build and save the {} {} indices", request.class_name, to_string(request.split));
+    }
+    index = build_gpt_index(source, request.num_samples);
+  };
+  if (serve_or_build(names, {.wrong_with = wrong_with, .build = build})) {
+    if (!tells) return;
+    log::info("Load the {} {} indices from {}", request.class_name, to_string(request.split),
+              gpt_index_cache_folder(request));
+  } else if (tells) {
+    tell_size(index);
+  }
 }
 
 }  // namespace
@@ -116,33 +138,15 @@ GptIndexSource gpt_index_source(const Corpus& corpus, const GptIndexRequest& req
 
 GptIndex load_or_build_gpt_index(const Corpus& corpus, const GptIndexRequest& request) {
   const GptIndexSource source = gpt_index_source(corpus, request);
+  const bool tells = !request.quiet && !screen::is_terse();
+  GptIndex index;
   if (request.use_cache) {
-    for (const MegatronVersion version : kVersions) {
-      if (std::optional<GptIndex> index = load(source, request, version)) {
-        if (!request.quiet && !screen::is_terse()) {
-          log::info("Load the {} {} indices from {}", request.class_name, to_string(request.split),
-                    gpt_index_cache_folder(request));
-        }
-        return std::move(*index);
-      }
-    }
+    use_cache(source, request, tells, index);
+    return index;
   }
-  if (!request.quiet && !screen::is_terse()) {
-    log::info("Build {}the {} {} indices", request.use_cache ? "and save " : "", request.class_name,
-              to_string(request.split));
-  }
-  GptIndex index = build_gpt_index(source, request.num_samples);
-  if (!request.quiet && !screen::is_terse()) {
-    log::info("> total number of samples: {}", index.num_samples());
-    log::info("> total number of epochs: {}", index.plan.num_epochs);
-  }
-  if (request.use_cache) {
-    // Files of the older version are kept in use, now that their content is known.
-    const bool older = !cache_stands(cache_entry(index, request, MegatronVersion::kNewer)) &&
-                       cache_stands(cache_entry(index, request, MegatronVersion::k016));
-    write_cache(
-        cache_entry(index, request, older ? MegatronVersion::k016 : MegatronVersion::kNewer));
-  }
+  if (tells) log::info("Build the {} {} indices", request.class_name, to_string(request.split));
+  index = build_gpt_index(source, request.num_samples);
+  if (tells) tell_size(index);
   return index;
 }
 

@@ -46,12 +46,13 @@ struct GptIndexRequest {
 // Sequences of the request's part of the corpus; ErrorKind::kData when there are none.
 [[nodiscard]] GptIndexSource gpt_index_source(const Corpus& corpus, const GptIndexRequest& request);
 
-// Loads the indices of the cache (the newer version's files first), after a full check and by their
-// checksums; a damaged set is rebuilt with a warning. Otherwise builds them and writes the newer
-// version's files (the older's where only those are there), each atomically, the description last.
-// Files that Megatron wrote have no checksums: the first run builds the same and adds them. The
-// result never depends on the state of the cache: one that cannot be written is a warning. Safe to
-// call from several processes at once, though one of them building first saves the others the work.
+// Loads the indices of the cache (the newer version's files first) by their checksums, which are of
+// the description, of the corpus's lengths and of each array; a damaged set, or one of a corpus
+// that has changed, is rebuilt with a warning. Otherwise builds them and writes the newer version's
+// files (the older's where only those are there), each atomically, the description last. Files that
+// Megatron wrote have no checksums: the first run builds the same and adds them. The result never
+// depends on the state of the cache: one that cannot be written is a warning. Of several processes
+// that want the same index one builds it, the others wait (index_file.h).
 [[nodiscard]] GptIndex load_or_build_gpt_index(const Corpus& corpus,
                                                const GptIndexRequest& request);
 

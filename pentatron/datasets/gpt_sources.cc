@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/gpt_sources.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -59,6 +61,7 @@ class BlendBuilder final {
                     "--full-validation takes each validation corpus once, so they have no weights: "
                     "give the prefixes alone");
     std::vector<MaybeCount> counts(corpora_.size());
+    std::vector<std::vector<std::int64_t>> before(corpora_.size());
     std::int64_t total = 0;
     if (!weights_.empty()) {
       const std::vector<std::int64_t> targets = blend_targets(weights_, *size);
@@ -66,10 +69,16 @@ class BlendBuilder final {
         total += targets[i];
         counts[i] = with_surplus(targets[i], mix_.surplus);
       }
+      if (split == DataSplit::kTrain) before = shares_before();
     }
     std::vector<BlendMember> members(corpora_.size());
     for_each_member(members.size(), [&](std::size_t i) {
-      members[i] = kind_.make(corpora_[i], mix_.blend.prefixes[i], split, counts[i], false);
+      members[i] = kind_.make({.corpus = corpora_[i],
+                               .prefix = mix_.blend.prefixes[i],
+                               .split = split,
+                               .count = counts[i],
+                               .before = before[i],
+                               .alone = false});
     });
     BlendedDataset::Options blend{
         .split = split, .cache_path = kind_.cache_path, .cache_log = kind_.cache_log};
@@ -89,6 +98,18 @@ class BlendBuilder final {
   }
 
  private:
+  // What each member was asked for when the blend was of mix_.train_before samples.
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> shares_before() const {
+    std::vector<std::vector<std::int64_t>> shares(corpora_.size());
+    for (const std::int64_t size : mix_.train_before) {
+      const std::vector<std::int64_t> targets = blend_targets(weights_, size);
+      for (std::size_t i = 0; i < targets.size(); ++i) {
+        shares[i].push_back(with_surplus(targets[i], mix_.surplus));
+      }
+    }
+    return shares;
+  }
+
   const SourceKind& kind_;
   const MixOptions& mix_;
   const std::vector<std::shared_ptr<const Corpus>>& corpora_;
@@ -112,7 +133,15 @@ GptSources build_sources(const SourceKind& kind, const MixOptions& mix,
     const bool whole = mix.full_validation && split == DataSplit::kValid;
     const MaybeCount asked = whole ? MaybeCount{} : MaybeCount{count};
     if (!alone) return blends.build(split, asked);
-    return kind.make(sources.corpora.front(), prefixes.front(), split, asked, true).source;
+    return kind
+        .make(
+            {.corpus = sources.corpora.front(),
+             .prefix = prefixes.front(),
+             .split = split,
+             .count = asked,
+             .before = split == DataSplit::kTrain ? mix.train_before : std::vector<std::int64_t>(),
+             .alone = true})
+        .source;
   };
   sources.train = build(DataSplit::kTrain, counts.train);
   sources.valid = build(DataSplit::kValid, counts.valid);
@@ -126,14 +155,18 @@ GptSources build_gpt_sources(const GptSourceOptions& options, const SampleCounts
     if (!prefix.empty()) dataset.data_path = prefix;
     return dataset;
   };
-  const auto make = [&](const std::shared_ptr<const Corpus>& corpus, const std::string& prefix,
-                        DataSplit split, MaybeCount count, bool alone) -> BlendMember {
-    GptDatasetOptions dataset = options_of(prefix);
-    dataset.quiet = dataset.quiet || !alone;
-    const GptIndexRequest request = gpt_index_request(dataset, split, count);
-    return {.source = std::make_unique<GptDataset>(corpus, dataset, split, count),
-            .description = gpt_index_description(request, MegatronVersion::kNewer),
-            .older_description = gpt_index_description(request, MegatronVersion::k016)};
+  const auto make = [&](const MemberRequest& member) -> BlendMember {
+    GptDatasetOptions dataset = options_of(member.prefix);
+    dataset.quiet = dataset.quiet || !member.alone;
+    dataset.planned_before = member.before;
+    const GptIndexRequest request = gpt_index_request(dataset, member.split, member.count);
+    // A lengthened member is another than one that was drawn for as many samples at once.
+    const std::string after =
+        member.before.empty() ? "" : fmt::format(" after {}", fmt::join(member.before, ", "));
+    return {
+        .source = std::make_unique<GptDataset>(member.corpus, dataset, member.split, member.count),
+        .description = gpt_index_description(request, MegatronVersion::kNewer) + after,
+        .older_description = gpt_index_description(request, MegatronVersion::k016) + after};
   };
   return build_sources(
       {.open = [&](const std::string& prefix) { return open_gpt_corpus(options_of(prefix)); },

@@ -21,14 +21,21 @@ struct GptSources {
   std::unique_ptr<SampleSource> test;
 };
 
+// Samples of one part of a corpus.
+struct MemberRequest {
+  const std::shared_ptr<const Corpus>& corpus;
+  const std::string& prefix;
+  DataSplit split;
+  std::optional<std::int64_t> count;  // at least so many; none: one epoch
+  std::vector<std::int64_t> before;   // GptDatasetOptions::planned_before
+  bool alone;                         // it is no member of a blend
+};
+
 // How the sources of one kind of samples are made.
 struct SourceKind {
   // The corpus of a prefix.
   std::function<std::shared_ptr<const Corpus>(const std::string& prefix)> open;
-  // Samples of one part of it, at least `count`, or one epoch; `alone`: it is no member of a blend.
-  std::function<BlendMember(const std::shared_ptr<const Corpus>& corpus, const std::string& prefix,
-                            DataSplit split, std::optional<std::int64_t> count, bool alone)>
-      make;
+  std::function<BlendMember(const MemberRequest& request)> make;
   std::string cache_path = {};    // of blends; empty: drawn anew
   CacheLog* cache_log = nullptr;  // told what becomes of them
 };
@@ -39,6 +46,9 @@ struct MixOptions {
   double surplus = 0.005;
   // The whole of the validation part once, instead of as many samples as asked for.
   bool full_validation = false;
+  // Training samples that the order was drawn for before (GptDatasetOptions::planned_before). A
+  // blend takes its members in an order that more samples only lengthen.
+  std::vector<std::int64_t> train_before = {};
 };
 
 // One corpus without weights is a source by itself, anything else a BlendedDataset of one source a

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <span>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/npy.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/datasets/cache_file.h"
+#include "pentatron/datasets/cache_lock.h"
 
 namespace pentatron::datasets {
 namespace fs = std::filesystem;
@@ -54,10 +57,16 @@ fs::path array_file(const CacheEntry& entry, const CachedArray& array) {
 
 fs::path checksums_file(const CacheEntry& entry) { return file_of(entry, "-checksums.txt"); }
 
-// Every sum begins with the description's, so that arrays made of something else do not pass.
+constexpr std::string_view kChecksumsHead =
+    "crc32c of the description, its sources and each array\n";
+constexpr std::string_view kOldChecksumsHead = "crc32c of the description and each array\n";
+
+// Every sum begins with those of the description and the sources, so that arrays made of something
+// else do not pass.
 std::string checksums_text(const CacheEntry& entry) {
-  const std::uint32_t key = crc32c(std::as_bytes(std::span(entry.description)));
-  std::string text = "crc32c of the description and each array\n";
+  const std::uint32_t key = crc32c(std::as_bytes(std::span(entry.made_of)),
+                                   crc32c(std::as_bytes(std::span(entry.description))));
+  std::string text(kChecksumsHead);
   for (const CachedArray& array : entry.arrays) {
     text += fmt::format("{} {:08x}\n", array.name, crc32c(array.values->bytes(), key));
   }
@@ -71,11 +80,11 @@ std::optional<std::string> read_entry(const CacheEntry& entry) {
     return "the description is another one";
   }
   for (const CachedArray& array : entry.arrays) {
-    *array.values = load_index_array(array_file(entry, array), array.pairs ? 2 : 1);
+    *array.values = load_index_array(array_file(entry, array), array.columns);
   }
   const std::string sums = checksums_text(entry);
   if (read_text_file(checksums_file(entry), sums.size()) != sums) {
-    return "its checksums are of other arrays";
+    return "its checksums are of other arrays, or it was made of other data";
   }
   return std::nullopt;
 }
@@ -84,12 +93,37 @@ bool stands_already(const fs::path& path, const CachedArray& array) {
   std::error_code code;
   if (!fs::is_regular_file(path, code)) return false;
   try {
-    const IntegerArray there = load_index_array(path, array.pairs ? 2 : 1);
+    const IntegerArray there = load_index_array(path, array.columns);
     return there.kind() == array.values->kind() &&
            std::ranges::equal(there.bytes(), array.values->bytes());
   } catch (const Error&) {
     return false;  // damaged
   }
+}
+
+// Whether Megatron's files of an entry are there, in whatever state.
+bool stands(const CacheEntry& entry) {
+  std::error_code code;
+  for (const CachedArray& array : entry.arrays) {
+    if (!fs::is_regular_file(array_file(entry, array), code)) return false;
+  }
+  return fs::is_regular_file(description_file(entry), code);
+}
+
+// Whether it has checksums of this form; earlier ones did not know what an index was made of.
+bool has_checksums(const CacheEntry& entry) {
+  std::error_code code;
+  if (!fs::is_regular_file(checksums_file(entry), code)) return false;
+  std::ifstream file(checksums_file(entry), std::ios::binary);
+  std::string head(kOldChecksumsHead.size(), '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head != kOldChecksumsHead;
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  CacheFile file(path);
+  file.write(text);
+  file.commit();
 }
 
 void note(const CacheEntry& entry, CacheLog::Fate fate) {
@@ -99,14 +133,54 @@ void note(const CacheEntry& entry, CacheLog::Fate fate) {
   entry.log->add({.stem = entry.stem.string(), .fate = fate, .bytes = bytes});
 }
 
+// Fills the arrays from the files of an entry, or says why not: nothing when there are none.
+bool serves(const CacheEntry& entry, const CacheUse& use) {
+  if (!stands(entry) || !has_checksums(entry)) return false;
+  std::optional<std::string> problem;
+  try {
+    problem = read_entry(entry);
+    if (!problem) problem = use.wrong_with();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo) throw;
+    problem = error.what();
+  }
+  if (!problem) {
+    note(entry, CacheLog::Fate::kServed);
+    return true;
+  }
+  log::warn("the cached {} {} is damaged and will be built again: {}", entry.what,
+            description_file(entry).string(), *problem);
+  return false;
+}
+
+void write(const CacheEntry& entry) {
+  try {
+    create_folders(entry.stem.parent_path());
+    for (const CachedArray& array : entry.arrays) {
+      const fs::path path = array_file(entry, array);
+      if (!stands_already(path, array)) write_index_array(path, *array.values, array.columns);
+    }
+    write_text(checksums_file(entry), checksums_text(entry));
+    write_text(description_file(entry), entry.description);
+    note(entry, CacheLog::Fate::kWritten);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;
+    note(entry, CacheLog::Fate::kUnwritten);
+    log::warn(
+        "the {} cannot be cached and will be built again next time: {} (--data-cache-path "
+        "chooses another folder)",
+        entry.what, error.what());
+  }
+}
 }  // namespace
 
-IntegerArray load_index_array(const fs::path& path, std::size_t num_dims) {
+IntegerArray load_index_array(const fs::path& path, std::int64_t columns) {
   auto file = std::make_shared<const MappedNpy>(path);
   const NpyHeader& header = file->header();
-  PENTATRON_CHECK(header.shape.size() == num_dims && (num_dims == 1 || header.shape[1] == 2), kData,
-                  "{}: expected {} dimensions, found {}", path.string(), num_dims,
-                  header.shape.size());
+  const std::size_t dims = columns == 1 ? 1 : 2;
+  PENTATRON_CHECK(header.shape.size() == dims && (columns == 1 || header.shape[1] == columns),
+                  kData, "{}: expected {} dimensions and {} columns, found {} dimensions",
+                  path.string(), dims, columns, header.shape.size());
   switch (header.type) {
     case NpyType::kI2:
       return view<std::int16_t>(IntegerArray::Kind::kInt16, std::move(file));
@@ -121,59 +195,30 @@ IntegerArray load_index_array(const fs::path& path, std::size_t num_dims) {
   }
 }
 
-void write_index_array(const fs::path& path, const IntegerArray& array, bool pairs) {
+void write_index_array(const fs::path& path, const IntegerArray& array, std::int64_t columns) {
   std::vector<std::int64_t> shape = {array.size()};
-  if (pairs) shape = {array.size() / 2, 2};
-  write_npy_bytes(path, npy_type(array.kind()), shape, array.bytes());
+  if (columns > 1) shape = {array.size() / columns, columns};
+  CacheFile file(path);
+  file.write(make_npy_header(npy_type(array.kind()), shape));
+  file.write(array.bytes());
+  file.commit();
 }
 
-bool cache_stands(const CacheEntry& entry) {
-  std::error_code code;
-  for (const CachedArray& array : entry.arrays) {
-    if (!fs::is_regular_file(array_file(entry, array), code)) return false;
-  }
-  return fs::is_regular_file(description_file(entry), code);
-}
-
-bool cache_serves(const CacheEntry& entry,
-                  const std::function<std::optional<std::string>()>& wrong_with) {
-  std::error_code code;
-  if (!cache_stands(entry) || !fs::is_regular_file(checksums_file(entry), code)) return false;
-  std::optional<std::string> problem;
-  try {
-    problem = read_entry(entry);
-    if (!problem) problem = wrong_with();
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo) throw;
-    problem = error.what();
-  }
-  if (!problem) {
-    note(entry, CacheLog::Fate::kServed);
-    return true;
-  }
-  log::warn("the cached {} {} is damaged and will be built again: {}", entry.what,
-            description_file(entry).string(), *problem);
+bool serve_or_build(std::span<const CacheEntry> names, const CacheUse& use) {
+  PENTATRON_CHECK(!names.empty(), kInternal, "an index without a name");
+  const auto any_serves = [&] {
+    return std::ranges::any_of(names, [&](const CacheEntry& e) { return serves(e, use); });
+  };
+  const bool damaged = std::ranges::any_of(names, stands);
+  if (any_serves()) return true;
+  const CacheLock lock(file_of(names.front(), ".lock"), names.front().what);
+  // Another may have built it just now. What was seen to be damaged is looked at again only after
+  // waiting for one who mends it.
+  if ((lock.waited() || !damaged) && any_serves()) return true;
+  use.build();
+  const auto found = std::ranges::find_if(names, stands);
+  write(found == names.end() ? names.front() : *found);
   return false;
-}
-
-void write_cache(const CacheEntry& entry) {
-  try {
-    create_folders(entry.stem.parent_path());
-    for (const CachedArray& array : entry.arrays) {
-      const fs::path path = array_file(entry, array);
-      if (!stands_already(path, array)) write_index_array(path, *array.values, array.pairs);
-    }
-    write_file_atomically(checksums_file(entry), checksums_text(entry));
-    write_file_atomically(description_file(entry), entry.description);
-    note(entry, CacheLog::Fate::kWritten);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kIo) throw;
-    note(entry, CacheLog::Fate::kUnwritten);
-    log::warn(
-        "the {} cannot be cached and will be built again next time: {} (--data-cache-path "
-        "chooses another folder)",
-        entry.what, error.what());
-  }
 }
 
 }  // namespace pentatron::datasets

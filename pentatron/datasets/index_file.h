@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,20 +16,20 @@
 // Arrays of an index in NumPy's format, and the cache files that hold them.
 namespace pentatron::datasets {
 
-// A mapped file of one dimension, or of two with two columns. Another shape or dtype, or a damaged
-// file: ErrorKind::kData; a missing one: kIo.
+// A mapped file of one dimension, or of two with so many columns. Another shape or dtype, or a
+// damaged file: ErrorKind::kData; a missing one: kIo.
 [[nodiscard]] IntegerArray load_index_array(const std::filesystem::path& path,
-                                            std::size_t num_dims);
+                                            std::int64_t columns = 1);
 
-// Written atomically; `pairs`: two columns. Errors: kIo.
+// Written under another name first (cache_file.h). Errors: kIo.
 void write_index_array(const std::filesystem::path& path, const IntegerArray& array,
-                       bool pairs = false);
+                       std::int64_t columns = 1);
 
 // An array of a cached index.
 struct CachedArray {
   std::string_view name;           // its file is STEM-NAME.npy
-  IntegerArray* values = nullptr;  // filled by cache_serves(), written by write_cache()
-  bool pairs = false;              // two columns
+  IntegerArray* values = nullptr;  // filled from the file, or by who builds it
+  std::int64_t columns = 1;        // more: an array of two dimensions
 };
 
 // An index in a cache folder: STEM-description.txt and STEM-NAME.npy, Megatron's files, and
@@ -37,22 +38,31 @@ struct CacheEntry {
   std::string_view what;       // "index", for messages
   std::filesystem::path stem;  // begin of its files' names, folder included
   std::string description;     // the exact text of STEM-description.txt
+  std::string made_of;  // what else decides the arrays, such as Corpus::layout_checksum(): part of
+                        // the checksums, so that a stale entry is known
   std::vector<CachedArray> arrays;
   CacheLog* log = nullptr;  // told what becomes of it
 };
 
-// Reads the arrays of an entry. False when a file is missing, the checksums among them (Megatron
-// writes none: what it left must be built once more to be believed); and, with a warning that says
-// why, when the description is another one, a file is damaged, the checksums are not those of these
-// arrays under this description, or `wrong_with` finds something in the arrays.
-[[nodiscard]] bool cache_serves(const CacheEntry& entry,
-                                const std::function<std::optional<std::string>()>& wrong_with);
+struct CacheUse {
+  // Why the arrays that were found cannot be those of such an index; nothing when they can. Beyond
+  // damage, which the checksums find: sizes, mostly.
+  std::function<std::optional<std::string>()> wrong_with;
+  std::function<void()> build;  // fills the arrays
+};
 
-// Whether Megatron's files of an entry are there, in whatever state.
-[[nodiscard]] bool cache_stands(const CacheEntry& entry);
-
-// Writes the arrays that do not stand there already, then checksums and description, each
-// atomically; the folder is made when missing. What cannot be written is a warning.
-void write_cache(const CacheEntry& entry);
+// Fills the arrays of an index: from its files, or by building it, and then its files are written.
+// `names`: the same arrays under several descriptions, at least one; looked for in this order,
+// written under the first (under a later one where only that one's files are there). True: they
+// came from files.
+//
+// Files serve when all are there, the checksums among them (Megatron writes none: what it left must
+// be built once more to be believed; its arrays then stay), and when these are of the same arrays
+// under the same description, made of the same. What does not serve is built again, with a warning
+// that says why. One builds at a time, of all threads and processes that see the folder (a lock on
+// STEM.lock, where the folder can be written and its file system has locks): the others wait, say
+// so, and find the files. Arrays that stand there already are not written again; all files are
+// written atomically, the description last; what cannot be written is a warning.
+[[nodiscard]] bool serve_or_build(std::span<const CacheEntry> names, const CacheUse& use);
 
 }  // namespace pentatron::datasets

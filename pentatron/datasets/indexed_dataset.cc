@@ -330,6 +330,19 @@ std::pair<std::int64_t, std::int64_t> IndexedDataset::document_range(std::int64_
   return {load<std::int64_t>(index_->bytes(), at), load<std::int64_t>(index_->bytes(), at + 8)};
 }
 
+std::int64_t IndexedDataset::document_of(std::int64_t sequence) const {
+  PENTATRON_CHECK(sequence >= 0 && sequence < header_.num_sequences, kInternal,
+                  "{}: sequence {} of {}", prefix_, sequence, header_.num_sequences);
+  // The last document that begins at or before it: those without a sequence begin there, too.
+  std::int64_t first = 0;
+  std::int64_t end = num_documents();
+  while (end - first > 1) {
+    const std::int64_t middle = first + (end - first) / 2;
+    (document_range(middle).first <= sequence ? first : end) = middle;
+  }
+  return first;
+}
+
 std::int8_t IndexedDataset::mode(std::int64_t sequence) const {
   PENTATRON_CHECK(has_modes() && sequence >= 0 && sequence < num_sequences(), kInternal,
                   "{}: mode of sequence {} of {}", prefix_, sequence, header_.num_sequences);
@@ -357,6 +370,18 @@ std::string IndexedDataset::identity() const {
   Sha256 hash;
   hash.update(index_->bytes());
   return fmt::format("indexed {} bin bytes {}", hash.hex_digest(), bin_->size());
+}
+
+std::uint32_t IndexedDataset::layout_checksum() const {
+  std::call_once(checksum_once_, [this] {
+    const std::uint64_t size = bin_->size();
+    checksum_ = crc32c(index_->bytes(), crc32c(std::as_bytes(std::span(&size, 1))));
+  });
+  return checksum_;
+}
+
+const std::byte* IndexedDataset::length_table() const {
+  return index_->bytes().data() + kIndexHeaderBytes;
 }
 
 std::string IndexedDataset::content(ContentHash how) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,6 +66,8 @@ class IndexedDataset final : public Corpus {
   // First and one-past-last sequence of a document; one that is not there: kInternal.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> document_range(std::int64_t document) const;
 
+  [[nodiscard]] std::int64_t document_of(std::int64_t sequence) const override;
+
   // Whether each sequence has a mode (multimodal corpora), and which; one that is not there:
   // kInternal.
   [[nodiscard]] bool has_modes() const { return header_.has_modes; }
@@ -73,6 +76,9 @@ class IndexedDataset final : public Corpus {
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
   // SHA-256 of the `.idx` file and the size of the `.bin` file: reads the index, not the tokens.
   [[nodiscard]] std::string identity() const override;
+  // Of the whole `.idx` file and the size of the `.bin` file; computed once.
+  [[nodiscard]] std::uint32_t layout_checksum() const override;
+  [[nodiscard]] const std::byte* length_table() const override;
   // Of the `.bin` file. kIo: it can no longer be read.
   [[nodiscard]] std::string content(ContentHash how) const override;
 
@@ -87,6 +93,8 @@ class IndexedDataset final : public Corpus {
   std::int64_t num_tokens_ = 0;
   std::unique_ptr<IndexFile> index_;
   std::unique_ptr<Bin> bin_;
+  mutable std::once_flag checksum_once_;
+  mutable std::uint32_t checksum_ = 0;
 };
 
 }  // namespace pentatron::datasets

@@ -54,9 +54,10 @@ std::uint32_t crc(const Values& values) {
               static_cast<uInt>(values.size() * sizeof(std::int64_t))));
 }
 
-std::uint32_t crc(const std::vector<SentenceSpan>& index) {
+std::uint32_t index_crc(const SentenceSource& source) {
   Values values;
-  for (const SentenceSpan& span : index) {
+  for (std::int64_t i = 0; i < source.num_samples(); ++i) {
+    const SentenceSpan span = source.span(i);
     values.insert(values.end(), {span.begin, span.begin + span.count, span.target});
   }
   return crc(values);
@@ -107,8 +108,8 @@ class MaskedDatasets : public ::testing::Test {
 TEST_F(MaskedDatasets, BertEqualsMegatron) {
   const BertDataset source = bert({.split = "1", .sequence_length = 32}, 100);
   ASSERT_EQ(source.num_samples(), 129);  // whole epochs
-  EXPECT_EQ(crc(source.index()), 315051523U);
-  EXPECT_EQ(source.index()[0], (SentenceSpan{.begin = 6, .count = 4, .target = 29}));
+  EXPECT_EQ(index_crc(source), 315051523U);
+  EXPECT_EQ(source.span(0), (SentenceSpan{.begin = 6, .count = 4, .target = 29}));
   const Sample first = source.sample(0);
   EXPECT_EQ(first.ids("tokens"),
             (Values{1,  61, 68, 75, 82, 89, 3, 18, 25, 3, 39, 46, 53, 60, 67, 74,
@@ -142,7 +143,7 @@ TEST_F(MaskedDatasets, OneTextAndLongNgramsEqualMegatron) {
             .mask = {.probability = 0.3, .max_ngram = 10, .longer_ngrams = true}},
            std::nullopt);
   ASSERT_EQ(source.num_samples(), 43);  // one epoch
-  EXPECT_EQ(crc(source.index()), 2208701355U);
+  EXPECT_EQ(index_crc(source), 2208701355U);
   const Sample first = source.sample(0);
   EXPECT_EQ(first.ids("tokens"), (Values{1,  47, 54, 61, 68, 75, 82, 89, 3, 18, 25, 32,
                                          39, 46, 3,  3,  67, 3,  3,  2,  0, 0,  0,  0}));
@@ -162,7 +163,7 @@ TEST_F(MaskedDatasets, GeometricNgramsAndShortSequencesEqualMegatron) {
                                    .mask = {.max_ngram = 10, .geometric = true}},
                                   64);
   ASSERT_EQ(source.num_samples(), 87);
-  EXPECT_EQ(crc(source.index()), 2246468057U);
+  EXPECT_EQ(index_crc(source), 2246468057U);
   // A target of two tokens: 15 % of it are less than one, and nothing is masked.
   EXPECT_EQ(source.sample(0).weights("loss_mask"), std::vector<float>(64, 0.0F));
   expect_sums(source, {{"tokens", 2003135694U},
@@ -181,7 +182,7 @@ TEST_F(MaskedDatasets, T5EqualsMegatron) {
       {.split = "2,37,1", .encoder_sequence_length = 48, .decoder_sequence_length = 24},
       DataSplit::kValid, 100);
   ASSERT_EQ(source.num_samples(), 127);
-  EXPECT_EQ(crc(source.index()), 807599939U);
+  EXPECT_EQ(index_crc(source), 807599939U);
   const Sample first = source.sample(0);
   Values encoder = {90, 54, 61, 68, 75, 82, 89, 91, 18, 25, 32, 39, 92, 53, 60, 67, 74, 81};
   encoder.resize(48, 0);
@@ -223,7 +224,7 @@ TEST_F(MaskedDatasets, T5LosesNothing) {
       ASSERT_NE(word, decoder.end());
       for (++word; word != decoder.end() && *word != 0 && *word < 90; ++word) text.push_back(*word);
     }
-    const SentenceSpan& span = source.index()[static_cast<std::size_t>(i)];
+    const SentenceSpan span = source.span(i);
     const std::int64_t length = std::min<std::int64_t>(count_tokens(*corpus_, span), span.target);
     EXPECT_EQ(text, read_sentences(*corpus_, span, 0, length, 100)) << i;
   }
@@ -259,7 +260,7 @@ TEST(MaskedStatistics, SharesAreThoseOfThePaper) {
   double tokens = 0, masked = 0, as_mask = 0, stay = 0, swapped = 0, shorter = 0;
   for (std::int64_t i = 0; i < source.num_samples(); ++i) {
     const Sample sample = source.sample(i);
-    shorter += source.index()[static_cast<std::size_t>(i)].target < 128 ? 1 : 0;
+    shorter += source.span(i).target < 128 ? 1 : 0;
     swapped += static_cast<double>(sample.ids("is_random")[0]);
     tokens += sample.sequence("text").runs[0] - 3;  // [CLS] and [SEP] are never masked
     for (std::size_t k = 0; k < 131; ++k) {
@@ -303,8 +304,8 @@ TEST_F(MaskedDatasets, StandInBatchesAndTellTheirIdentity) {
   const BertDatasetOptions options{.split = "1", .sequence_length = 32};
   const BertDataset source = bert(options, 100);
   const SampleBatch batch = make_batch(source, {3, 0, 7});
-  EXPECT_EQ(std::get<Values>(batch.fields.at("types")).size(), 96U);
-  EXPECT_EQ(std::get<Values>(batch.fields.at("is_random")).size(), 3U);
+  EXPECT_EQ(batch.ids("types").size(), 96U);
+  EXPECT_EQ(batch.ids("is_random").size(), 3U);
   EXPECT_EQ(batch.sequences.at("text").samples, (Values{0, 32, 64, 96}));
   EXPECT_EQ(source.identity(), bert(options, 100).identity());
   BertDatasetOptions other = options;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -44,8 +45,21 @@ class NumpyRandomState final {
   // The permutation does not depend on the element type.
   template <typename T>
   void shuffle(std::span<T> values) {
+    if (values.size() < 2) return;
+    // Places are drawn ahead of the swaps, so that they are on their way into the cache: arrays of
+    // this kind are larger than it.
+    constexpr std::size_t kAhead = 16;
+    std::array<std::size_t, kAhead> drawn{};
+    std::size_t next = values.size() - 1;  // whose partner is drawn next
+    const auto draw = [&] {
+      const auto place = static_cast<std::size_t>(random_interval(next));
+      __builtin_prefetch(&values[place], 1);
+      drawn[next-- % kAhead] = place;
+    };
+    while (next > 0 && values.size() - next <= kAhead) draw();
     for (std::size_t i = values.size(); i-- > 1;) {
-      std::swap(values[i], values[static_cast<std::size_t>(random_interval(i))]);
+      std::swap(values[i], values[drawn[i % kAhead]]);
+      if (next > 0) draw();
     }
   }
 

@@ -9,6 +9,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/datasets/data_loader.h"
+#include "pentatron/datasets/test_corpus.h"
 
 namespace pentatron::datasets {
 namespace {
@@ -109,7 +110,7 @@ TEST(PackedBatchPlan, LoaderHandsOutWholeStepsOfAnyCount) {
         const auto batches = loader.next();
         ASSERT_TRUE(batches) << step;
         MicroBatches ids;
-        for (const SampleBatch& batch : *batches) ids.push_back(batch.sample_ids);
+        for (const auto& batch : *batches) ids.push_back(batch->sample_ids);
         EXPECT_EQ(ids, plan->micro_batches(4 * step, rank));
         EXPECT_EQ(loader.consumed_samples(), 4 * (step + 1));
       }
@@ -125,8 +126,8 @@ TEST(MakeBatch, LaysRaggedSamplesSideBySide) {
   EXPECT_EQ(text.samples, (Ids{0, 4, 9}));
   EXPECT_EQ(text.boundaries, (Ids{0, 1, 4, 5, 9}));
   EXPECT_EQ(text.positions, (Ids{0, 1, 2, 3, 0, 1, 2, 3, 4}));
-  EXPECT_EQ(std::get<Ids>(batch.fields.at("tokens")), (Ids{2, 2, 2, 2, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(std::get<Ids>(batch.fields.at("label")), (Ids{20, 0}));
+  EXPECT_EQ(testing::copied(batch.ids("tokens")), (Ids{2, 2, 2, 2, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(testing::copied(batch.ids("label")), (Ids{20, 0}));
   source.lies_about = 1;
   EXPECT_THROW((void)make_batch(source, {0, 1}), Error);
   source.lies_about = -1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/sample_batch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "pentatron/base/error.h"
@@ -8,8 +9,7 @@
 namespace pentatron::datasets {
 namespace {
 
-void append(SampleBatch::Sequence& all, const SampleSequence& one, std::int64_t id) {
-  if (all.samples.empty()) all.samples = all.boundaries = {0};
+void append_sequence(SampleBatch::Sequence& all, const SampleSequence& one, std::int64_t id) {
   all.positions.insert(all.positions.end(), one.positions.begin(), one.positions.end());
   const auto rows = static_cast<std::int64_t>(all.positions.size());
   all.samples.push_back(rows);
@@ -19,10 +19,12 @@ void append(SampleBatch::Sequence& all, const SampleSequence& one, std::int64_t 
                   one.positions.size());
 }
 
-void append(FieldValues& all, const FieldValues& one, std::int64_t id, const std::string& name) {
+void append_field(SampleBatch::Field& all, const FieldValues& one, std::int64_t id,
+                  const std::string& name) {
   std::visit(
       [&](const auto& values) {
-        auto* so_far = std::get_if<std::decay_t<decltype(values)>>(&all);
+        using Value = typename std::decay_t<decltype(values)>::value_type;
+        auto* so_far = std::get_if<std::pmr::vector<Value>>(&all);
         PENTATRON_CHECK(so_far != nullptr, kInternal,
                         "field '{}' of sample {} holds another kind of values than the first's",
                         name, id);
@@ -31,41 +33,93 @@ void append(FieldValues& all, const FieldValues& one, std::int64_t id, const std
       one);
 }
 
-void append(SampleBatch& batch, const Sample& sample, std::int64_t id, bool first) {
-  if (first) {
-    for (const auto& [name, sequence] : sample.sequences) batch.sequences[name];
-    for (const auto& [name, values] : sample.fields) {
-      batch.fields[name] = std::visit(
-          [](const auto& v) { return FieldValues(std::decay_t<decltype(v)>()); }, values);
-    }
-  }
-  PENTATRON_CHECK(
-      sample.sequences.size() == batch.sequences.size() &&
-          sample.fields.size() == batch.fields.size(),
-      kInternal, "sample {} has {} sequences and {} fields, the batch's first {} and {}", id,
-      sample.sequences.size(), sample.fields.size(), batch.sequences.size(), batch.fields.size());
-  for (auto& [name, all] : batch.sequences) append(all, sample.sequence(name), id);
-  for (auto& [name, all] : batch.fields) {
-    const auto found = sample.fields.find(name);
-    PENTATRON_CHECK(found != sample.fields.end(), kInternal, "sample {} has no field '{}'", id,
-                    name);
-    append(all, found->second, id, name);
-  }
+template <typename Map, typename Other>
+bool same_names(const Map& a, const Other& b) {
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(),
+                    [](const auto& x, const auto& y) { return x.first == y.first; });
+}
+
+template <typename T>
+std::span<const T> values_of(const std::map<std::string, SampleBatch::Field, std::less<>>& fields,
+                             std::string_view field, const char* kind) {
+  const auto found = fields.find(field);
+  const auto* values =
+      found == fields.end() ? nullptr : std::get_if<std::pmr::vector<T>>(&found->second);
+  PENTATRON_CHECK(values != nullptr, kInternal, "a batch has no field '{}' of {}", field, kind);
+  return *values;
 }
 
 }  // namespace
 
-SampleBatch make_batch(const SampleSource& source, std::vector<std::int64_t> sample_ids) {
-  SampleBatch batch;
+// Empties what is there, and keeps its memory where the samples are of the same form.
+void SampleBatch::begin(const Sample& first, std::size_t num_samples) {
+  if (!same_names(sequences, first.sequences)) sequences.clear();
+  for (const auto& [name, sequence] : first.sequences) {
+    Sequence& all = sequences[name];
+    all.samples.assign(1, 0);
+    all.boundaries.assign(1, 0);
+    all.positions.clear();
+    all.positions.reserve(num_samples * sequence.positions.size());
+  }
+  if (!same_names(fields, first.fields)) fields.clear();
+  std::pmr::memory_resource* const memory =
+      memory_ != nullptr ? memory_.get() : std::pmr::get_default_resource();
+  for (const auto& [name, values] : first.fields) {
+    std::visit(
+        [&, &name = name](const auto& one) {
+          using Values = std::pmr::vector<typename std::decay_t<decltype(one)>::value_type>;
+          const auto [at, is_new] = fields.try_emplace(name, Values(memory));
+          // Assigning would keep the resource of what stood there.
+          if (!std::holds_alternative<Values>(at->second))
+            at->second.template emplace<Values>(memory);
+          auto& all = std::get<Values>(at->second);
+          all.clear();
+          all.reserve(num_samples * one.size());
+        },
+        values);
+  }
+}
+
+void SampleBatch::append(const Sample& sample, std::int64_t id) {
+  PENTATRON_CHECK(
+      sample.sequences.size() == sequences.size() && sample.fields.size() == fields.size(),
+      kInternal, "sample {} has {} sequences and {} fields, the batch's first {} and {}", id,
+      sample.sequences.size(), sample.fields.size(), sequences.size(), fields.size());
+  for (auto& [name, all] : sequences) append_sequence(all, sample.sequence(name), id);
+  for (auto& [name, all] : fields) {
+    const auto found = sample.fields.find(name);
+    PENTATRON_CHECK(found != sample.fields.end(), kInternal, "sample {} has no field '{}'", id,
+                    name);
+    append_field(all, found->second, id, name);
+  }
+}
+
+void SampleBatch::read(const SampleSource& source, std::vector<std::int64_t> ids) {
+  sample_ids.clear();
   bool first = true;
-  for (const std::int64_t id : sample_ids) {
+  for (const std::int64_t id : ids) {
     const Sample sample = source.sample(id);
     PENTATRON_CHECK(sample.length() == source.length(id), kInternal,
                     "sample {} has {} rows, its source says {}", id, sample.length(),
                     source.length(id));
-    append(batch, sample, id, std::exchange(first, false));
+    if (std::exchange(first, false)) begin(sample, ids.size());
+    append(sample, id);
   }
-  batch.sample_ids = std::move(sample_ids);
+  sample_ids = std::move(ids);
+}
+
+std::span<const std::int64_t> SampleBatch::ids(std::string_view field) const {
+  return values_of<std::int64_t>(fields, field, "ids");
+}
+
+std::span<const float> SampleBatch::weights(std::string_view field) const {
+  return values_of<float>(fields, field, "weights");
+}
+
+SampleBatch make_batch(const SampleSource& source, std::vector<std::int64_t> sample_ids) {
+  SampleBatch batch;
+  batch.read(source, std::move(sample_ids));
   return batch;
 }
 

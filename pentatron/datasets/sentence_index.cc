@@ -9,31 +9,10 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/sha256.h"
 #include "pentatron/datasets/token_reading.h"
 
 namespace pentatron::datasets {
 namespace {
-
-void check(const IndexedDataset& corpus, const SentenceIndexOptions& options) {
-  PENTATRON_CHECK(options.document_begin >= 0 && options.document_begin <= options.document_end &&
-                      options.document_end <= corpus.num_documents(),
-                  kInternal, "{}: documents {} to {} of {}", corpus.name(), options.document_begin,
-                  options.document_end, corpus.num_documents());
-  PENTATRON_CHECK(
-      options.max_tokens >= 2 && options.max_tokens <= std::numeric_limits<std::int32_t>::max(),
-      kConfig, "samples of {} tokens: --seq-length leaves too few, or too many, for the text",
-      options.max_tokens);
-  PENTATRON_CHECK(
-      options.short_sequence_probability >= 0 && options.short_sequence_probability <= 1, kConfig,
-      "--short-seq-prob {}: expected 0 to 1", options.short_sequence_probability);
-  PENTATRON_CHECK(options.seed >= 1 && options.seed < std::numeric_limits<std::int32_t>::max(),
-                  kConfig, "--seed {} cannot seed samples of sentences: expected 1 to 2147483646",
-                  options.seed);
-  PENTATRON_CHECK(options.min_sentences >= 1 && options.num_samples.value_or(0) >= 0, kInternal,
-                  "{} sentences a sample, {} samples", options.min_sentences,
-                  options.num_samples.value_or(0));
-}
 
 // Draws the lengths that samples are cut to.
 class TargetLengths final {
@@ -102,9 +81,29 @@ void shuffle(std::vector<SentenceSpan>& index, std::int64_t seed) {
 
 }  // namespace
 
+void check_sentence_options(const IndexedDataset& corpus, const SentenceIndexOptions& options) {
+  PENTATRON_CHECK(options.document_begin >= 0 && options.document_begin <= options.document_end &&
+                      options.document_end <= corpus.num_documents(),
+                  kInternal, "{}: documents {} to {} of {}", corpus.name(), options.document_begin,
+                  options.document_end, corpus.num_documents());
+  PENTATRON_CHECK(
+      options.max_tokens >= 2 && options.max_tokens <= std::numeric_limits<std::int32_t>::max(),
+      kConfig, "samples of {} tokens: --seq-length leaves too few, or too many, for the text",
+      options.max_tokens);
+  PENTATRON_CHECK(
+      options.short_sequence_probability >= 0 && options.short_sequence_probability <= 1, kConfig,
+      "--short-seq-prob {}: expected 0 to 1", options.short_sequence_probability);
+  PENTATRON_CHECK(options.seed >= 1 && options.seed < std::numeric_limits<std::int32_t>::max(),
+                  kConfig, "--seed {} cannot seed samples of sentences: expected 1 to 2147483646",
+                  options.seed);
+  PENTATRON_CHECK(options.min_sentences >= 1 && options.num_samples.value_or(0) >= 0, kInternal,
+                  "{} sentences a sample, {} samples", options.min_sentences,
+                  options.num_samples.value_or(0));
+}
+
 std::vector<SentenceSpan> build_sentence_index(const IndexedDataset& corpus,
                                                const SentenceIndexOptions& options) {
-  check(corpus, options);
+  check_sentence_options(corpus, options);
   std::vector<SentenceSpan> index;
   TargetLengths targets(options);
   const auto enough = [&] {
@@ -152,13 +151,6 @@ std::vector<std::int64_t> read_sentences(const IndexedDataset& corpus, const Sen
     at += length;
   }
   return tokens;
-}
-
-std::string sentence_index_hash(const std::vector<SentenceSpan>& index) {
-  static_assert(sizeof(SentenceSpan) == 16, "without gaps, whose bytes are not defined");
-  Sha256 hash;
-  hash.update(std::as_bytes(std::span(index)));
-  return hash.hex_digest();
 }
 
 }  // namespace pentatron::datasets

@@ -32,6 +32,9 @@ struct SentenceIndexOptions {
 // Sentences longer than this keep a document of several sentences out.
 inline constexpr std::int32_t kLongestSentence = 512;
 
+// ErrorKind::kConfig for an option out of range; kInternal for documents that are not there.
+void check_sentence_options(const IndexedDataset& corpus, const SentenceIndexOptions& options);
+
 // Cuts documents into runs of whole sentences that reach a target length, and shuffles them: the
 // index of BERT's and T5's samples, equal to that of Megatron's build_mapping (its helpers.cpp)
 // draw for draw. A document is read to its end before another begins; the target is max_tokens, or
@@ -49,8 +52,5 @@ inline constexpr std::int32_t kLongestSentence = 512;
 
 // Tokens of the sentences of a span.
 [[nodiscard]] std::int64_t count_tokens(const IndexedDataset& corpus, const SentenceSpan& span);
-
-// SHA-256 over all spans: part of a source's identity.
-[[nodiscard]] std::string sentence_index_hash(const std::vector<SentenceSpan>& index);
 
 }  // namespace pentatron::datasets

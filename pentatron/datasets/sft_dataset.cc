@@ -133,14 +133,13 @@ GptSources build_sft_sources(const SftSourceOptions& options, const SampleCounts
   const auto open = [](const std::string& path) {
     return std::make_shared<const LineCorpus>(path);
   };
-  const auto make = [&](const std::shared_ptr<const Corpus>& corpus, const std::string& /*path*/,
-                        DataSplit split, std::optional<std::int64_t> count,
-                        bool /*alone*/) -> BlendMember {
-    return {
-        .source = std::make_unique<SftDataset>(std::static_pointer_cast<const LineCorpus>(corpus),
-                                               options.format, options.dataset, split, count),
-        .description = "",
-        .older_description = ""};
+  // The order does not depend on the samples asked for, so nothing is to be known of earlier ones.
+  const auto make = [&](const MemberRequest& member) -> BlendMember {
+    return {.source = std::make_unique<SftDataset>(
+                std::static_pointer_cast<const LineCorpus>(member.corpus), options.format,
+                options.dataset, member.split, member.count),
+            .description = "",
+            .older_description = ""};
   };
   return build_sources({.open = open, .make = make}, options.mix, counts);
 }

@@ -66,50 +66,49 @@ void add_side(Sample& sample, const std::string& name, std::vector<std::int64_t>
 
 }  // namespace
 
+SentenceSource::Frame T5Dataset::frame(const T5DatasetOptions& options, DataSplit split,
+                                       std::optional<std::int64_t> num_samples) {
+  return {.class_name = "T5MaskedWordPieceDataset",
+          .split = options.split,
+          .part = split,
+          .num_samples = num_samples,
+          .max_tokens = options.encoder_sequence_length - kSpecialTokens,
+          .short_sequence_probability = options.short_sequence_probability,
+          .min_sentences = 1,
+          .seed = options.seed,
+          .cache = options.cache};
+}
+
 T5Dataset::T5Dataset(std::shared_ptr<const IndexedDataset> corpus,
-                     std::shared_ptr<const MaskVocabulary> vocabulary,
-                     const T5DatasetOptions& options, DataSplit split,
-                     std::optional<std::int64_t> num_samples)
-    : corpus_(std::move(corpus)), vocabulary_(std::move(vocabulary)), options_(options) {
+                     std::shared_ptr<const MaskVocabulary> words, const T5DatasetOptions& options,
+                     DataSplit split, std::optional<std::int64_t> num_samples)
+    : SentenceSource(std::move(corpus), std::move(words), frame(options, split, num_samples)),
+      options_(options) {
   check_mask_options(options_.mask);
-  PENTATRON_CHECK(vocabulary_->bos >= 0 && vocabulary_->eos >= 0, kConfig,
+  PENTATRON_CHECK(vocabulary().bos >= 0 && vocabulary().eos >= 0, kConfig,
                   "samples of T5 need a tokenizer with tokens for begin and end of sequence; found "
                   "ids {} and {}",
-                  vocabulary_->bos, vocabulary_->eos);
-  PENTATRON_CHECK(!vocabulary_->sentinels.empty(), kConfig,
+                  vocabulary().bos, vocabulary().eos);
+  PENTATRON_CHECK(!vocabulary().sentinels.empty(), kConfig,
                   "samples of T5 need sentinels: a tokenizer with tokens <extra_id_0>, "
                   "<extra_id_1>, ..., or --vocab-extra-ids 100");
   PENTATRON_CHECK(options_.decoder_sequence_length >= 2 &&
                       options_.decoder_sequence_length <= std::numeric_limits<std::int32_t>::max(),
                   kConfig, "--decoder-seq-length {}: expected 2 or more",
                   options_.decoder_sequence_length);
-  const auto [begin, end] =
-      split_range(parse_split(options_.split), split, corpus_->num_documents());
-  PENTATRON_CHECK(begin < end, kData,
-                  "{} has {} documents, and --split \"{}\" leaves none of them for {}",
-                  corpus_->name(), corpus_->num_documents(), options_.split, to_string(split));
-  index_ = build_sentence_index(*corpus_,
-                                {.document_begin = begin,
-                                 .document_end = end,
-                                 .num_samples = num_samples,
-                                 .max_tokens = options_.encoder_sequence_length - kSpecialTokens,
-                                 .short_sequence_probability = options_.short_sequence_probability,
-                                 .min_sentences = 1,
-                                 .seed = options_.seed});
 }
 
 Sample T5Dataset::sample(std::int64_t i) const {
-  PENTATRON_CHECK(i >= 0 && i < num_samples(), kInternal, "sample {} of {}", i, num_samples());
-  const SentenceSpan& span = index_[static_cast<std::size_t>(i)];
-  NumpyRandomState random((options_.seed + i) % (std::int64_t{1} << 32));
-  const std::int64_t all = count_tokens(*corpus_, span);
+  const SentenceSpan span = this->span(i);
+  NumpyRandomState random = random_of(i);
+  const std::int64_t all = count_tokens(corpus(), span);
   const std::vector<std::int64_t> tokens = read_sentences(
-      *corpus_, span, 0, std::min<std::int64_t>(all, span.target), vocabulary_->size);
+      corpus(), span, 0, std::min<std::int64_t>(all, span.target), vocabulary().size);
   // What is masked is cut out, so nothing is drawn for it.
   const MaskedTokens masked = mask_tokens(
-      tokens, span.target, options_.mask, *vocabulary_,
+      tokens, span.target, options_.mask, vocabulary(),
       [](NumpyRandomState&) { return std::optional<std::int64_t>(); }, random);
-  T5Texts texts = cut_out(tokens, masked.spans, *vocabulary_);
+  T5Texts texts = cut_out(tokens, masked.spans, vocabulary());
   const auto used = static_cast<std::int64_t>(texts.decoder.size());
   PENTATRON_CHECK(used <= options_.decoder_sequence_length, kConfig,
                   "a sample needs {} tokens of the decoder: raise --decoder-seq-length {}", used,
@@ -123,10 +122,10 @@ Sample T5Dataset::sample(std::int64_t i) const {
   texts.labels.resize(rows, 0);
   Sample sample;
   add_side(sample, "encoder", std::move(texts.encoder), options_.encoder_sequence_length,
-           vocabulary_->pad);
+           vocabulary().pad);
   add_side(sample, "decoder", std::move(texts.decoder), options_.decoder_sequence_length,
-           vocabulary_->pad);
-  std::ranges::replace(texts.labels, vocabulary_->pad, 0);
+           vocabulary().pad);
+  std::ranges::replace(texts.labels, vocabulary().pad, 0);
   sample.fields.emplace("labels", std::move(texts.labels));
   sample.fields.emplace("loss_mask", std::move(loss_mask));
   sample.fields.emplace("truncated", std::vector<std::int64_t>{all > span.target ? 1 : 0});
@@ -134,13 +133,13 @@ Sample T5Dataset::sample(std::int64_t i) const {
 }
 
 std::string T5Dataset::identity() const {
-  const nlohmann::json json = {{"corpus", corpus_->identity()},
+  const nlohmann::json json = {{"corpus", corpus().identity()},
                                {"split", options_.split},
                                {"seed", options_.seed},
                                {"encoder_seq_length", options_.encoder_sequence_length},
                                {"decoder_seq_length", options_.decoder_sequence_length},
-                               {"mask", mask_identity(options_.mask, *vocabulary_)},
-                               {"index", sentence_index_hash(index_)}};
+                               {"mask", mask_identity(options_.mask, vocabulary())},
+                               {"index", index_hash()}};
   return json.dump();
 }
 

@@ -5,12 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/datasets/masked_tokens.h"
-#include "pentatron/datasets/sample_source.h"
-#include "pentatron/datasets/sentence_index.h"
+#include "pentatron/datasets/sentence_source.h"
 #include "pentatron/datasets/split.h"
 
 namespace pentatron::datasets {
@@ -22,6 +20,7 @@ struct T5DatasetOptions {
   std::int64_t seed = 1234;
   double short_sequence_probability = 0.1;
   MaskOptions mask = {.max_ngram = 10, .geometric = true};
+  SentenceCache cache = {};
 };
 
 // T5's samples of a corpus of sentences (C. Raffel et al. 2019), as Megatron's
@@ -34,7 +33,7 @@ struct T5DatasetOptions {
 // Fields: "encoder_tokens", "encoder_mask" (1: a token that counts), "decoder_tokens",
 // "decoder_mask", "labels" (0 in the padding; Megatron has -1), "loss_mask", and "truncated" of one
 // value (1: tokens were cut off).
-class T5Dataset final : public SampleSource {
+class T5Dataset final : public SentenceSource {
  public:
   // `num_samples` none: one epoch. The vocabulary must have bos, eos and sentinels, else kConfig;
   // other errors: those of build_sentence_index, and kData when the split leaves no document.
@@ -42,7 +41,6 @@ class T5Dataset final : public SampleSource {
             std::shared_ptr<const MaskVocabulary> vocabulary, const T5DatasetOptions& options,
             DataSplit split, std::optional<std::int64_t> num_samples);
 
-  [[nodiscard]] std::int64_t num_samples() const override { return std::ssize(index_); }
   [[nodiscard]] std::int64_t length(std::int64_t) const override {
     return options_.encoder_sequence_length + options_.decoder_sequence_length;
   }
@@ -51,13 +49,11 @@ class T5Dataset final : public SampleSource {
   [[nodiscard]] Sample sample(std::int64_t i) const override;
   [[nodiscard]] std::string identity() const override;
 
-  [[nodiscard]] const std::vector<SentenceSpan>& index() const { return index_; }
-
  private:
-  std::shared_ptr<const IndexedDataset> corpus_;
-  std::shared_ptr<const MaskVocabulary> vocabulary_;
+  [[nodiscard]] static Frame frame(const T5DatasetOptions& options, DataSplit split,
+                                   std::optional<std::int64_t> num_samples);
+
   T5DatasetOptions options_;
-  std::vector<SentenceSpan> index_;
 };
 
 }  // namespace pentatron::datasets

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,12 @@
 
 // Small corpora for this module's tests.
 namespace pentatron::datasets::testing {
+
+// What a view holds.
+template <typename T>
+std::vector<T> copied(std::span<const T> values) {
+  return {values.begin(), values.end()};
+}
 
 using Documents = std::vector<std::vector<std::int32_t>>;
 

@@ -12,16 +12,17 @@ void read_tokens(const Corpus& corpus, std::int64_t sequence, std::int64_t offse
   try {
     corpus.read(sequence, offset, out);
   } catch (const Error& error) {
-    throw Error(error.kind(), fmt::format("{} (while sequence {} of {} was read)", error.what(),
-                                          sequence, corpus.name()));
+    throw Error(error.kind(),
+                fmt::format("{} (while sequence {} of {}, document {}, was read)", error.what(),
+                            sequence, corpus.name(), corpus.document_of(sequence)));
   }
   for (const std::int64_t token : out) {
     PENTATRON_CHECK(
         token >= 0 && token < vocab_size, kData,
-        "{}: sequence {} holds token {}, but the vocabulary has {} entries: the corpus was made "
-        "with another tokenizer; give the --tokenizer-type, --vocab-file or --vocab-size it was "
-        "made with",
-        corpus.name(), sequence, token, vocab_size);
+        "{}: sequence {} (document {}) holds token {}, but the vocabulary has {} entries: the "
+        "corpus was made with another tokenizer; give the --tokenizer-type, --vocab-file or "
+        "--vocab-size it was made with",
+        corpus.name(), sequence, corpus.document_of(sequence), token, vocab_size);
   }
 }
 

@@ -421,8 +421,8 @@ TEST(RemoteCorpus, FeedsTheLoader) {
         dataset, {.plan = std::make_shared<datasets::GlobalBatchPlan>(4, 2, 1), .num_workers = 3});
     std::vector<std::int64_t> tokens;
     while (const auto step = loader.next()) {
-      for (const datasets::SampleBatch& batch : *step) {
-        const auto& ids = std::get<std::vector<std::int64_t>>(batch.fields.at("tokens"));
+      for (const auto& batch : *step) {
+        const auto ids = batch->ids("tokens");
         tokens.insert(tokens.end(), ids.begin(), ids.end());
       }
     }

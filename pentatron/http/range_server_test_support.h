@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -20,19 +21,13 @@ class RangeServer final {
   // True: it has answered by itself.
   using Disturbance = std::function<bool(const httplib::Request&, httplib::Response&, int number)>;
 
-  RangeServer() {
-    server_.Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
-      serve(request, response);
-    });
-    server_.set_tcp_nodelay(true);
-    server_.set_keep_alive_max_count(1000);
-    port_ = server_.bind_to_any_port("127.0.0.1");
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
-    // stop() before the loop runs would be lost.
-    while (!server_.is_running()) std::this_thread::yield();
-  }
+  RangeServer() : RangeServer(std::make_unique<httplib::Server>(), "http") {}
+  // https, with a certificate and its key in PEM files.
+  RangeServer(const std::string& certificate, const std::string& key)
+      : RangeServer(std::make_unique<httplib::SSLServer>(certificate.c_str(), key.c_str()),
+                    "https") {}
   ~RangeServer() {
-    server_.stop();
+    server_->stop();
     thread_.join();
   }
   RangeServer(const RangeServer&) = delete;
@@ -48,11 +43,24 @@ class RangeServer final {
     requests_ = 0;
   }
   [[nodiscard]] std::string url(const std::string& path) const {
-    return "http://127.0.0.1:" + std::to_string(port_) + path;
+    return scheme_ + "://127.0.0.1:" + std::to_string(port_) + path;
   }
   [[nodiscard]] int requests() const { return requests_; }
 
  private:
+  RangeServer(std::unique_ptr<httplib::Server> server, std::string scheme)
+      : server_(std::move(server)), scheme_(std::move(scheme)) {
+    server_->Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
+      serve(request, response);
+    });
+    server_->set_tcp_nodelay(true);
+    server_->set_keep_alive_max_count(1000);
+    port_ = server_->bind_to_any_port("127.0.0.1");
+    thread_ = std::thread([this] { server_->listen_after_bind(); });
+    // stop() before the loop runs would be lost.
+    while (!server_->is_running()) std::this_thread::yield();
+  }
+
   void serve(const httplib::Request& request, httplib::Response& response) {
     Disturbance disturbance;
     {
@@ -71,7 +79,8 @@ class RangeServer final {
     response.set_content(found->second.first, "application/octet-stream");
   }
 
-  httplib::Server server_;
+  std::unique_ptr<httplib::Server> server_;
+  std::string scheme_;
   std::mutex mutex_;
   std::map<std::string, std::pair<std::string, std::string>> objects_;  // content, version
   Disturbance disturbance_;

@@ -46,7 +46,9 @@ void check_positions(const Batch& batch, std::int64_t num_positions) {
 Batch to_device(Batch batch, Device device, const SegmentPadding& padding) {
   for (auto& [name, layout] : batch.sequences) layout = layout.to(device, padding);
   for (auto& [name, values] : batch.fields) {
-    if (values.defined()) values = values.to(device);
+    if (!values.defined()) continue;
+    // Goes on in the current stream: what is copied from may be changed when it has come that far.
+    values = values.to(device, values.scalar_type(), /*non_blocking=*/values.is_cpu());
   }
   return batch;
 }

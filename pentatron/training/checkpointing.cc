@@ -73,16 +73,20 @@ void check_matches(const Engine& engine, const TrainState& saved, const TrainSta
                   folder, run);
   // Only evaluated on: the order of the training data and the learning rate do not matter.
   if (engine.config().training.skip_train) return;
-  const bool other_length =
-      saved.train_samples_asked > 0 && saved.train_samples_asked != asked.train_samples_asked;
+  const bool longer = saved.train_samples_asked > 0 &&
+                      asked.train_samples_asked > saved.train_samples_asked &&
+                      !engine.config().data.append_epochs;
   const std::string length =
-      other_length ? fmt::format(
-                         " The order was drawn for {} training samples, this run needs {}: "
-                         "a run cannot be made longer than the epochs it was planned for; "
-                         "lower --train-iters or --global-batch-size.",
-                         saved.train_samples_asked, asked.train_samples_asked)
-                   : "";
-  PENTATRON_CHECK(saved.data_identity == asked.data_identity, kCheckpoint,
+      longer ? fmt::format(
+                   " The order was drawn for {} training samples, this run needs {}: without "
+                   "--append-epochs a run cannot be made longer than the epochs it was planned "
+                   "for. Give --append-epochs, which appends epochs to that order, or lower "
+                   "--train-iters or --global-batch-size.",
+                   saved.train_samples_asked, asked.train_samples_asked)
+             : "";
+  PENTATRON_CHECK(saved.data_identity == asked.data_identity ||
+                      saved.data_identity == asked.data_identity_before,
+                  kCheckpoint,
                   "{} was trained on other data or another order of it (files, --split, "
                   "--seq-length, --seed, --reset-*, --eod-mask-loss or the number of epochs "
                   "differ).{} Resume with the same, or start a new run from these weights with "
@@ -225,9 +229,11 @@ ResumePoint resume_point(const config::CheckpointConfig& options) {
   // As load_engine: --finetune begins anew, unless the run in this folder is the fine-tuning one.
   const bool own_run = saved.finetune && same_folder(options.load, options.save);
   if (options.finetune && !own_run) return {};
+  std::vector<std::int64_t> planned = saved.train_samples_before;
+  if (saved.train_samples_asked > 0) planned.push_back(saved.train_samples_asked);
   return {.iteration = saved.iteration,
           .consumed_samples = saved.consumed_train_samples,
-          .train_samples_asked = saved.train_samples_asked};
+          .train_samples_planned = std::move(planned)};
 }
 
 void check_same_data(comm::ParallelContext& context, const std::vector<DataFile>& files) {

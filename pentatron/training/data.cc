@@ -3,15 +3,18 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/config/validate.h"
+#include "pentatron/datasets/cyclic_source.h"
 #include "pentatron/datasets/fim.h"
 #include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/datasets/sft_dataset.h"
+#include "pentatron/tensor/host_memory.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
 #include "pentatron/training/dynamic_context.h"
@@ -29,6 +32,21 @@ SequenceLayout layout_of(const datasets::SampleBatch::Sequence& sequence,
     rows.sample_ids.resize(static_cast<std::size_t>(sequence.samples[i + 1]), sample_ids[i]);
   }
   return SequenceLayout(std::move(rows));
+}
+
+template <typename ToTensor>
+Batch batch_of(const datasets::SampleBatch& samples, const PrecisionPolicy& policy,
+               const ToTensor& to_tensor) {
+  Batch batch;
+  for (const auto& [name, sequence] : samples.sequences) {
+    batch.sequences.emplace(name, layout_of(sequence, samples.sample_ids));
+  }
+  for (const auto& [name, field] : samples.fields) {
+    const bool weights = std::holds_alternative<std::pmr::vector<float>>(field);
+    const Tensor values = std::visit(to_tensor, field);
+    batch.fields.emplace(name, weights ? values.to(policy.statistics) : values);
+  }
+  return batch;
 }
 
 // The words that name corpora, from the command line or the files of options.
@@ -129,7 +147,7 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
 }
 
 datasets::SampleCounts sample_counts(const config::RunConfig& config, const DataWords& words,
-                                     const ResumePoint& point) {
+                                     std::int64_t train_samples) {
   const config::TrainingConfig& t = config.training;
   datasets::SampleCounts counts =
       datasets::samples_asked({.train_iters = t.skip_train ? 0 : t.train_iters,
@@ -137,7 +155,7 @@ datasets::SampleCounts sample_counts(const config::RunConfig& config, const Data
                                .start_eval_at_iter = t.skip_train ? 0 : t.start_eval_at_iter,
                                .eval_iters = t.eval_iters},
                               t.eval_global_batch_size);
-  counts.train = t.skip_train ? 0 : train_samples_asked(config, point);
+  counts.train = t.skip_train ? 0 : train_samples;
   // A part that is not there is simply not evaluated on.
   if (words.by_part()) {
     if (words.parts.valid.empty()) counts.valid = 0;
@@ -171,18 +189,20 @@ std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
                                              const tokenizers::Tokenizer& tokenizer,
                                              const DataWords& words,
                                              const datasets::SampleCounts& counts,
+                                             const std::vector<std::int64_t>& train_before,
                                              datasets::CacheLog* caches) {
   std::vector<datasets::GptSources> sets;
   const auto add = [&](datasets::Blend blend, const std::string& split,
                        const datasets::SampleCounts& asked) {
     datasets::MixOptions mix{.blend = std::move(blend),
                              .surplus = config.data.mid_level_dataset_surplus,
-                             .full_validation = config.training.full_validation};
+                             .full_validation = config.training.full_validation,
+                             .train_before = train_before};
     if (config.data.sft) {
-      const datasets::SftDataset::Options dataset{.split = split,
-                                                  .sequence_length = config.model.seq_length,
-                                                  .own_lengths =
-                                                      config.parallel.dynamic_context_parallel};
+      const datasets::SftDataset::Options dataset{
+          .split = split,
+          .sequence_length = config.model.seq_length,
+          .own_lengths = config.parallel.dynamic_context_parallel};
       sets.push_back(datasets::build_sft_sources(
           {.dataset = dataset, .format = sft_format(config.data, tokenizer), .mix = std::move(mix)},
           asked));
@@ -220,6 +240,13 @@ std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
     add(part_blend(words.parts.test, "--test-data-path"), "0,0,1", {.test = counts.test});
   }
   return sets;
+}
+
+// --dataloader-type cyclic.
+void shuffle_once_more(datasets::GptSources& set) {
+  for (auto* const part : {&set.train, &set.valid, &set.test}) {
+    if (*part != nullptr) *part = std::make_unique<datasets::CyclicSource>(std::move(*part));
+  }
 }
 
 std::vector<std::string> validation_names(const config::RunConfig& config, const DataWords& words) {
@@ -262,7 +289,8 @@ std::vector<DataFile> data_files(const std::vector<datasets::GptSources>& sets, 
 
 }  // namespace
 
-std::int64_t train_samples_asked(const config::RunConfig& config, const ResumePoint& point) {
+std::vector<std::int64_t> train_samples_planned(const config::RunConfig& config,
+                                                const ResumePoint& point) {
   const config::TrainingConfig& t = config.training;
   const config::BatchSchedule batches = config::batch_schedule(config);
   const std::int64_t consumed = point.consumed_samples;
@@ -270,20 +298,24 @@ std::int64_t train_samples_asked(const config::RunConfig& config, const ResumePo
                                 ? batches.iterations_for(t.train_samples, consumed)
                                 : std::max<std::int64_t>(t.train_iters - point.iteration, 0);
   const std::int64_t needed = std::max(t.train_samples, batches.samples_after(left, consumed));
-  return std::max(needed, point.train_samples_asked);
+  std::vector<std::int64_t> planned = point.train_samples_planned;
+  if (!planned.empty() && needed <= planned.back()) return planned;
+  if (!planned.empty() && !config.data.append_epochs) planned.pop_back();
+  planned.push_back(needed);
+  return planned;
 }
 
 Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& policy) {
-  Batch batch;
-  for (const auto& [name, sequence] : samples.sequences) {
-    batch.sequences.emplace(name, layout_of(sequence, samples.sample_ids));
-  }
-  for (const auto& [name, field] : samples.fields) {
-    const bool weights = std::holds_alternative<std::vector<float>>(field);
-    const Tensor values = std::visit([](const auto& v) { return tensor::from_vector(v); }, field);
-    batch.fields.emplace(name, weights ? values.to(policy.statistics) : values);
-  }
-  return batch;
+  return batch_of(samples, policy, [](const auto& values) {
+    return tensor::from_vector(std::vector(values.begin(), values.end()));
+  });
+}
+
+Batch to_batch(const std::shared_ptr<const datasets::SampleBatch>& samples,
+               const PrecisionPolicy& policy) {
+  return batch_of(*samples, policy, [&samples](const auto& values) {
+    return tensor::view_of(std::span(values), samples);
+  });
 }
 
 std::unique_ptr<tokenizers::Tokenizer> make_run_tokenizer(config::RunConfig& config) {
@@ -297,15 +329,32 @@ std::unique_ptr<tokenizers::Tokenizer> make_run_tokenizer(config::RunConfig& con
 
 TrainingData::TrainingData(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer,
                            const ResumePoint& point, datasets::CacheLog* caches)
-    : eval_iterations_(config.training.eval_iters),
+    : planned_(train_samples_planned(config, point)),
+      eval_iterations_(config.training.eval_iters),
       eval_batch_size_(config.training.eval_global_batch_size),
       full_validation_(config.training.full_validation) {
   const DataWords words = data_words(config.data);
-  counts_ = sample_counts(config, words, point);
+  counts_ = sample_counts(config, words, planned_.back());
   validation_names_ = validation_names(config, words);
   if (config.parallel.rank == 0) tell_padding(config.data, tokenizer);
-  sets_ = build_sets(config, tokenizer, words, counts_, caches);
+  const std::vector<std::int64_t> before(planned_.begin(), planned_.end() - 1);
+  const bool cyclic = config.data.dataloader_type == "cyclic";
+  PENTATRON_CHECK(
+      !cyclic || before.empty(), kConfig,
+      "--dataloader-type cyclic shuffles all samples as a whole, so that --append-epochs "
+      "cannot keep the order of the first {}: only --dataloader-type single can",
+      before.back());
+  sets_ = build_sets(config, tokenizer, words, counts_, before, caches);
+  if (cyclic) std::ranges::for_each(sets_, shuffle_once_more);
   identity_ = data_identity(train(), tokenizer);
+  if (planned_.size() > point.train_samples_planned.size() && !before.empty() &&
+      train() != nullptr) {
+    // What the checkpoint's order is, to be compared with what it says.
+    const std::vector<std::int64_t> earlier(before.begin(), before.end() - 1);
+    const auto sets =
+        build_sets(config, tokenizer, words, {.train = before.back()}, earlier, caches);
+    identity_before_ = data_identity(sets.front().train.get(), tokenizer);
+  }
   files_ = data_files(sets_, config.data.data_content_hash == "whole");
   PENTATRON_CHECK(train() == nullptr || train()->num_samples() >= counts_.train, kConfig,
                   "the blend without weights holds {} training samples, each corpus once, but the "
@@ -338,7 +387,7 @@ std::vector<EvaluationSet> TrainingData::evaluation_sets(datasets::DataSplit spl
 
 BatchStream::BatchStream(const datasets::SampleSource& source, const config::RunConfig& config,
                          std::int64_t dp_rank, std::int64_t consumed_samples,
-                         const PrecisionPolicy& policy, Use use,
+                         const PrecisionPolicy& policy, Use use, Device device,
                          const DynamicContext* dynamic_context)
     : source_(source),
       batches_(use == Use::kTraining
@@ -349,7 +398,8 @@ BatchStream::BatchStream(const datasets::SampleSource& source, const config::Run
       dp_size_(config.parallel.data_parallel_size),
       options_{.plan = nullptr,
                .dp_rank = dynamic_context != nullptr ? dynamic_context->rank() : dp_rank,
-               .num_workers = config.data.num_workers},
+               .num_workers = config.data.num_workers,
+               .memory = tensor::host_memory(device)},
       consumed_samples_(consumed_samples),
       policy_(policy),
       use_(use),
@@ -374,8 +424,17 @@ std::shared_ptr<const datasets::BatchPlan> BatchStream::make_plan(std::int64_t g
   return context_plan_;
 }
 
-void BatchStream::open(std::int64_t global_batch_size) {
+double BatchStream::wait_seconds() const {
+  return waited_before_ + (loader_ ? loader_->wait_seconds() : 0);
+}
+
+void BatchStream::close() {
+  waited_before_ = wait_seconds();
   loader_.reset();
+}
+
+void BatchStream::open(std::int64_t global_batch_size) {
+  close();
   options_.plan = make_plan(global_batch_size);
   options_.consumed_samples = consumed_samples_;
   loader_ = std::make_unique<datasets::DataLoader>(source_, options_);
@@ -393,7 +452,7 @@ Batch BatchStream::made_of(const datasets::SampleBatch& samples, std::int64_t gr
 
 std::vector<Batch> BatchStream::next() {
   prepare();
-  std::optional<std::vector<datasets::SampleBatch>> samples = loader_->next();
+  auto samples = loader_->next();
   if (!samples) {
     PENTATRON_CHECK(use_ == Use::kEvaluation, kInternal, "the data ended inside the run");
     consumed_samples_ = 0;
@@ -416,7 +475,7 @@ std::vector<Batch> BatchStream::next() {
 
 void BatchStream::skip() {
   consumed_samples_ += batches_.size_at(consumed_samples_);
-  loader_.reset();
+  close();
 }
 
 }  // namespace pentatron::training

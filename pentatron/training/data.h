@@ -22,6 +22,10 @@ class DynamicContext;  // training/dynamic_context.h
 // A loader's micro-batch as the model reads it: tensors on the CPU, weights (the loss mask) in
 // policy.statistics.
 [[nodiscard]] Batch to_batch(const datasets::SampleBatch& samples, const PrecisionPolicy& policy);
+// The same without a copy of the fields: they stay where they are, and the loader's buffer with
+// them, as long as the batch's tensors live.
+[[nodiscard]] Batch to_batch(const std::shared_ptr<const datasets::SampleBatch>& samples,
+                             const PrecisionPolicy& policy);
 
 // The tokenizer of a run; sets the configuration's true and padded vocabulary by it.
 [[nodiscard]] std::unique_ptr<tokenizers::Tokenizer> make_run_tokenizer(config::RunConfig& config);
@@ -46,13 +50,17 @@ struct DataFile {
 struct ResumePoint {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
-  std::int64_t train_samples_asked = 0;  // the order of the data was drawn for so many
+  // The order of the data was drawn for so many; more than one where epochs were appended. Empty:
+  // not known.
+  std::vector<std::int64_t> train_samples_planned = {};
 };
 
 // Training samples to draw an order for: enough for the iterations that are left, whatever the
-// batch size was before; the checkpoint's own number where that suffices, so that the order stays.
-[[nodiscard]] std::int64_t train_samples_asked(const config::RunConfig& config,
-                                               const ResumePoint& point);
+// batch size was before; the checkpoint's own numbers where they suffice, so that the order stays.
+// Where they do not, one larger number, or with --append-epochs the checkpoint's and the larger
+// one, for which the order only grows.
+[[nodiscard]] std::vector<std::int64_t> train_samples_planned(const config::RunConfig& config,
+                                                              const ResumePoint& point);
 
 // Corpora and their parts, as --data-path or --mock-data with --split, or --train-data-path,
 // --valid-data-path and --test-data-path, and the batch options ask.
@@ -71,11 +79,17 @@ class TrainingData final {
   // Hash of what decides the order and content of training samples: the source's identity and the
   // tokenizer's.
   [[nodiscard]] const std::string& identity() const { return identity_; }
+  // The same without the epochs that this start appends to what the checkpoint was planned for
+  // (--append-epochs); empty where it appends none.
+  [[nodiscard]] const std::string& identity_before() const { return identity_before_; }
+  // Numbers of training samples that the order was drawn for; the last is counts().train.
+  [[nodiscard]] const std::vector<std::int64_t>& planned() const { return planned_; }
   [[nodiscard]] const datasets::SampleCounts& counts() const { return counts_; }
   // Every corpus, the training one first where there is one.
   [[nodiscard]] const std::vector<DataFile>& files() const { return files_; }
 
  private:
+  std::vector<std::int64_t> planned_;
   datasets::SampleCounts counts_;
   std::vector<std::string> validation_names_;
   std::int64_t eval_iterations_;  // of one evaluation, in batches of eval_batch_size_
@@ -84,10 +98,12 @@ class TrainingData final {
   // One where a corpus is split; else one for the training corpus, then validation, then test.
   std::vector<datasets::GptSources> sets_;
   std::string identity_;
+  std::string identity_before_;
   std::vector<DataFile> files_;
 };
 
-// The data-parallel rank's micro-batches, step after step.
+// The data-parallel rank's micro-batches, step after step, read ahead into buffers that are used
+// again; for a GPU, `device`, in memory that it copies from by itself.
 class BatchStream final {
  public:
   // Training data never comes back to its start within a run, and its batches may grow; evaluation
@@ -98,15 +114,19 @@ class BatchStream final {
   // data and context ranks and come cut.
   BatchStream(const datasets::SampleSource& source, const config::RunConfig& config,
               std::int64_t dp_rank, std::int64_t consumed_samples, const PrecisionPolicy& policy,
-              Use use = Use::kEvaluation, const DynamicContext* dynamic_context = nullptr);
+              Use use = Use::kEvaluation, Device device = kCpu,
+              const DynamicContext* dynamic_context = nullptr);
   ~BatchStream();
   // The next step's micro-batches.
   [[nodiscard]] std::vector<Batch> next();
   // Passes over the next step without reading it.
   void skip();
+  // Time that next() has waited for samples so far.
+  [[nodiscard]] double wait_seconds() const;
 
  private:
   void open(std::int64_t global_batch_size);
+  void close();
   // The loader of the coming step, whose batch size may be another than the last one's.
   void prepare();
   [[nodiscard]] std::shared_ptr<const datasets::BatchPlan> make_plan(
@@ -119,6 +139,7 @@ class BatchStream final {
   std::int64_t dp_size_;
   datasets::DataLoaderOptions options_;
   std::unique_ptr<datasets::DataLoader> loader_;
+  double waited_before_ = 0;       // by loaders that are gone
   std::int64_t consumed_samples_;  // by the steps handed out
   PrecisionPolicy policy_;
   Use use_;

@@ -119,7 +119,7 @@ Outcome run(const config::RunConfig& config) {
     Outcome mine;
     const auto stream = [&] {
       return BatchStream(source, engine.config(), engine.context().data_rank(), 0, engine.policy(),
-                         BatchStream::Use::kTraining, engine.dynamic_context());
+                         BatchStream::Use::kTraining, kCpu, engine.dynamic_context());
     };
     const std::vector<Batch> first = stream().next();
     (void)engine.forward_backward(first);

@@ -118,6 +118,8 @@ struct Engine::State {
   double written_scale = 1;  // that stands there
   bool updates = false;      // the step makes an update, which the loss scaler has not counted yet
   bool launched = false;
+  // Of the step that was launched: the device may still be copying from them.
+  std::vector<Batch> host_batches;
   std::map<int, pipeline_parallel::ActionList> training_lists;  // of this rank, by micro-batches
   std::unique_ptr<nn::StepLedger> ledger;      // what a step leaves on the device for read_step
   std::unique_ptr<nn::StepLedger> evaluation;  // likewise of an evaluation
@@ -208,6 +210,8 @@ std::vector<Batch> Engine::on_device(const std::vector<Batch>& micro_batches) co
         mine, device_,
         state_->recorded == nullptr ? SegmentPadding{} : state_->recorded->padding(mine)));
   }
+  // Copies from pinned memory go on after this returns.
+  if (!device_.is_cpu()) state_->host_batches = micro_batches;
   return batches;
 }
 
@@ -367,6 +371,7 @@ StepResult Engine::read_step() {
   PENTATRON_CHECK(state_->launched, kInternal, "no step was launched that could be read");
   // The one place where the host waits for the device.
   StepResult result{.loss_scale = state_->written_scale, .scalars = state_->ledger->read()};
+  state_->host_batches.clear();
   const nn::StepScalars& scalars = result.scalars;
   result.loss = scalars.find(kMainLoss).value_or(0);
   result.num_valid_tokens = scalars.find(kMainLossCount).value_or(0);

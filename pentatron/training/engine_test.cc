@@ -32,10 +32,10 @@ TEST(ToBatch, ShapesSegmentsAndPositions) {
       .samples = {0, 4, 8}, .boundaries = {0, 3, 4, 8}, .positions = {0, 1, 2, 0, 0, 1, 2, 3}};
   samples.sequences["image"] = {.samples = {0, 0, 2}, .boundaries = {0, 2}, .positions = {5, 6}};
   using Ids = std::vector<std::int64_t>;
-  samples.fields["tokens"] = Ids{1, 2, 3, 4, 5, 6, 7, 8};
-  samples.fields["labels"] = Ids{2, 3, 4, 5, 6, 7, 8, 9};
-  samples.fields["loss_mask"] = std::vector<float>{1, 1, 0, 1, 0, 0, 1, 1};
-  samples.fields["is_next"] = Ids{1, 0};
+  samples.fields["tokens"] = std::pmr::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8};
+  samples.fields["labels"] = std::pmr::vector<std::int64_t>{2, 3, 4, 5, 6, 7, 8, 9};
+  samples.fields["loss_mask"] = std::pmr::vector<float>{1, 1, 0, 1, 0, 0, 1, 1};
+  samples.fields["is_next"] = std::pmr::vector<std::int64_t>{1, 0};
   const Batch batch = to_batch(samples, policy);
   EXPECT_EQ(batch.num_tokens(), 8);
   const SequenceLayout& text = batch.text();

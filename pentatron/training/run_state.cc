@@ -35,6 +35,8 @@ TrainState new_state(const config::RunConfig& config, const TrainingData& data,
     state.data_sampled = data.files().front().sampled;
     state.data_whole = data.files().front().whole;
     state.train_samples_asked = data.counts().train;
+    state.train_samples_before.assign(data.planned().begin(), data.planned().end() - 1);
+    state.data_identity_before = data.identity_before();
   }
   state.tokenizer = tokenizer.identity_hash();
   return state;
@@ -57,6 +59,9 @@ LoadResult load_run(Engine& engine, const config::BatchSchedule& batches, config
   read.data_sampled = state.data_sampled;
   read.data_whole = state.data_whole;
   read.train_samples_asked = state.train_samples_asked;
+  read.train_samples_before = state.train_samples_before;
+  // Where epochs were appended, from here on the data has another identity than the checkpoint's.
+  if (!state.data_identity_before.empty()) read.data_identity = state.data_identity;
   state = std::move(read);
   // A length in samples ends where the samples do, whatever batches came before.
   config::TrainingConfig& t = config.training;
@@ -138,7 +143,8 @@ void count_passed_over(std::int64_t batch, TrainState& state) {
 EvaluationResult evaluate_set(Engine& engine, const EvaluationSet& set, std::int64_t consumed,
                               const std::function<void(double)>& on_share) {
   BatchStream stream(*set.dataset, engine.config(), engine.context().data_rank(), consumed,
-                     engine.policy(), BatchStream::Use::kEvaluation, engine.dynamic_context());
+                     engine.policy(), BatchStream::Use::kEvaluation, kCpu,
+                     engine.dynamic_context());
   EvaluationResult sum;
   for (std::int64_t i = 0; i < set.iterations; ++i) {
     const EvaluationResult result = engine.evaluate(stream.next());

@@ -150,7 +150,7 @@ StepResult Session::step() {
                     needed, p.train() != nullptr ? p.train()->num_samples() : 0);
     p.stream = std::make_unique<BatchStream>(*p.train(), p.config, p.context->data_rank(),
                                              p.state.consumed_train_samples, p.engine->policy(),
-                                             BatchStream::Use::kTraining,
+                                             BatchStream::Use::kTraining, p.engine->device(),
                                              p.engine->dynamic_context());
   }
   const std::int64_t batch = p.batches.size_at(p.state.consumed_train_samples);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/train_state.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -28,6 +29,21 @@ std::int64_t integer(const Json& json, const char* name) {
                   "the training state of the checkpoint says {} {}, expected an integer", name,
                   value.dump());
   return value.get<std::int64_t>();
+}
+
+std::vector<std::int64_t> rising_counts(const Json& json, const char* name) {
+  const Json& value = json.at(name);
+  const auto is_count = [](const Json& one) {
+    return one.is_number_integer() && one.get<std::int64_t>() > 0;
+  };
+  std::vector<std::int64_t> counts;
+  if (value.is_array() && std::ranges::all_of(value, is_count)) {
+    counts = value.get<std::vector<std::int64_t>>();
+  }
+  PENTATRON_CHECK(!counts.empty() && std::ranges::is_sorted(counts), kCheckpoint,
+                  "the training state of the checkpoint says {} {}, expected rising counts", name,
+                  value.dump());
+  return counts;
 }
 
 double number(const Json& json, const char* name) {
@@ -74,6 +90,9 @@ std::string to_json_text(const TrainState& state) {
   if (!state.data_sampled.empty()) json["data_sampled"] = state.data_sampled;
   if (!state.data_whole.empty()) json["data_whole"] = state.data_whole;
   if (state.train_samples_asked > 0) json["train_samples_asked"] = state.train_samples_asked;
+  if (!state.train_samples_before.empty()) {
+    json["train_samples_before"] = state.train_samples_before;
+  }
   json["model"] = state.model;
   json["run"] = state.run;
   json["schedule"] = state.schedule;
@@ -105,6 +124,9 @@ TrainState parse_train_state(const std::string& text) {
     state.data_whole = json.value("data_whole", std::string());
     if (json.contains("train_samples_asked")) {
       state.train_samples_asked = counter(json, "train_samples_asked");
+    }
+    if (json.contains("train_samples_before")) {
+      state.train_samples_before = rising_counts(json, "train_samples_before");
     }
     state.model = json.at("model").get<std::string>();
     state.run = json.at("run").get<std::string>();

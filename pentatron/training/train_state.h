@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "pentatron/config/config.h"
 #include "pentatron/optimizer/loss_scaler.h"
@@ -31,6 +32,10 @@ struct TrainState {
   std::string data_whole = {};
   // Samples that the order was drawn for; 0: not known (older versions).
   std::int64_t train_samples_asked = 0;
+  // The smaller numbers that it was drawn for before epochs were appended (--append-epochs).
+  std::vector<std::int64_t> train_samples_before = {};
+  // Of a run that is to go on with epochs appended: the data's identity without these. Not saved.
+  std::string data_identity_before = {};
   std::string model;      // canonical JSON of what decides parameter shapes and formulas
   std::string run;        // canonical JSON of seed, dropout and precision; free for --finetune
   std::string schedule;   // canonical JSON of learning rate and weight decay schedules

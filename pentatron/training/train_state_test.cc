@@ -68,6 +68,24 @@ TEST(TrainState, F9_ContentsMayBeUnknown) {
   EXPECT_EQ(to_json_text(read), to_json_text(state));
 }
 
+// Written only where epochs were appended, so that the state hashes of all other runs stay.
+TEST(TrainState, F10_RemembersWhatWasPlannedBefore) {
+  TrainState state = example();
+  EXPECT_EQ(to_json_text(state).find("train_samples_before"), std::string::npos);
+  state.train_samples_asked = 48;
+  state.train_samples_before = {12, 30};
+  state.data_identity_before = "not saved";
+  const TrainState read = parse_train_state(to_json_text(state));
+  EXPECT_EQ(read.train_samples_before, (std::vector<std::int64_t>{12, 30}));
+  EXPECT_EQ(read.data_identity_before, "");
+  EXPECT_EQ(to_json_text(read), to_json_text(state));
+  for (const char* bad : {R"([])", R"([30,12])", R"([0])", R"(["12"])", R"(12)"}) {
+    nlohmann::json json = nlohmann::json::parse(to_json_text(state));
+    json["train_samples_before"] = nlohmann::json::parse(bad);
+    EXPECT_THROW((void)parse_train_state(json.dump()), Error) << bad;
+  }
+}
+
 TEST(TrainState, EveryFieldIsNeededAndChecked) {
   const nlohmann::json whole = nlohmann::json::parse(to_json_text(example()));
   ASSERT_EQ(whole.size(), 18U);

@@ -288,6 +288,7 @@ void Trainer::run_iteration() {
   const Timer timer;
   const std::int64_t batch = batches_.size_at(state_.consumed_train_samples);
   const StepInputs inputs = rates_->inputs(state_);
+  const double waited_before = train_stream_->wait_seconds();
   const std::vector<Batch> batches = next_batches();
   if (ends_before_step(batches, inputs)) return;
   trace_.before_iteration(state_.iteration);
@@ -313,6 +314,7 @@ void Trainer::run_iteration() {
   scalars.set("weight decay", inputs.weight_decay);
   scalars.set("global batch size", static_cast<double>(batch));
   scalars.set("seconds", seconds);
+  scalars.set("data wait", train_stream_->wait_seconds() - waited_before);
   reporter_.step(state_, scalars);
   reporter_.end_iteration(state_);
 }
@@ -505,10 +507,9 @@ void Trainer::train() {
                   "start a new run from these weights with --finetune",
                   state_.consumed_train_samples, t.train_iters - state_.iteration, needed,
                   data_->train()->num_samples());
-  train_stream_ = std::make_unique<BatchStream>(*data_->train(), config_, context_->data_rank(),
-                                                state_.consumed_train_samples, engine_->policy(),
-                                                BatchStream::Use::kTraining,
-                                                engine_->dynamic_context());
+  train_stream_ = std::make_unique<BatchStream>(
+      *data_->train(), config_, context_->data_rank(), state_.consumed_train_samples,
+      engine_->policy(), BatchStream::Use::kTraining, device_, engine_->dynamic_context());
   reporter_.begin_training(state_);
   reporter_.phase("");
   while (state_.iteration < t.train_iters) {

@@ -69,8 +69,8 @@ Outcome train(const Layout& layout, std::int64_t max_tokens) {
     Outcome mine;
     for (int step = 0; step < kSteps; ++step) {
       std::vector<Batch> batches;
-      const std::vector<datasets::SampleBatch> own = loader.next().value();
-      for (const datasets::SampleBatch& samples : own) {
+      const auto own = loader.next().value();
+      for (const std::shared_ptr<const datasets::SampleBatch>& samples : own) {
         batches.push_back(to_batch(samples, engine.policy()));
       }
       mine.counts.insert(batches.size());

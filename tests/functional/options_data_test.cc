@@ -356,4 +356,27 @@ TEST(Options, MockData) {
   EXPECT_NE(run.losses(), train(base()).losses());
 }
 
+// Another order of the same samples, whatever the layout; a run that resumes with another loader is
+// refused.
+TEST(Options, DataloaderType) {
+  const Options single = base().with("--train-iters", 6).with("--eval-iters", 1);
+  const Options cyclic = single.with("--dataloader-type", "cyclic");
+  const fs::path folder = new_folder();
+  const TinyRun shuffled = train(saving(cyclic, folder, 3));
+  EXPECT_NE(shuffled.losses(), train(single).losses());
+  EXPECT_EQ(train(single.with("--dataloader-type", "single")).losses(), train(single).losses());
+  expect_same_losses(train(cyclic.with("--micro-batch-size", 4).with("--num-workers", 2)), shuffled,
+                     1e-6);
+  const Options rest = cyclic.with("--load", folder.string()).with("--ckpt-step", 3);
+  const std::vector<double> after = train(rest).losses();
+  const std::vector<double> all = shuffled.losses();
+  EXPECT_EQ(after, std::vector<double>(all.begin() + 3, all.end()));
+  expect_refusal(try_train(rest.with("--dataloader-type", "single")).program, 7, {"another order"});
+  expect_refusal(try_train(rest.with("--train-iters", 30)
+                               .with("--append-epochs")
+                               .with("--override-opt_param-scheduler"))
+                     .program,
+                 2, {"--dataloader-type cyclic", "--append-epochs"});
+}
+
 }  // namespace pentatron::functional

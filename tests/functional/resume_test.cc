@@ -236,4 +236,48 @@ TEST(Resume, WithoutOptimizerStateStartsItsMomentsAnew) {
   EXPECT_NE(without.last_loss(), with.last_loss());
 }
 
+// F10: a run made longer than the epochs it was planned for. The corpus has some 30 samples of 16
+// tokens in its training part, so that 6 iterations of 4 stay within one epoch, and 30 need
+// several.
+TEST(Resume, AppendsEpochs) {
+  const Options run = base().with("--override-opt_param-scheduler");
+  const auto length = [&run](int iterations) { return run.with("--train-iters", iterations); };
+  const fs::path folder = new_folder();
+  (void)train(saving(length(6), folder));
+  const Options longer = length(30).with("--load", folder.string());
+  // Without the option: refused, naming the cause and the option.
+  expect_refusal(try_train(longer).program, 7,
+                 {"24 training samples", "this run needs 120", "--append-epochs"});
+  // With it the planned order goes on as if nothing had happened: here for what is left of the
+  // epoch.
+  const fs::path whole = new_folder();
+  const TinyRun first_epoch = train(saving(length(7), whole));
+  const fs::path grown = new_folder();
+  const Options append = saving(longer.with("--append-epochs"), grown, 13);
+  const TinyRun run_on = train(append);
+  const std::vector<double> iterations = run_on.series("train", "iteration");
+  ASSERT_EQ(iterations.size(), 24U);
+  EXPECT_EQ(iterations.front(), 7);
+  EXPECT_EQ(run_on.losses().at(0), first_epoch.losses().at(6));
+  // Another order than that of a run that was planned for 30 iterations from its start.
+  EXPECT_NE(run_on.losses().at(0), train(length(30)).losses().at(6));
+  // Interrupted behind the border and resumed, with the option or without: the same bytes.
+  const std::string undisturbed_hash = state_hash(grown, 30);
+  for (const bool given : {true, false}) {
+    const fs::path rest = new_folder();
+    const Options again =
+        saving(length(30), rest).with("--load", grown.string()).with("--ckpt-step", 13);
+    const TinyRun resumed = train(given ? again.with("--append-epochs") : again);
+    EXPECT_EQ(resumed.losses().size(), 17U);
+    EXPECT_EQ(state_hash(rest, 30), undisturbed_hash);
+  }
+  // And longer once more.
+  const Options once_more = length(60).with("--load", grown.string());
+  expect_refusal(try_train(once_more).program, 7, {"120 training samples", "--append-epochs"});
+  EXPECT_EQ(train(once_more.with("--append-epochs")).losses().size(), 30U);
+  // Other data is refused as ever.
+  expect_refusal(try_train(longer.with("--append-epochs").with("--data-path", corpus(1))).program,
+                 7, {"other data"});
+}
+
 }  // namespace pentatron::functional

@@ -8,13 +8,18 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "pentatron/base/env.h"
 #include "pentatron/comm/launch.h"
 #include "pentatron/comm/nccl_backend.h"
+#include "pentatron/datasets/gpt_sample.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/gpu_test_support.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/training/data.h"
 #include "pentatron/training/placement.h"
 #include "tests/parallel/parity_case.h"
 
@@ -133,6 +138,52 @@ TEST(GpuParity, FiftyStepsFollowTheCpus) {
       }
     }
   }
+}
+
+// Batches for a GPU lie in pinned memory that is used again once they are let go of; what is copied
+// from it is what was read, however soon the next batch comes.
+TEST(GpuBatches, AreCopiedFromReusedPinnedMemory) {
+  PENTATRON_NEEDS_GPUS(1);
+  class Counting final : public datasets::SampleSource {
+   public:
+    [[nodiscard]] std::int64_t num_samples() const override { return 4000; }
+    [[nodiscard]] std::int64_t length(std::int64_t) const override { return 4096; }
+    [[nodiscard]] std::string identity() const override { return "counting"; }
+    [[nodiscard]] datasets::Sample sample(std::int64_t i) const override {
+      std::vector<std::int64_t> text;
+      for (std::int64_t t = 0; t <= 4096; ++t) text.push_back(i * 4096 + t);
+      return datasets::make_gpt_sample(text, -1, {});
+    }
+  };
+  config::RunConfig config;
+  config.training.global_batch_size = 4;
+  config.training.micro_batch_size = 2;
+  config.data.num_workers = 2;
+  const Counting source;
+  training::BatchStream stream(source, config, 0, 0, precision_policy("fp32"),
+                               training::BatchStream::Use::kTraining, gpu());
+  std::set<const void*> places;
+  std::int64_t sample = 0;
+  for (int step = 0; step < 200; ++step) {
+    // As the engine holds them: until the device has come behind the copies.
+    const std::vector<Batch> batches = stream.next();
+    std::vector<Batch> on_gpu;
+    for (const Batch& batch : batches) {
+      EXPECT_TRUE(batch.tokens().is_pinned());
+      places.insert(batch.tokens().const_data_ptr());
+      on_gpu.push_back(to_device(batch, gpu()));
+    }
+    for (const Batch& batch : on_gpu) {
+      const Tensor tokens = batch.tokens().to(kCpu);
+      const Tensor labels = batch.labels().to(kCpu);
+      for (std::int64_t row = 0; row < 2 * 4096; row += 511) {
+        ASSERT_EQ(tokens.const_data_ptr<std::int64_t>()[row], sample * 4096 + row);
+        ASSERT_EQ(labels.const_data_ptr<std::int64_t>()[row], sample * 4096 + row + 1);
+      }
+      sample += 2;
+    }
+  }
+  EXPECT_LE(places.size(), 16U) << "buffers are not used again";
 }
 
 TEST(Placement, DeterministicMode) {
