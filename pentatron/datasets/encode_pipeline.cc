@@ -104,7 +104,9 @@ void EncodePipeline::read() {
         bytes_under_way_ += batch.lines.bytes_read;
         workers_wait = waiting_.empty();
       }
-      if (workers_wait) {
+      // Long lines take a lot of memory to parse: only where they are turned into tokens at once.
+      constexpr std::size_t kMostAhead = 4 * kBatchBytes;
+      if (workers_wait || batch.lines.bytes.size() > kMostAhead) {
         waiting.lines = std::move(batch);
       } else {
         waiting.lines = parser.parse(batch, formats_[batch.file]);
@@ -176,6 +178,7 @@ void EncodePipeline::work() {
       encoded.exception = std::current_exception();
     }
     encoded.bytes = bytes;
+    parser.release_large_buffers();
     deliver(waiting->id, std::move(encoded));
   }
 }
