@@ -51,6 +51,24 @@ std::optional<EncodedBatch> EncodePipeline::next() {
   return batch;
 }
 
+void EncodePipeline::give_back(EncodedBatch batch) {
+  // Those of long lines are too large to keep.
+  constexpr std::size_t kMaxTokens = 4 * kBatchBytes;
+  for (const EncodedKey& key : batch.keys) {
+    if (key.tokens.capacity() > kMaxTokens) return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (std::ssize(spare_) < window_) spare_.push_back(std::move(batch));
+}
+
+EncodedBatch EncodePipeline::spare_batch() {
+  const std::lock_guard lock(mutex_);
+  if (spare_.empty()) return {};
+  EncodedBatch batch = std::move(spare_.back());
+  spare_.pop_back();
+  return batch;
+}
+
 void EncodePipeline::stop() {
   {
     const std::lock_guard lock(mutex_);
@@ -86,7 +104,9 @@ void EncodePipeline::read() {
         bytes_under_way_ += batch.lines.bytes_read;
         workers_wait = waiting_.empty();
       }
-      if (workers_wait) {
+      // Long lines take a lot of memory to parse: only where they are turned into tokens at once.
+      constexpr std::size_t kMostAhead = 4 * kBatchBytes;
+      if (workers_wait || batch.lines.bytes.size() > kMostAhead) {
         waiting.lines = std::move(batch);
       } else {
         waiting.lines = parser.parse(batch, formats_[batch.file]);
@@ -153,11 +173,12 @@ void EncodePipeline::work() {
       }
       const auto& parsed = std::get<ParsedBatch>(waiting->lines);
       bytes = parsed.bytes_read;
-      encoded = encoder.encode(parsed);
+      encoded = encoder.encode(parsed, spare_batch());
     } catch (...) {
       encoded.exception = std::current_exception();
     }
     encoded.bytes = bytes;
+    parser.release_large_buffers();
     deliver(waiting->id, std::move(encoded));
   }
 }

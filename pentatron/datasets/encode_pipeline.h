@@ -32,6 +32,8 @@ class EncodePipeline final {
 
   // The next batch in file order; none at the end.
   [[nodiscard]] std::optional<EncodedBatch> next();
+  // A batch that next() gave and nobody needs: its memory is used again.
+  void give_back(EncodedBatch batch);
 
  private:
   struct Waiting {
@@ -46,6 +48,7 @@ class EncodePipeline final {
   void finish_reading();
   [[nodiscard]] std::optional<Waiting> take();
   void deliver(std::int64_t id, EncodedBatch batch);
+  [[nodiscard]] EncodedBatch spare_batch();
   void work();
 
   const PreprocessOptions& options_;
@@ -57,6 +60,7 @@ class EncodePipeline final {
   std::condition_variable changed_;
   std::deque<Waiting> waiting_;
   std::map<std::int64_t, EncodedBatch> done_;
+  std::vector<EncodedBatch> spare_;
   std::int64_t next_in_ = 0;
   std::int64_t next_out_ = 0;
   std::int64_t end_ = -1;  // number of batches, once known

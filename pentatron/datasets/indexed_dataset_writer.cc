@@ -51,6 +51,32 @@ class BufferedOutput final {
   std::vector<std::byte> buffer_;
 };
 
+// Loops over a fixed number of tokens become vector instructions.
+constexpr std::size_t kLanes = 16;
+
+// Whether all tokens are from 0 to `limit`, which is one less than a power of two.
+bool all_within(std::span<const std::int32_t> tokens, std::int32_t limit) {
+  std::array<std::uint32_t, kLanes> bits{};
+  std::size_t i = 0;
+  for (; i + kLanes <= tokens.size(); i += kLanes) {
+    for (std::size_t j = 0; j < kLanes; ++j) bits[j] |= static_cast<std::uint32_t>(tokens[i + j]);
+  }
+  for (; i < tokens.size(); ++i) bits[0] |= static_cast<std::uint32_t>(tokens[i]);
+  std::uint32_t all = 0;
+  for (const std::uint32_t lane : bits) all |= lane;
+  return (all & ~static_cast<std::uint32_t>(limit)) == 0;
+}
+
+void narrow_all(std::span<const std::int32_t> tokens, std::uint16_t* narrow) {
+  std::size_t i = 0;
+  for (; i + kLanes <= tokens.size(); i += kLanes) {
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      narrow[i + j] = static_cast<std::uint16_t>(tokens[i + j]);
+    }
+  }
+  for (; i < tokens.size(); ++i) narrow[i] = static_cast<std::uint16_t>(tokens[i]);
+}
+
 std::filesystem::path unfinished_file(const std::filesystem::path& folder,
                                       const std::string& prefix, std::string_view what) {
   return folder / (std::filesystem::path(prefix).filename().string() + "." + std::string(what));
@@ -136,15 +162,14 @@ void IndexedDatasetWriter::add_sequence(std::span<const std::int32_t> tokens) {
   for (std::span<const std::int32_t> rest = tokens; !rest.empty();) {
     const std::span<const std::int32_t> part = rest.first(std::min(rest.size(), kPartTokens));
     rest = rest.subspan(part.size());
-    const auto [least, most] = std::minmax_element(part.begin(), part.end());
-    PENTATRON_CHECK(*least >= 0 && *most <= limit, kData,
-                    "{}: document {} has token {}; {} holds 0 to {}", prefix_, num_documents(),
-                    *least < 0 ? *least : *most, to_string(dtype_), limit);
+    if (!all_within(part, limit)) {
+      const auto [least, most] = std::minmax_element(part.begin(), part.end());
+      PENTATRON_THROW(kData, "{}: document {} has token {}; {} holds 0 to {}", prefix_,
+                      num_documents(), *least < 0 ? *least : *most, to_string(dtype_), limit);
+    }
     if (dtype_ == TokenDtype::kUint16) {
       std::array<std::uint16_t, kPartTokens> narrow;
-      for (std::size_t i = 0; i < part.size(); ++i) {
-        narrow[i] = static_cast<std::uint16_t>(part[i]);
-      }
+      narrow_all(part, narrow.data());
       append_all(buffer_, std::span<const std::uint16_t>(narrow).first(part.size()));
     } else {
       append_all(buffer_, part);

@@ -10,12 +10,16 @@
 
 namespace pentatron::datasets {
 
-EncodedBatch LineEncoder::encode(const ParsedBatch& batch) {
+EncodedBatch LineEncoder::encode(const ParsedBatch& batch, EncodedBatch spare) {
   constexpr std::size_t kBytesPerToken = 4;  // about; of English
   const std::size_t num_keys = options_.json_keys.size();
   EncodedBatch encoded;
+  encoded.keys = std::move(spare.keys);
   encoded.keys.resize(num_keys);
   for (EncodedKey& key : encoded.keys) {
+    key.tokens.clear();
+    key.lengths.clear();
+    key.sequences.clear();
     key.tokens.reserve(batch.bytes.size() / kBytesPerToken / num_keys);
   }
   encoded.lines = batch.lines;

@@ -38,7 +38,8 @@ class LineEncoder final {
   LineEncoder(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer)
       : options_(options), tokenizer_(tokenizer) {}
 
-  [[nodiscard]] EncodedBatch encode(const ParsedBatch& batch);
+  // `spare`: a batch whose memory may be used.
+  [[nodiscard]] EncodedBatch encode(const ParsedBatch& batch, EncodedBatch spare = {});
 
  private:
   // Pieces of each key.

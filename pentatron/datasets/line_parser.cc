@@ -39,7 +39,6 @@ ParsedBatch LineParser::parse(const CorpusBatch& batch, InputFormat format) {
     // The run ends there.
     if (parsed.documents.back().problem && options_.on_bad_line == OnBadLine::kStop) break;
   }
-  parser_.release_large_buffers();
   return parsed;
 }
 

@@ -53,6 +53,9 @@ class LineParser final {
 
   // Under OnBadLine::kStop nothing follows a line with a problem.
   [[nodiscard]] ParsedBatch parse(const CorpusBatch& batch, InputFormat format);
+  // Gives back the memory that long lines needed. Best once their tokens are made, too: memory that
+  // is free between the two would only be held beside what tokens need.
+  void release_large_buffers() { parser_.release_large_buffers(); }
 
  private:
   [[nodiscard]] std::optional<LineProblem> parse_line(std::string_view text,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/datasets/byte_source.h"
@@ -70,7 +71,10 @@ PreprocessStats preprocess(const PreprocessOptions& options,
   if (files.front().bytes) (void)open_byte_source(files.front().path);
   PreprocessOutput output(options, tokenizer, files);
   EncodePipeline pipeline(options, tokenizer, files, output.start());
-  while (const std::optional<EncodedBatch> batch = pipeline.next()) output.write(*batch);
+  while (std::optional<EncodedBatch> batch = pipeline.next()) {
+    output.write(*batch);
+    pipeline.give_back(std::move(*batch));
+  }
   return output.finish();
 }
 
@@ -96,9 +100,10 @@ std::vector<WorkerRate> measure_workers(const PreprocessOptions& options,
     const auto start = std::chrono::steady_clock::now();
     EncodePipeline pipeline(with, tokenizer, files, {});
     while (rate.documents < max_documents) {
-      const std::optional<EncodedBatch> batch = pipeline.next();
+      std::optional<EncodedBatch> batch = pipeline.next();
       if (!batch) break;
       rate.documents += batch->documents;
+      pipeline.give_back(std::move(*batch));
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     rate.documents_per_second =

@@ -123,7 +123,11 @@ void PairTable::add_byte_pairs(const std::array<std::int32_t, 256>& byte_ids,
   for (std::size_t byte = 0; byte < byte_ids.size(); ++byte) {
     byte_of[static_cast<std::size_t>(byte_ids[byte])] = static_cast<std::int32_t>(byte);
   }
-  byte_pairs_.assign(std::size_t{1} << 16, kNone);
+  const std::vector<std::uint32_t> none(byte_ids.size(), kNone);
+  byte_pairs_.reserve(none.size() * byte_ids.size());
+  for (std::size_t byte = 0; byte < byte_ids.size(); ++byte) {
+    byte_pairs_.insert(byte_pairs_.end(), none.begin(), none.end());
+  }
   for (const MergeTable::Merge& merge : merges) {
     const auto left = static_cast<std::int32_t>(merge.pair >> 32);
     const auto right = static_cast<std::int32_t>(merge.pair & 0xFFFFFFFF);

@@ -52,6 +52,7 @@ SAMPLES = [
 
 
 def texts(megabytes):
+    """All texts, and the ones of them to train vocabularies on."""
     rng = random.Random(1234)
     found = list(SAMPLES)
     hostile, megabytes = hostile_texts.documents(megabytes), min(megabytes, 1)
@@ -61,6 +62,7 @@ def texts(megabytes):
     while sum(map(len, found)) < megabytes * 600_000:
         at = rng.randrange(len(corpus))
         found.append(corpus[at:at + rng.randrange(1, 2000)])
+    real = [text for text in found if len(text) > 200][:600]
     # Random strings over blocks of Unicode, and over the characters that patterns tell apart.
     blocks = [(0x20, 0x7e), (0xa0, 0x24f), (0x300, 0x36f), (0x370, 0x5ff), (0x600, 0x6ff), (0x900, 0x97f), (0xe00, 0xe7f), (0x2000, 0x2bff),
               (0x3000, 0x30ff), (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0xf900, 0xfaff), (0xfe00, 0xffef), (0x1f300, 0x1faff), (0x20000, 0x2a6df)]
@@ -70,7 +72,7 @@ def texts(megabytes):
     picks = "aZéßΣς漢か 1٣ \t\n\r'.,-_/!’"
     for _ in range(3000):
         found.append("".join(rng.choice(picks) for _ in range(rng.randrange(1, 12))))
-    return [*found, *hostile]
+    return [*found, *hostile], real
 
 
 def run_tool(tool, kind, path, inputs, *flags):
@@ -344,8 +346,7 @@ def main():
         if not pathlib.Path(PYTHON).exists():
             raise SystemExit(f"{PYTHON} is missing: run tools/reference/setup.sh")
         os.execv(PYTHON, [str(PYTHON), __file__, "--inside", *sys.argv[1:]])
-    inputs = texts(options.megabytes)
-    corpus = [text for text in inputs if len(text) > 200][:600]
+    inputs, corpus = texts(options.megabytes)
     comparison = Comparison(options)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
