@@ -530,8 +530,19 @@ TEST(Options, PadVocabInSoftmax) {
   expect_same_losses(train(saving(two, folder)), train(inside), 1e-5);
   EXPECT_EQ(saved_shapes(folder, 3).at("param/embedding.word_embeddings.weight"),
             (std::vector<std::int64_t>{128, 16}));
-  const Options more = inside.with("--train-iters", 5).with("--load", folder.string());
+  const Options more = inside.with("--train-iters", 5)
+                           .with("--load", folder.string())
+                           .with("--override-opt_param-scheduler");
   EXPECT_EQ(train(more).losses().size(), 2U);
+  // Generation on other ranks says the same; another program reads the padding as tokens.
+  const auto written = [&](const char* ranks) {
+    const ProgramResult result =
+        call({"generate", "--load", folder.string(), "--prompt", "1 2 3", "--max-new-tokens", "5",
+              "--temperature", "0", "--tensor-model-parallel-size", ranks});
+    EXPECT_TRUE(result.ok()) << result.describe();
+    return result.out;
+  };
+  EXPECT_EQ(written("1"), written("2"));
   // Another padding is another model.
   expect_refusal(try_train(more.with("--make-vocab-size-divisible-by", 192)).program, 7,
                  {"padded_vocab_size 128 in the checkpoint, 192 asked"});
