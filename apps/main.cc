@@ -15,6 +15,7 @@
 
 #include "apps/command.h"
 #include "pentatron/base/busy_machine.h"
+#include "pentatron/base/current_folder.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/mapping_faults.h"
@@ -131,6 +132,9 @@ namespace {
 // Before the constructors of the libraries, which open files as well.
 [[gnu::section(".preinit_array"),
   gnu::used]] void (*const kFillStandardDescriptors)() = &pentatron::fill_standard_descriptors;
+// One of those ends the program where there is no current folder, with words that mislead.
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const kRequireCurrentFolder)() = &pentatron::require_current_folder;
 
 // The last line of a program that failed: no date, which nobody needs who has just typed a command.
 void print_error(const std::string& message) {
@@ -154,14 +158,6 @@ int run(int argc, char** argv) {
   // Nor a limit on the size of files: a write beyond it fails and says so, as on a full disk.
   (void)std::signal(SIGXFSZ, SIG_IGN);
   tell_mapping_faults();
-  // libtorch's mathematics library ends the program without one.
-  std::error_code no_folder;
-  (void)std::filesystem::current_path(no_folder);
-  if (no_folder) {
-    print_error(fmt::format("the folder that this was started in is gone ({}): change to another",
-                            no_folder.message()));
-    return exit_code(ErrorKind::kIo);
-  }
   try {
     const StopCleanup stop_cleanup;
     const int code = apps::dispatch(apps::Words(argv + 1, argv + argc));

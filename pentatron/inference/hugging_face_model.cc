@@ -11,7 +11,7 @@ namespace pentatron::inference {
 
 std::vector<families::Part> whole_model_parts(const config::ModelConfig& model) {
   config::ModelConfig whole = model;
-  whole.padded_vocab_size = whole.vocab_size;
+  if (!whole.pad_vocab_in_softmax) whole.padded_vocab_size = whole.vocab_size;
   std::vector<families::Part> parts;
   const nn::ParameterPlan plan = models::plan_parameters(whole, 1, 1).at(0).at(0);
   for (const nn::PlannedParameter& parameter : plan.parameters()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
-// sources: pentatron/checkpoint/manifest.cc pentatron/checkpoint/coverage.cc pentatron/nn/shard_spec.cc
+// sources: pentatron/checkpoint/manifest.cc pentatron/checkpoint/coverage.cc pentatron/nn/shard_spec.cc pentatron/tensor/tensor.cc
 // sources: pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc pentatron/base/safetensors.cc
 // sources: pentatron/base/sha256.cc pentatron/base/hash_kernels.cc
 // unlinked: what this target never calls
