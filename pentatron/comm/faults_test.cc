@@ -391,7 +391,10 @@ TEST(Faults, F8_GrandchildrenEndWithTheJob) {
     LaunchOptions options;
     options.nproc_per_node = 2;
     options.grace_seconds = 1;
-    const std::string end = signal == 0 ? "[ $RANK = 1 ] && sleep 2 && exit 7; wait" : "wait";
+    const std::string both =
+        "until [ -s \"$1/rank0.txt\" ] && [ -s \"$1/rank1.txt\" ]; do sleep 0.1; done";
+    const std::string end =
+        signal == 0 ? "if [ $RANK = 1 ]; then " + both + "; sleep 0.5; exit 7; fi; wait" : "wait";
     options.command = {"sh", "-c", "\"$0\" sleep \"$1\" & " + end, worker(), folder.path()};
     const pid_t launcher = ::fork();
     if (launcher == 0) ::_exit(launch(options));

@@ -125,7 +125,16 @@ void Session::wait_for_members() {
                   options_.rank, PENTATRON_VERSION, printable(program, 60));
   if (client_->add(kMembersKey, 1) == options_.world_size) client_->set(kCompleteKey, "1");
   const auto deadline = Clock::now() + options_.timeout;
-  while (!client_->await(kCompleteKey, std::min(kAwaitSlice, options_.timeout))) {
+  const auto complete = [&] {
+    try {
+      return client_->await(kCompleteKey, std::min(kAwaitSlice, options_.timeout)).has_value();
+    } catch (const Error&) {
+      // Rank 0 ends once the failure is known here.
+      if (failure(false).empty()) throw;
+      return false;
+    }
+  };
+  while (!complete()) {
     if (const std::string other = failure(false); !other.empty()) {
       PENTATRON_THROW(kComm, "{}", other);
     }
@@ -183,8 +192,8 @@ std::string Session::failure(bool ask) {
     const auto reply = client_->ask(
         {.op = wire::Op::kGet, .key = RendezvousServer::kFailureKey, .value = {}}, kLastWords);
     if (reply.outcome == Outcome::kOk) {
-      tell_seen(*client_);
       fail(printable(reply.body));
+      tell_seen(*client_);
     }
   }
   const std::lock_guard lock(mutex_);
@@ -320,8 +329,8 @@ void Session::beat() {
     return;
   }
   if (reply.outcome == Outcome::kFailed) {
+    fail(printable(reply.body));  // before rank 0 may end
     tell_seen(*watch_client_);
-    fail(printable(reply.body));
     return;
   }
   const std::lock_guard stop(stop_mutex_);

@@ -194,8 +194,7 @@ constexpr OptionSpec kRows[] = {
          "nccl: ranks tell each other over the network what they call, so that a wrong order of "
          "collectives is named and not waited for; costs a message a call. gloo and threads "
          "always do",
-     .test =
-         "training_test Run.CheckCollectivesReachesNccl; comm_test CheckedGroup.NamesBothCalls",
+     .test = "training_test Run.CheckCollectivesReachesNccl; comm_test CheckedGroup.NamesBothCalls",
      .field = parallel<&ParallelConfig::check_collectives>(),
      .ours = true},
     {.names = "--distributed-timeout-minutes",

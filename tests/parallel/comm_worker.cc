@@ -202,6 +202,8 @@ int run_mode(const std::string& mode, const std::string& folder) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     for (int line = 0; line < 40; ++line) std::fprintf(stderr, "line %d of rank 1\n", line);
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    write_result(folder, 1, std::to_string(std::chrono::duration<double>(now).count()));
     return 7;
   }
   if (mode == "sleep") {
