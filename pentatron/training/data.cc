@@ -179,10 +179,10 @@ std::vector<datasets::GptSources> build_sets(const config::RunConfig& config,
                              .surplus = config.data.mid_level_dataset_surplus,
                              .full_validation = config.training.full_validation};
     if (config.data.sft) {
-      const datasets::SftDataset::Options dataset{.split = split,
-                                                  .sequence_length = config.model.seq_length,
-                                                  .own_lengths =
-                                                      config.parallel.dynamic_context_parallel};
+      const datasets::SftDataset::Options dataset{
+          .split = split,
+          .sequence_length = config.model.seq_length,
+          .own_lengths = config.parallel.dynamic_context_parallel};
       sets.push_back(datasets::build_sft_sources(
           {.dataset = dataset, .format = sft_format(config.data, tokenizer), .mix = std::move(mix)},
           asked));

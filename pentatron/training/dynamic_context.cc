@@ -38,12 +38,11 @@ double attention_cost(const config::ModelConfig& m) {
 DynamicContext::DynamicContext(const config::RunConfig& config, comm::ParallelContext& context)
     : rank_(context.coordinate("dp") * context.size("cp") + context.coordinate("cp")) {
   const config::ParallelConfig& parallel = config.parallel;
-  options_ = {
-      .num_ranks = context.size("dp") * context.size("cp"),
-      .max_rows_per_rank = parallel.max_seqlen_per_dp_cp_rank,
-      .min_group = parallel.min_dynamic_context_parallel_size,
-      .row_multiple = parallel.sequence_parallel ? parallel.tensor_model_parallel_size : 1,
-      .costs = {.attention = attention_cost(config.model)}};
+  options_ = {.num_ranks = context.size("dp") * context.size("cp"),
+              .max_rows_per_rank = parallel.max_seqlen_per_dp_cp_rank,
+              .min_group = parallel.min_dynamic_context_parallel_size,
+              .row_multiple = parallel.sequence_parallel ? parallel.tensor_model_parallel_size : 1,
+              .costs = {.attention = attention_cost(config.model)}};
   for (std::int64_t size = 2; size <= datasets::largest_group(options_.num_ranks); size *= 2) {
     comm::Group& group = group_of(context, size);
     PENTATRON_CHECK(group.size() == size && group.rank() == rank_ % size, kInternal,

@@ -148,10 +148,9 @@ StepResult Session::step() {
                     "the run reads {} samples in all, the training data has {}: lower "
                     "--train-iters or the batch size",
                     needed, p.train() != nullptr ? p.train()->num_samples() : 0);
-    p.stream = std::make_unique<BatchStream>(*p.train(), p.config, p.context->data_rank(),
-                                             p.state.consumed_train_samples, p.engine->policy(),
-                                             BatchStream::Use::kTraining,
-                                             p.engine->dynamic_context());
+    p.stream = std::make_unique<BatchStream>(
+        *p.train(), p.config, p.context->data_rank(), p.state.consumed_train_samples,
+        p.engine->policy(), BatchStream::Use::kTraining, p.engine->dynamic_context());
   }
   const std::int64_t batch = p.batches.size_at(p.state.consumed_train_samples);
   if (passes_over(p.config, p.state.iteration + 1)) {

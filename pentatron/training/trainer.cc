@@ -396,10 +396,9 @@ void Trainer::train() {
                   "start a new run from these weights with --finetune",
                   state_.consumed_train_samples, t.train_iters - state_.iteration, needed,
                   data_->train()->num_samples());
-  train_stream_ = std::make_unique<BatchStream>(*data_->train(), config_, context_->data_rank(),
-                                                state_.consumed_train_samples, engine_->policy(),
-                                                BatchStream::Use::kTraining,
-                                                engine_->dynamic_context());
+  train_stream_ = std::make_unique<BatchStream>(
+      *data_->train(), config_, context_->data_rank(), state_.consumed_train_samples,
+      engine_->policy(), BatchStream::Use::kTraining, engine_->dynamic_context());
   reporter_.begin_training(state_);
   reporter_.phase("");
   while (state_.iteration < t.train_iters) {

@@ -77,15 +77,16 @@ Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
   for (int begin = 0, end = 0; begin < num_layers; begin = end) {
     const int run = recompute_.run_at(begin);
     end = begin + std::max(1, run);
-    hidden_th = nn::recomputed(run > 0, hidden_th, step,
-                               [=, this](const Tensor& in, nn::StepContext& inner) {
-                                 Tensor out = in;
-                                 for (int layer = begin; layer < end; ++layer) {
-                                   out = forward_layer(layer, out, inner);
-                                 }
-                                 return out;
-                               },
-                               saves_.get());
+    hidden_th = nn::recomputed(
+        run > 0, hidden_th, step,
+        [=, this](const Tensor& in, nn::StepContext& inner) {
+          Tensor out = in;
+          for (int layer = begin; layer < end; ++layer) {
+            out = forward_layer(layer, out, inner);
+          }
+          return out;
+        },
+        saves_.get());
   }
   return hidden_th;
 }
