@@ -225,9 +225,10 @@ void check_distributed_saves(const ModelConfig& model, const ParallelConfig& par
                     kOption, parallel.tensor_model_parallel_size));
   }
   if (model.recompute_granularity != "full") {
-    problems.add(fmt::format("{} keeps the inputs of whole layers that are computed again: it "
-                             "needs --recompute-granularity full, not '{}'",
-                             kOption, model.recompute_granularity));
+    problems.add(
+        fmt::format("{} keeps the inputs of whole layers that are computed again: it "
+                    "needs --recompute-granularity full, not '{}'",
+                    kOption, model.recompute_granularity));
   }
 }
 

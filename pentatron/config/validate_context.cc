@@ -130,13 +130,15 @@ void check_dynamic_context(const RunConfig& config, Problems& problems) {
   const std::int64_t minimum = p.min_dynamic_context_parallel_size;
   if (minimum < 1 || minimum > largest ||
       !std::has_single_bit(static_cast<std::uint64_t>(minimum))) {
-    problems.add(fmt::format("--min-dynamic-context-parallel-size {}: expected a power of two from "
-                             "1 to {}, the largest that divides {} data x context ranks",
-                             minimum, largest, ranks));
+    problems.add(
+        fmt::format("--min-dynamic-context-parallel-size {}: expected a power of two from "
+                    "1 to {}, the largest that divides {} data x context ranks",
+                    minimum, largest, ranks));
   }
   const std::int64_t multiple =
       2 * largest * (p.sequence_parallel ? p.tensor_model_parallel_size : 1);
-  const std::int64_t rows = (config.model.seq_length + multiple - 1) / multiple * multiple / largest;
+  const std::int64_t rows =
+      (config.model.seq_length + multiple - 1) / multiple * multiple / largest;
   need(rows <= p.max_seqlen_per_dp_cp_rank,
        fmt::format("shares a sample of --seq-length {} by {} ranks at most, {} tokens each: raise "
                    "--max-seqlen-per-dp-cp-rank {} or lower --seq-length",

@@ -67,8 +67,8 @@ using ContextPlan = std::vector<std::vector<ContextMicroBatch>>;
                                               const ContextPlanOptions& options);
 
 struct ContextTiming {
-  double makespan = 0;       // until the last rank ends
-  double busy = 0;           // mean over the ranks of the time in which they compute
+  double makespan = 0;        // until the last rank ends
+  double busy = 0;            // mean over the ranks of the time in which they compute
   std::int64_t max_rows = 0;  // of a micro-batch on a rank
 };
 // Runs the plan: a micro-batch begins when all ranks of its block are there. A plan whose ranks

@@ -26,8 +26,8 @@ Lengths long_tailed(std::uint64_t seed, std::size_t count, double mean, double d
   for (std::size_t i = 0; i < count; ++i) {
     const double radius = std::sqrt(-2 * std::log(1 - philox_uniform(seed, 1, 2 * i)));
     const double z = radius * std::cos(2 * M_PI * philox_uniform(seed, 1, 2 * i + 1));
-    lengths.push_back(std::clamp<std::int64_t>(std::llround(std::exp(mean + deviation * z)), 1,
-                                               longest));
+    lengths.push_back(
+        std::clamp<std::int64_t>(std::llround(std::exp(mean + deviation * z)), 1, longest));
   }
   return lengths;
 }
@@ -88,8 +88,7 @@ TEST(ContextPlan, EveryPromiseForManyMixes) {
                                            .min_group = minimum,
                                            .row_multiple = multiple,
                                            .costs = kCosts};
-          const Lengths lengths =
-              long_tailed(++seed, count, 3.0, 1.2, 96 * largest_group(ranks));
+          const Lengths lengths = long_tailed(++seed, count, 3.0, 1.2, 96 * largest_group(ranks));
           const ContextPlan plan = plan_context(lengths, options);
           expect_sound(plan, lengths, options);
           // It runs to its end, and a second plan is the same.
@@ -183,8 +182,7 @@ TEST(ContextPlan, GainOnALongTail) {
   for (int step = 0; step < kSteps; ++step) {
     const Lengths lengths =
         long_tailed(100 + static_cast<std::uint64_t>(step), 256, std::log(4096.0), 1.2, 131072);
-    const ContextPlanOptions options{
-        .num_ranks = 64, .max_rows_per_rank = 8192, .costs = kCosts};
+    const ContextPlanOptions options{.num_ranks = 64, .max_rows_per_rank = 8192, .costs = kCosts};
     const ContextPlan dynamic = plan_context(lengths, options);
     expect_sound(dynamic, lengths, options);
     const ContextTiming of_dynamic = simulate_context(dynamic, lengths, options);
@@ -205,7 +203,8 @@ TEST(ContextPlan, GainOnALongTail) {
 TEST(ContextPlan, NoLossOnEqualLengths) {
   const Lengths lengths(64, 4096);
   const ContextPlanOptions options{.num_ranks = 8, .max_rows_per_rank = 4096, .costs = kCosts};
-  const double dynamic = simulate_context(plan_context(lengths, options), lengths, options).makespan;
+  const double dynamic =
+      simulate_context(plan_context(lengths, options), lengths, options).makespan;
   const double fixed =
       simulate_context(plan_static_context(lengths, 1, options), lengths, options).makespan;
   EXPECT_LE(dynamic, fixed);

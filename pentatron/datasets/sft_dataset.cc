@@ -98,8 +98,8 @@ SftDataset::Encoded SftDataset::encode(std::int64_t line) const {
     tokens += std::ssize(encoded.conversations.back().tokens);
   }
   PENTATRON_CHECK(tokens > 0, kData, "{}: the conversation has no tokens", place);
-  encoded.rows = options_.own_lengths ? std::min(tokens, options_.sequence_length)
-                                      : options_.sequence_length;
+  encoded.rows =
+      options_.own_lengths ? std::min(tokens, options_.sequence_length) : options_.sequence_length;
   return encoded;
 }
 

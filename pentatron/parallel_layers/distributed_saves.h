@@ -9,10 +9,10 @@
 namespace pentatron::parallel_layers {
 
 // Activations that all tensor-parallel ranks have alike are kept in equal slices, one a rank, and
-// gathered where backward wants them (--distribute-saved-activations; Megatron-LM, arXiv 2205.05198,
-// section 5). A slice is a range of the elements, the last ones filled up with zeros. Saving and
-// asking are collective: all ranks of the group do both in the same order. Gathered values have the
-// bits that were saved.
+// gathered where backward wants them (--distribute-saved-activations; Megatron-LM, arXiv
+// 2205.05198, section 5). A slice is a range of the elements, the last ones filled up with zeros.
+// Saving and asking are collective: all ranks of the group do both in the same order. Gathered
+// values have the bits that were saved.
 class DistributedSaves final : public SavePolicy {
  public:
   // The context's groups outlive what is saved.

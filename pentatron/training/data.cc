@@ -445,8 +445,9 @@ void BatchStream::prepare() {
   if (!loader_ || size != options_.plan->global_batch_size()) open(size);
 }
 
-Batch BatchStream::made_of(const datasets::SampleBatch& samples, std::int64_t group_size) const {
-  return dynamic_context_ != nullptr ? dynamic_context_->share_of(samples, group_size, policy_)
+Batch BatchStream::made_of(const std::shared_ptr<const datasets::SampleBatch>& samples,
+                           std::int64_t group_size) const {
+  return dynamic_context_ != nullptr ? dynamic_context_->share_of(*samples, group_size, policy_)
                                      : to_batch(samples, policy_);
 }
 

@@ -131,7 +131,8 @@ class BatchStream final {
   void prepare();
   [[nodiscard]] std::shared_ptr<const datasets::BatchPlan> make_plan(
       std::int64_t global_batch_size);
-  [[nodiscard]] Batch made_of(const datasets::SampleBatch& samples, std::int64_t group_size) const;
+  [[nodiscard]] Batch made_of(const std::shared_ptr<const datasets::SampleBatch>& samples,
+                              std::int64_t group_size) const;
 
   const datasets::SampleSource& source_;
   config::BatchSchedule batches_;
