@@ -40,4 +40,21 @@ void check_data_sources(const RunConfig& config, const Origins& origins, Problem
   }
 }
 
+void check_wide_gradients(const RunConfig& config, const std::vector<OptionNote>& always_so,
+                          Problems& problems) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  const bool reduces = config.parallel.grad_reduce_in_bf16;
+  const bool accumulates =
+      optimizer.use_precision_aware_optimizer && optimizer.main_grads_dtype == "bf16";
+  if (!reduces && !accumulates) return;
+  for (const OptionNote& note : always_so) {
+    if (note.spelled != "--accumulate-allreduce-grads-in-fp32" &&
+        note.spelled != "--ddp-param-name-patterns-for-fp32-local-accumulation") {
+      continue;
+    }
+    problems.add(fmt::format("{} asks for fp32 gradients, {} for bf16: drop one", note.spelled,
+                             reduces ? "--grad-reduce-in-bf16" : "--main-grads-dtype bf16"));
+  }
+}
+
 }  // namespace pentatron::config

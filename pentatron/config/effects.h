@@ -13,4 +13,8 @@ namespace pentatron::config {
 // Refuses two sources of data at once: one of them would be left out, and not by the user's choice.
 void check_data_sources(const RunConfig& config, const Origins& origins, Problems& problems);
 
+// Refuses options of `always_so` that ask for fp32 gradients beside one that asks for bf16.
+void check_wide_gradients(const RunConfig& config, const std::vector<OptionNote>& always_so,
+                          Problems& problems);
+
 }  // namespace pentatron::config

@@ -331,7 +331,6 @@ constexpr OptionSpec kRows[] = {
      .help = "the next four options say how wide AdamW's state is; what is bf16 is rounded "
              "stochastically, keyed by seed, step and element",
      .test = "functional_test Options.PrecisionAwareOptimizer",
-     .resume = Resume::kRun,
      .field = optimizer<&OptimizerConfig::use_precision_aware_optimizer>()},
     {.names = "--main-grads-dtype",
      .dest = "main_grads_dtype",
@@ -342,7 +341,6 @@ constexpr OptionSpec kRows[] = {
      .test = "training_test RunPolicy.FollowsTheOptions; functional_test "
              "Options.PrecisionAwareOptimizer",
      .needs = kPrecisionAware,
-     .resume = Resume::kRun,
      .field = optimizer<&OptimizerConfig::main_grads_dtype>()},
     {.names = "--main-params-dtype",
      .dest = "main_params_dtype",
@@ -356,7 +354,6 @@ constexpr OptionSpec kRows[] = {
              "Options.PrecisionAwareOptimizer",
      .default_note = "bf16 is not among Megatron's choices",
      .needs = kPrecisionAware,
-     .resume = Resume::kRun,
      .field = optimizer<&OptimizerConfig::main_params_dtype>()},
     {.names = "--exp-avg-dtype",
      .dest = "exp_avg_dtype",
@@ -367,7 +364,6 @@ constexpr OptionSpec kRows[] = {
      .test = "optimizer_test NarrowState.BitEqualInEveryLayout; optimizer_test "
              "ScaledAdamW.BitEqualInEveryLayout; functional_test Options.PrecisionAwareOptimizer",
      .needs = kPrecisionAware,
-     .resume = Resume::kRun,
      .field = optimizer<&OptimizerConfig::exp_avg_dtype>()},
     {.names = "--exp-avg-sq-dtype",
      .dest = "exp_avg_sq_dtype",
@@ -380,7 +376,6 @@ constexpr OptionSpec kRows[] = {
      .test = "optimizer_test NarrowState.BitEqualInEveryLayout; optimizer_test "
              "ScaledAdamW.BitEqualInEveryLayout; functional_test Options.PrecisionAwareOptimizer",
      .needs = kPrecisionAware,
-     .resume = Resume::kRun,
      .field = optimizer<&OptimizerConfig::exp_avg_sq_dtype>()},
     {.names = "--soap-shampoo-beta",
      .dest = "soap_shampoo_beta",

@@ -56,6 +56,7 @@ class Parser final {
     const LaunchEnv launcher = read_launch_env(request_.environment, problems_);
     if (!is_launched_dry_run(launcher)) apply_launch_env(launcher, parsed_, problems_);
     check_data_sources(parsed_.config, parsed_.origins, problems_);
+    check_wide_gradients(parsed_.config, parsed_.always_so, problems_);
     for (OptionNote& note : values_without_effect(parsed_.config, parsed_.origins)) {
       add_note(parsed_.no_effect, std::move(note));
     }

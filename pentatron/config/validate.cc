@@ -340,7 +340,7 @@ void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Pr
   if (layout_fine && config.model.seq_length > 0) check_dynamic_context(config, problems);
   if (purpose != Purpose::kTrain) return;
   if (layout_fine) check_fp8(config, problems);
-  check_optimizer_state(config, origins, problems);
+  check_optimizer_state(config, problems);
   resolve_training(config, origins, layout_fine, problems);
 }
 

@@ -41,7 +41,7 @@ void check_fp8(const RunConfig& config, Problems& problems) {
                  tp, "--kv-channels", problems);
 }
 
-void check_optimizer_state(const RunConfig& config, const Origins& origins, Problems& problems) {
+void check_optimizer_state(const RunConfig& config, Problems& problems) {
   const OptimizerConfig& optimizer = config.optimizer;
   const std::string& precision = config.training.precision;
   const bool aware = optimizer.use_precision_aware_optimizer;
@@ -66,18 +66,6 @@ void check_optimizer_state(const RunConfig& config, const Origins& origins, Prob
       problems.add(fmt::format(
           "{} {} shares its scales on the device, which --optimizer-cpu-offload leaves: take bf16",
           option, value));
-    }
-  }
-  const bool reduces_in_bf16 = config.parallel.grad_reduce_in_bf16;
-  if (reduces_in_bf16 || (aware && optimizer.main_grads_dtype == "bf16")) {
-    for (const auto& [dest, option] :
-         {std::pair{"accumulate_allreduce_grads_in_fp32", "--accumulate-allreduce-grads-in-fp32"},
-          std::pair{"ddp_param_name_patterns_for_fp32_local_accumulation",
-                    "--ddp-param-name-patterns-for-fp32-local-accumulation"}}) {
-      if (!set_by_user(origins, dest)) continue;
-      problems.add(
-          fmt::format("{} asks for fp32 gradients, {} for bf16: drop one", option,
-                      reduces_in_bf16 ? "--grad-reduce-in-bf16" : "--main-grads-dtype bf16"));
     }
   }
   const bool unscaled = optimizer.optimizer == "lion" || optimizer.optimizer == "soap";

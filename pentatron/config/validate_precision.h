@@ -2,7 +2,6 @@
 #pragma once
 
 #include "pentatron/config/config.h"
-#include "pentatron/config/parser.h"
 #include "pentatron/config/problems.h"
 
 namespace pentatron::config {
@@ -12,8 +11,7 @@ namespace pentatron::config {
 void check_fp8(const RunConfig& config, Problems& problems);
 
 // What the optimizer's state asks of optimizer and precision: --use-precision-aware-optimizer,
-// --grad-reduce-in-bf16, --optimizer lion and soap. `origins`: whether a user asked for fp32
-// gradients beside bf16 ones.
-void check_optimizer_state(const RunConfig& config, const Origins& origins, Problems& problems);
+// --optimizer lion and soap.
+void check_optimizer_state(const RunConfig& config, Problems& problems);
 
 }  // namespace pentatron::config

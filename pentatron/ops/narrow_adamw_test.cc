@@ -98,7 +98,9 @@ TEST(NarrowAdamW, IsNearTheFormulaInFp64) {
           const auto check = [&](const Tensor& kept, const Tensor& exact) {
             const double share = kept.scalar_type() == DType::BFloat16 ? 1.0 / 128 : 1e-6;
             const Tensor off = wide(kept).sub(exact).abs();
-            EXPECT_TRUE(off.le(exact.abs().mul(share).add(1e-9)).all().item<bool>());
+            // Terms that cancel leave fp32's rounding of the largest.
+            const double rounding = 1e-6 * exact.abs().max().item<double>();
+            EXPECT_TRUE(off.le(exact.abs().mul(share).add(rounding)).all().item<bool>());
           };
           check(s.param, p);
           check(s.first, m);

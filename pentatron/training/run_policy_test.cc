@@ -83,8 +83,13 @@ TEST(GradReduceInBf16, EveryShardingWithinBf16) {
                                    {"HSDP", {.dp = 4, .sharded = true}, [](config::RunConfig& c) {
                                       c.parallel.num_distributed_optimizer_instances = 2;
                                     }}};
-  const std::map<std::string, Tensor> exact = gradients({}, {});
   for (const Case& what : cases) {
+    // Of the same layout, whose activations in bf16 have their own rounding.
+    const std::map<std::string, Tensor> exact = gradients(what.layout, what.change);
+    double largest_of_all = 0;  // some exact gradients are zero: a key's bias moves no softmax
+    for (const auto& [name, value] : exact) {
+      largest_of_all = std::max(largest_of_all, value.abs().max().item<double>());
+    }
     const auto found = gradients(what.layout, [&](config::RunConfig& c) {
       c.parallel.grad_reduce_in_bf16 = true;
       c.training.micro_batch_size = 2;
@@ -92,9 +97,9 @@ TEST(GradReduceInBf16, EveryShardingWithinBf16) {
     });
     ASSERT_EQ(found.size(), exact.size()) << what.name;
     for (const auto& [name, value] : exact) {
-      const double largest = value.abs().max().item<double>();
+      const double largest = std::max(value.abs().max().item<double>(), 1e-3 * largest_of_all);
       const double off = found.at(name).sub(value).abs().max().item<double>();
-      EXPECT_LT(off, largest * 0.04 + 1e-6) << what.name << " " << name;
+      EXPECT_LT(off, largest * 0.04) << what.name << " " << name;
     }
   }
 }

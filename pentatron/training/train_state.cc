@@ -204,6 +204,17 @@ std::string schedule_identity(const config::RunConfig& config) {
     json["muon_nesterov"] = o.muon_nesterov;
     json["muon_split_qkv"] = o.muon_split_qkv;
   }
+  if (o.optimizer == "soap") {
+    json["soap_shampoo_beta"] = o.soap_shampoo_beta;
+    json["soap_precondition_frequency"] = o.soap_precondition_frequency;
+  }
+  // What a state is kept in decides how it goes on.
+  if (o.use_precision_aware_optimizer) {
+    json["main_grads_dtype"] = o.main_grads_dtype;
+    json["main_params_dtype"] = o.main_params_dtype;
+    json["exp_avg_dtype"] = o.exp_avg_dtype;
+    json["exp_avg_sq_dtype"] = o.exp_avg_sq_dtype;
+  }
   json["global_batch_size"] = config.training.global_batch_size;
   if (!batches.is_constant()) {
     json["step_batch_size_schedule"] = config.training.step_batch_size_schedule;
