@@ -75,19 +75,16 @@ class StageFormula final {
     logits_ = tensor::item_bytes(policy.logits);
   }
 
-  // `learns`: something before the layer does, so that its input has a gradient; then of its
-  // output.
-  [[nodiscard]] LayerBytes layer(const LayerSpec& spec, const Widths& w, bool& learns) const {
+  // Every unit hands its gradient on (ops/unit_events.h), so a layer's input has one even where no
+  // weight before it learns.
+  [[nodiscard]] LayerBytes layer(const LayerSpec& spec, const Widths& w) const {
     LayerBytes bytes;
     // The gradient of the feed-forward's inner channels beside the stream's, when what the second
     // product saved is gone; without one, those of the packed heads.
     bytes.work = residual() + of_rows(std::max(w.fc1, w.q + 2 * w.kv));
     if (norms_again_ && spec.norms_inputs) bytes.rebuilt = hidden();
-    bool of_mixer = learns;
-    if (spec.has_mixer()) add_mixer(bytes, spec, w, of_mixer);
-    bool of_ffn = spec.parallel ? learns : of_mixer;
-    if (spec.has_ffn()) add_ffn(bytes, spec, w, of_ffn);
-    learns = of_mixer || of_ffn;
+    if (spec.has_mixer()) add_mixer(bytes, spec, w);
+    if (spec.has_ffn()) add_ffn(bytes, spec, w);
     return bytes;
   }
 
@@ -133,27 +130,15 @@ class StageFormula final {
     return leaf.adapters > 0 && model_.lora_dropout > 0 ? bytes : 0;
   }
 
-  // `learns`: as in layer().
-  void add_mixer(LayerBytes& bytes, const LayerSpec& spec, const Widths& w, bool& learns) const {
+  void add_mixer(LayerBytes& bytes, const LayerSpec& spec, const Widths& w) const {
     const LeafPair leaves = mixer_leaves(model_, spec);
     // The norm saves what comes in, the projection what the norm gives.
-    if (spec.norms_inputs && learns) bytes.kept += residual() + row_statistics(rows_.local);
+    if (spec.norms_inputs) bytes.kept += residual() + row_statistics(rows_.local);
     if (leaves.first.learns) bytes.kept += read_of_norm(spec);
-    learns = learns || leaves.first.learns;
-    if (spec.mixer.form != SublayerForm::kLinear) {
-      add_attention(bytes, spec, w, leaves, learns);
-      learns = learns || leaves.last.learns;
-    }
-    add_output_norm(bytes, spec, learns);
-  }
-  void add_attention(LayerBytes& bytes, const LayerSpec& spec, const Widths& w,
-                     const LeafPair& leaves, bool learns) const {
+    if (spec.norms_outputs) bytes.kept += hidden() + row_statistics(rows_.local);
+    if (spec.mixer.form == SublayerForm::kLinear) return;
     bytes.kept += of_adapters(leaves.first, w.q + 2 * w.kv + w.gate) +
                   of_adapters(leaves.last, model_.hidden_size);
-    if (!learns) {
-      if (leaves.last.learns) bytes.kept += of_rows(w.q);
-      return;
-    }
     if (!RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention)) {
       bytes.kept += attention(spec, w, leaves.last, false);
       return;
@@ -162,29 +147,24 @@ class StageFormula final {
     bytes.rebuilt = std::max(bytes.rebuilt, attention(spec, w, leaves.last, false) - kept);
     bytes.kept += kept;
   }
-  void add_output_norm(LayerBytes& bytes, const LayerSpec& spec, bool learns) const {
-    if (spec.norms_outputs && learns) bytes.kept += hidden() + row_statistics(rows_.local);
-  }
-  void add_ffn(LayerBytes& bytes, const LayerSpec& spec, const Widths& w, bool& learns) const {
+  void add_ffn(LayerBytes& bytes, const LayerSpec& spec, const Widths& w) const {
     const LeafPair leaves = ffn_leaves(model_, spec);
-    const bool linear = spec.ffn.form == SublayerForm::kLinear;
-    const bool again = RecomputePlan::recomputes(model_, RecomputedModule::kMlp) && !linear;
-    bytes.kept += mlp_input(spec, learns, leaves.first.learns || again);
+    const bool again = RecomputePlan::recomputes(model_, RecomputedModule::kMlp) &&
+                       spec.ffn.form != SublayerForm::kLinear;
+    bytes.kept += mlp_input(spec, leaves.first.learns || again);
     if (spec.shared_norm) bytes.kept += dropped_input(leaves.first, hidden());
-    learns = learns || leaves.first.learns;
     // Of a linear layer: nothing.
-    std::int64_t inner =
-        of_adapters(leaves.first, w.fc1) + of_adapters(leaves.last, model_.hidden_size);
-    if (learns) inner += of_rows(w.fc1);
     const bool fp8 = spec.recipe.numbers == Numbers::kFp8;
-    if (leaves.last.learns) inner += fp8 ? fp8_of_rows(w.fc2) : of_rows(w.fc2);
-    learns = learns || leaves.last.learns;
+    const std::int64_t last = fp8 ? fp8_of_rows(w.fc2) : of_rows(w.fc2);
+    const std::int64_t inner = of_adapters(leaves.first, w.fc1) + of_rows(w.fc1) +
+                               of_adapters(leaves.last, model_.hidden_size) +
+                               (leaves.last.learns ? last : 0);
     if (again) {
       bytes.rebuilt = std::max(bytes.rebuilt, inner);
     } else {
       bytes.kept += inner;
     }
-    add_output_norm(bytes, spec, learns);
+    if (spec.norms_outputs) bytes.kept += hidden() + row_statistics(rows_.local);
   }
   // What products save of what they read: a norm's output, which may be made again, or the input.
   [[nodiscard]] std::int64_t read_of_norm(const LayerSpec& spec) const {
@@ -258,14 +238,13 @@ class StageFormula final {
     return bytes + (fused ? q + 2 * kv + of_rows(w.gate) : 0);
   }
 
-  // What the feed-forward's first product and the norm before it save. `learns`: what comes in has
-  // a gradient; `saved`: the product, or what runs it
-  // again, saves what it reads.
-  [[nodiscard]] std::int64_t mlp_input(const LayerSpec& spec, bool learns, bool saved) const {
+  // What the feed-forward's first product and the norm before it save. `saved`: the product, or
+  // what runs it again, saves what it reads.
+  [[nodiscard]] std::int64_t mlp_input(const LayerSpec& spec, bool saved) const {
     if (spec.shared_norm) return 0;
     const std::int64_t middle = spec.parallel ? 0 : residual();
     const std::int64_t input = saved ? (spec.norms_inputs ? read_of_norm(spec) : hidden()) : 0;
-    if (spec.norms_inputs) return (learns ? middle + row_statistics(rows_.local) : 0) + input;
+    if (spec.norms_inputs) return middle + row_statistics(rows_.local) + input;
     return spec.parallel && residual_ == compute_ ? 0 : input;
   }
 
@@ -316,16 +295,14 @@ StageActivations stage_activations(const config::RunConfig& config, const config
   const StageFormula formula(config);
   const RecomputePlan recompute(config.model, stage.num_layers());
   StageActivations bytes;
-  // Embeddings beside adapters do not learn.
-  bool learns = config.model.lora_rank == 0 || !stage.embedding;
   for (int begin = 0, end = 0; begin < stage.num_layers(); begin = end) {
     const int run = recompute.run_at(begin);
     end = begin + std::max(1, run);
     std::int64_t of_run = 0;
     for (int layer = begin; layer < end; ++layer) {
       const int number = stage.first_layer + layer;
-      const LayerBytes one = formula.layer(specs.at(static_cast<std::size_t>(number)),
-                                           widths_of(plan, number), learns);
+      const LayerBytes one =
+          formula.layer(specs.at(static_cast<std::size_t>(number)), widths_of(plan, number));
       of_run += one.kept;
       bytes.rebuilt = std::max(bytes.rebuilt, one.rebuilt);
       bytes.layer_work = std::max(bytes.layer_work, one.work);

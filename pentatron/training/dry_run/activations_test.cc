@@ -6,6 +6,7 @@
 
 #include <iostream>
 
+#include "pentatron/ops/unit_events.h"
 #include "pentatron/tensor/memory.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/sequence_cut.h"
@@ -16,6 +17,15 @@ namespace pentatron::training::dry_run {
 namespace {
 
 using namespace testing_support;  // NOLINT: test vocabulary
+
+// Units have their borders, as in training.
+class NoEvents final : public ops::UnitEventSink {
+ public:
+  void on_forward_begin(int) override {}
+  void on_forward_end(int) override {}
+  void on_backward_begin(int) override {}
+  void on_backward_end(int) override {}
+};
 
 // The sum over the ranks' stages after one forward, whose graph is kept.
 std::int64_t kept_by_forward(const config::RunConfig& config) {
@@ -36,7 +46,9 @@ std::int64_t kept_by_forward(const config::RunConfig& config) {
       }
       batches[0] = cut_batch(batches[0], place);
     }
-    nn::StepContext step{.batch = batches[0], .policy = engine.policy(), .seed = 1};
+    NoEvents events;
+    nn::StepContext step{
+        .batch = batches[0], .policy = engine.policy(), .seed = 1, .events = &events};
     // The first forward makes what is made once a batch.
     static_cast<void>(engine.stages().at(0).forward({}, step));
     context.world().barrier();

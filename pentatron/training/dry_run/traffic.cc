@@ -71,6 +71,9 @@ class StepTraffic final {
     return fmt::format("{}", fmt::join(axes, "-"));
   }
 
+  // Whether no weight of a linear leaf learns.
+  [[nodiscard]] bool frozen() const { return run_.config.model.lora_rank > 0; }
+
   // Nothing where the rank is alone.
   void add(const std::string& axis, std::int64_t ranks, const char* use, Operation operation,
            std::int64_t calls, std::int64_t bytes_each) {
@@ -92,19 +95,12 @@ class StepTraffic final {
     add("tp", size("tp"), "activations", operation, calls,
         product({rows_.tokens, run_.config.model.hidden_size, compute_}));
   }
-  // Runs of each layer's modules in a step: forward, forward in backward, backward.
-  struct Runs {
-    std::int64_t forwards = 1;
-    std::int64_t backwards = 1;
-  };
 
-  void pair_of_products(const LeafPair& leaves, std::int64_t forwards, bool& learns);
-  void adapters(const LeafPair& leaves, std::int64_t forwards, bool learns);
-  void layer(const transformer::LayerSpec& spec, const nn::ParameterPlan& plan, int number,
-             std::int64_t forwards, bool& learns);
+  void pair_of_products(const LeafPair& leaves, std::int64_t forwards);
+  void adapters(const LeafPair& leaves, std::int64_t forwards);
   void context(const transformer::LayerSpec& spec, const nn::ParameterPlan& plan, int layer,
-               const Runs& runs);
-  void ring(const std::string& axis, std::int64_t ranks, std::int64_t keys, const Runs& runs);
+               std::int64_t forwards);
+  void ring(const std::string& axis, std::int64_t ranks, std::int64_t keys, std::int64_t forwards);
   void head();
   void partial_sums();
 
@@ -120,37 +116,33 @@ class StepTraffic final {
 
 // A product with split outputs and one with split inputs (parallel_layers/split_linear.cc), of one
 // micro-batch. Rows that were saved in shares are gathered once more for the weight gradient.
-// `learns`: their input has a gradient; then their output.
-void StepTraffic::pair_of_products(const LeafPair& leaves, std::int64_t forwards, bool& learns) {
-  const std::int64_t m = micro_batches_, input = learns ? 1 : 0;
-  const bool frozen = run_.config.model.lora_rank > 0;
-  adapters(leaves, forwards, learns);
-  learns = learns || leaves.first.learns || leaves.last.learns;
+void StepTraffic::pair_of_products(const LeafPair& leaves, std::int64_t forwards) {
+  const std::int64_t m = micro_batches_;
+  adapters(leaves, forwards);
   if (!sequence_parallel_) {
-    add_rows(Operation::kAllReduce, m * (forwards + input));
+    add_rows(Operation::kAllReduce, m * (forwards + 1));
     return;
   }
-  const std::int64_t output = learns ? 1 : 0;
-  add_rows(Operation::kAllGather, m * (forwards + output + (frozen ? 0 : 1)));
-  add_rows(Operation::kReduceScatter, m * (forwards + input));
+  add_rows(Operation::kAllGather, m * (forwards + (frozen() ? 1 : 2)));
+  add_rows(Operation::kReduceScatter, m * (forwards + 1));
 }
 
 // What adapters send beside (parallel_layers/adapter.cc): low-rank rows on their way to B, DoRA's
 // weight product of the dropped input, and lengths of rows whose columns are cut.
-void StepTraffic::adapters(const LeafPair& leaves, std::int64_t forwards, bool learns) {
+void StepTraffic::adapters(const LeafPair& leaves, std::int64_t forwards) {
   const config::ModelConfig& model = run_.config.model;
-  const std::int64_t m = micro_batches_, input = learns ? 1 : 0, tp = size("tp");
+  const std::int64_t m = micro_batches_, tp = size("tp");
+  const Operation sum = sequence_parallel_ ? Operation::kReduceScatter : Operation::kAllReduce;
   if (leaves.first.adapters > 0) {
     const std::int64_t low =
         product({rows_.tokens, leaves.first.adapters * model.lora_rank, compute_});
     if (sequence_parallel_) {
       add("tp", tp, "low-rank activations", Operation::kAllGather, m * forwards, low);
     }
-    add("tp", tp, "low-rank activations",
-        sequence_parallel_ ? Operation::kReduceScatter : Operation::kAllReduce, m, low);
+    add("tp", tp, "low-rank activations", sum, m, low);
     if (model.lora_dora && model.lora_dropout > 0) {
       if (sequence_parallel_) add_rows(Operation::kAllGather, m * forwards);
-      add_rows(sequence_parallel_ ? Operation::kReduceScatter : Operation::kAllReduce, m * input);
+      add_rows(sum, m);
     }
   }
   if (leaves.last.adapters > 0 && model.lora_dora) {
@@ -160,19 +152,18 @@ void StepTraffic::adapters(const LeafPair& leaves, std::int64_t forwards, bool l
 }
 
 void StepTraffic::ring(const std::string& axis, std::int64_t ranks, std::int64_t keys,
-                       const Runs& runs) {
+                       std::int64_t forwards) {
   const std::int64_t sums = tensor::item_bytes(run_.policy.statistics);
   const std::int64_t m = micro_batches_;
-  add(axis, ranks, "keys and values", Operation::kSend,
-      m * (runs.forwards + runs.backwards) * (ranks - 1), keys * compute_);
+  add(axis, ranks, "keys and values", Operation::kSend, m * (forwards + 1) * (ranks - 1),
+      keys * compute_);
   // Gradients of keys travel on with them and then home, in the dtype of the sums.
-  add(axis, ranks, "gradients of keys", Operation::kSend, m * runs.backwards * ranks, keys * sums);
+  add(axis, ranks, "gradients of keys", Operation::kSend, m * ranks, keys * sums);
 }
 
 void StepTraffic::context(const transformer::LayerSpec& spec, const nn::ParameterPlan& plan,
-                          int layer, const Runs& runs) {
-  const std::int64_t cp = size("cp"), m = micro_batches_;
-  const std::int64_t both = m * (runs.forwards + runs.backwards);
+                          int layer, std::int64_t forwards) {
+  const std::int64_t cp = size("cp"), m = micro_batches_, both = m * (forwards + 1);
   // Groups that follow the lengths of samples are not foreseen.
   if (cp == 1 || run_.config.parallel.dynamic_context_parallel) return;
   const auto& qkv =
@@ -187,25 +178,24 @@ void StepTraffic::context(const transformer::LayerSpec& spec, const nn::Paramete
   };
   switch (spec.mixer.context_comm) {
     case ContextComm::kP2p:
-      return ring("cp", cp, keys, runs);
+      return ring("cp", cp, keys, forwards);
     case ContextComm::kAllGather:
       add("cp", cp, "keys and values", Operation::kAllGather, both, product({keys, cp, compute_}));
-      return add("cp", cp, "gradients of keys", Operation::kReduceScatter, m * runs.backwards,
+      return add("cp", cp, "gradients of keys", Operation::kReduceScatter, m,
                  product({keys, cp, compute_}));
     case ContextComm::kA2a:
       return exchange("cp");
     case ContextComm::kA2aP2p:
-      if (size("cp_inner") == 1) return ring("cp", cp, keys, runs);
+      if (size("cp_inner") == 1) return ring("cp", cp, keys, forwards);
       exchange("cp_inner");
-      return ring("cp_outer", size("cp_outer"), keys, runs);
+      return ring("cp_outer", size("cp_outer"), keys, forwards);
   }
 }
 
 void StepTraffic::head() {
   const std::int64_t m = micro_batches_;
-  const bool frozen = run_.config.model.lora_rank > 0;
   if (sequence_parallel_) {
-    add_rows(Operation::kAllGather, frozen ? m : 2 * m);  // forward, and the weight gradient
+    add_rows(Operation::kAllGather, frozen() ? m : 2 * m);  // forward, and the weight gradient
     add_rows(Operation::kReduceScatter, m);
   } else {
     add_rows(Operation::kAllReduce, m);
@@ -216,40 +206,16 @@ void StepTraffic::head() {
   add("tp", size("tp"), "vocabulary statistics", Operation::kAllReduce, m, 2 * column);
 }
 
-void StepTraffic::layer(const transformer::LayerSpec& spec, const nn::ParameterPlan& plan,
-                        int number, std::int64_t forwards, bool& learns) {
-  const config::ModelConfig& model = run_.config.model;
-  const bool core_again = RecomputePlan::recomputes(model, RecomputedModule::kCoreAttention);
-  const bool mlp_again = RecomputePlan::recomputes(model, RecomputedModule::kMlp) &&
-                         spec.ffn.form == SublayerForm::kUsual;
-  const bool before = learns;
-  // A linear layer in place of either leaves its outputs' split as a pair does.
-  if (spec.has_mixer()) {
-    const LeafPair leaves = mixer_leaves(model, spec);
-    const bool keys_learn = learns || leaves.first.learns;
-    pair_of_products(leaves, forwards, learns);
-    if (spec.mixer.form == SublayerForm::kUsual) {
-      context(
-          spec, plan, number,
-          {.forwards = core_again && keys_learn ? 2 : forwards, .backwards = keys_learn ? 1 : 0});
-    }
-  }
-  if (!spec.has_ffn()) return;
-  bool ffn = spec.parallel ? before : learns;
-  pair_of_products(ffn_leaves(model, spec), mlp_again ? 2 : forwards, ffn);
-  learns = learns || ffn;
-}
-
 void StepTraffic::stage(const config::StagePlan& stage, const nn::ParameterPlan& plan) {
   const config::ModelConfig& model = run_.config.model;
-  // Embeddings beside adapters do not learn.
-  bool learns = model.lora_rank == 0 || !stage.embedding;
   if (stage.embedding) {
     add_rows(sequence_parallel_ ? Operation::kReduceScatter : Operation::kAllReduce,
              micro_batches_);
-    if (sequence_parallel_ && learns) add_rows(Operation::kAllGather, micro_batches_);
+    if (sequence_parallel_ && !frozen()) add_rows(Operation::kAllGather, micro_batches_);
   }
   const RecomputePlan recompute(model, stage.num_layers());
+  const bool core_again = RecomputePlan::recomputes(model, RecomputedModule::kCoreAttention);
+  const bool mlp_again = RecomputePlan::recomputes(model, RecomputedModule::kMlp);
   for (int begin = 0, end = 0; begin < stage.num_layers(); begin = end) {
     const int run = recompute.run_at(begin);
     end = begin + std::max(1, run);
@@ -258,9 +224,17 @@ void StepTraffic::stage(const config::StagePlan& stage, const nn::ParameterPlan&
           product({rows_.local, model.hidden_size,
                    tensor::item_bytes(residual_dtype(model, run_.policy))}));
     }
-    for (int place = begin; place < end; ++place) {
-      const int number = stage.first_layer + place;
-      layer(run_.specs.at(static_cast<std::size_t>(number)), plan, number, run > 0 ? 2 : 1, learns);
+    const std::int64_t forwards = run > 0 ? 2 : 1;
+    for (int layer = begin; layer < end; ++layer) {
+      const int number = stage.first_layer + layer;
+      const transformer::LayerSpec& spec = run_.specs.at(static_cast<std::size_t>(number));
+      // A linear layer in place of either leaves its outputs' split as a pair does.
+      if (spec.has_mixer()) pair_of_products(mixer_leaves(model, spec), forwards);
+      if (spec.mixer.form == SublayerForm::kUsual) {
+        context(spec, plan, number, core_again ? 2 : forwards);
+      }
+      const bool again = mlp_again && spec.ffn.form == SublayerForm::kUsual;
+      if (spec.has_ffn()) pair_of_products(ffn_leaves(model, spec), again ? 2 : forwards);
     }
   }
   if (stage.loss) head();
