@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/datasets/encode_pipeline.h"
 
+#include <malloc.h>
+
 #include <exception>
 #include <utility>
 
@@ -8,6 +10,7 @@ namespace pentatron::datasets {
 namespace {
 
 constexpr std::size_t kBatchBytes = 128 << 10;
+constexpr std::size_t kLongLines = 4 * kBatchBytes;  // bytes of a batch
 
 std::vector<InputFormat> formats_of(const std::vector<InputFile>& files) {
   std::vector<InputFormat> formats;
@@ -105,8 +108,7 @@ void EncodePipeline::read() {
         workers_wait = waiting_.empty();
       }
       // Long lines take a lot of memory to parse: only where they are turned into tokens at once.
-      constexpr std::size_t kMostAhead = 4 * kBatchBytes;
-      if (workers_wait || batch.lines.bytes.size() > kMostAhead) {
+      if (workers_wait || batch.lines.bytes.size() > kLongLines) {
         waiting.lines = std::move(batch);
       } else {
         waiting.lines = parser.parse(batch, formats_[batch.file]);
@@ -180,6 +182,12 @@ void EncodePipeline::work() {
     encoded.bytes = bytes;
     parser.release_large_buffers();
     deliver(waiting->id, std::move(encoded));
+    if (bytes > kLongLines) {
+      // Else what one thread has freed is held for that thread, and all of them have had long
+      // lines.
+      waiting.reset();
+      ::malloc_trim(0);
+    }
   }
 }
 
