@@ -3,12 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <memory_resource>
+#include <vector>
+
 #include "pentatron/base/error.h"
 
 namespace pentatron::datasets {
 namespace {
 
 using Ids = std::vector<std::int64_t>;
+using IdField = std::pmr::vector<std::int64_t>;
+using WeightField = std::pmr::vector<float>;
 
 // Two samples, of two segments and of one.
 SampleBatch two_samples() {
@@ -16,8 +21,8 @@ SampleBatch two_samples() {
   batch.sample_ids = {7, 8};
   batch.sequences["text"] = {
       .samples = {0, 5, 9}, .boundaries = {0, 2, 5, 9}, .positions = {0, 1, 0, 1, 2, 0, 1, 2, 3}};
-  batch.fields["tokens"] = Ids{1, 2, 3, 4, 5, 6, 7, 8, 9};
-  batch.fields["loss_mask"] = std::vector<float>(9, 1.0F);
+  batch.fields["tokens"] = IdField{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  batch.fields["loss_mask"] = WeightField(9, 1.0F);
   return batch;
 }
 
@@ -27,9 +32,10 @@ TEST(PaddedSamples, ASegmentOfItsOwnBehindEachSample) {
   EXPECT_EQ(text.samples, (Ids{0, 8, 12}));
   EXPECT_EQ(text.boundaries, (Ids{0, 2, 5, 8, 12})) << "the second sample divides already";
   EXPECT_EQ(text.positions, (Ids{0, 1, 0, 1, 2, 0, 1, 2, 0, 1, 2, 3}));
-  EXPECT_EQ(std::get<Ids>(padded.fields.at("tokens")), (Ids{1, 2, 3, 4, 5, 0, 0, 0, 6, 7, 8, 9}));
-  EXPECT_EQ(std::get<std::vector<float>>(padded.fields.at("loss_mask")),
-            (std::vector<float>{1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(std::get<IdField>(padded.fields.at("tokens")),
+            (IdField{1, 2, 3, 4, 5, 0, 0, 0, 6, 7, 8, 9}));
+  EXPECT_EQ(std::get<WeightField>(padded.fields.at("loss_mask")),
+            (WeightField{1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1}));
   EXPECT_EQ(padded.sample_ids, (Ids{7, 8}));
 }
 
@@ -42,7 +48,7 @@ TEST(PaddedSamples, OneLeavesAllAsItIs) {
 
 TEST(PaddedSamples, RefusesWhatHasNoRows) {
   SampleBatch odd = two_samples();
-  odd.fields["length"] = Ids{5, 4};
+  odd.fields["length"] = IdField{5, 4};
   EXPECT_THROW((void)padded_samples(odd, 4), Error);
   SampleBatch two = two_samples();
   two.sequences["image"] = two.sequences["text"];
