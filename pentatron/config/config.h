@@ -138,10 +138,6 @@ struct ModelConfig {
   double qk_clip_threshold = 100.0;
   bool pad_vocab_in_softmax = false;          // rows of the padded vocabulary count, as in Megatron
   bool distribute_saved_activations = false;  // full recompute keeps a slice on each tp rank
-  // Activations in host memory until their backward
-  bool fine_grained_activation_offloading = false;
-  std::vector<std::string> offload_modules;
-  std::int64_t min_offloaded_tensor_size = 1048576;  // elements
 };
 
 struct ParallelConfig {

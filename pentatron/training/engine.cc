@@ -317,6 +317,8 @@ void Engine::launch_recorded_step(const std::vector<Batch>& micro_batches) {
         // Timers wait for the device and for other ranks.
         Timers* const timers = std::exchange(state_->timers, nullptr);
         optimizer_->set_timers(nullptr);
+        // Forms of the weights that an evaluation made lie outside the graph.
+        optimizer_->tell_values_changed();
         launch_whole_step(batches);
         // What the step has begun beside its stream ends inside the graph.
         optimizer_->settle();

@@ -12,6 +12,7 @@
 #include "pentatron/tensor/attention_library.h"
 #include "pentatron/tensor/batch_tensors.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/sequence_cut.h"
 
 namespace pentatron::training {
 namespace {

@@ -332,7 +332,8 @@ double microseconds_together(const Kernels& kernels) {
   return together;
 }
 
-// Messages between pipeline stages run beside kernels of the model, on both ranks.
+// Messages between pipeline stages run beside kernels of the model, on both ranks: of layers so
+// wide that the host queues work faster than the GPUs do it.
 TEST(GpuProgram, MessagesOverlapWithCompute) {
   PENTATRON_NEEDS_GPUS(2);
   const fs::path folder = new_folder();
@@ -340,13 +341,13 @@ TEST(GpuProgram, MessagesOverlapWithCompute) {
                               .without("--data-path")
                               .without("--data-cache-path")
                               .with("--num-layers", 4)
-                              .with("--hidden-size", 512)
-                              .with("--num-attention-heads", 8)
-                              .with("--ffn-hidden-size", 1024)
-                              .with("--seq-length", 512)
-                              .with("--max-position-embeddings", 512)
-                              .with("--micro-batch-size", 2)
-                              .with("--global-batch-size", 16)
+                              .with("--hidden-size", 2048)
+                              .with("--num-attention-heads", 16)
+                              .with("--ffn-hidden-size", 8192)
+                              .with("--seq-length", 2048)
+                              .with("--max-position-embeddings", 2048)
+                              .with("--micro-batch-size", 1)
+                              .with("--global-batch-size", 8)
                               .with("--pipeline-model-parallel-size", 2)
                               .with("--mock-data")
                               .with("--train-iters", 6)
