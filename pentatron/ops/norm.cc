@@ -92,16 +92,21 @@ class NormBackward : public Backward {
   bool needs_dx_;
 };
 
-// Its outputs are the sum and the norm.
+// Its outputs are the sum and the norm, its inputs one or two summands.
 class AddedNormBackward final : public NormBackward {
  public:
-  using NormBackward::NormBackward;
+  AddedNormBackward(const Tensor& sum_th, std::size_t num_summands, const NormWeights& weights,
+                    const NormOutput& out, const Scope& scope, bool needs_dx)
+      : NormBackward(sum_th, weights, out, scope, needs_dx), num_summands_(num_summands) {}
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     const Tensor& dsum = output_grads[0];
     const Tensor dx =
         input_gradient(output_grads[1], dsum.defined() ? dsum.contiguous() : Tensor());
-    return {dx, dx};
+    return std::vector<Tensor>(num_summands_, dx);
   }
+
+ private:
+  std::size_t num_summands_;
 };
 
 // `delta_th` undefined: nothing is added.
@@ -152,12 +157,21 @@ AddedNorm added_norm(const Tensor& residual_th, const Tensor& delta_th, const No
                      double eps, DType statistics, const Scope& scope) {
   NormOutput out = run_forward(residual_th, delta_th, weights, eps, statistics);
   const bool learn = weights.learn();
-  const std::vector<Tensor> inputs = {residual_th, delta_th};
+  std::vector<Tensor> inputs = {residual_th};
+  if (delta_th.defined()) {
+    inputs.push_back(delta_th);
+  } else {
+    out.sum_th = residual_th;
+  }
   if (!needs_backward(inputs, learn)) return {out.sum_th, out.y_th};
-  auto backward = std::make_unique<AddedNormBackward>(
-      out.sum_th, weights, out, scope, residual_th.requires_grad() || delta_th.requires_grad());
+  bool needs_dx = false;
+  for (const Tensor& input : inputs) needs_dx = needs_dx || input.requires_grad();
+  auto backward =
+      std::make_unique<AddedNormBackward>(out.sum_th, inputs.size(), weights, out, scope, needs_dx);
   offer_rebuild(out.y_th, out.sum_th, weights, eps, statistics, scope);
-  std::vector<Tensor> outputs = {std::move(out.sum_th), std::move(out.y_th)};
+  // A sum of one is its summand's memory, with a gradient of its own.
+  std::vector<Tensor> outputs = {delta_th.defined() ? std::move(out.sum_th) : residual_th.detach(),
+                                 std::move(out.y_th)};
   attach(outputs, inputs, std::move(backward), learn);
   return {outputs[0], outputs[1]};
 }

@@ -46,8 +46,7 @@ Tensor Norm::normalised(const Tensor& x, nn::StepContext& step) {
   return ops::layer_norm(x, *weight_, *bias_, epsilon_, statistics, step.scope, zero_centred_);
 }
 
-Tensor Norm::forward(const Tensor& x, nn::StepContext& step) {
-  const Tensor out = normalised(x, step);
+Tensor Norm::computed(const Tensor& out, nn::StepContext& step) const {
   const DType compute = step.policy.compute;
   if (out.scalar_type() == compute) return out;
   Tensor cast = tensor::cast(out, compute);
@@ -57,11 +56,16 @@ Tensor Norm::forward(const Tensor& x, nn::StepContext& step) {
   return cast;
 }
 
+Tensor Norm::forward(const Tensor& x, nn::StepContext& step) {
+  return computed(normalised(x, step), step);
+}
+
 Norm::Added Norm::add_and_norm(const Tensor& residual, const Tensor& delta, nn::StepContext& step) {
-  const bool one_pass = weight_ != nullptr && channel_ranks_ == nullptr &&
-                        residual.scalar_type() == delta.scalar_type();
+  const DType added_dtype = delta.defined() ? delta.scalar_type() : step.policy.compute;
+  const bool one_pass =
+      weight_ != nullptr && channel_ranks_ == nullptr && residual.scalar_type() == added_dtype;
   if (!one_pass) {
-    const Tensor sum = residual.add(delta);
+    const Tensor sum = delta.defined() ? residual.add(delta) : residual;
     return {sum, forward(sum, step)};
   }
   const DType statistics = step.policy.statistics;
@@ -70,7 +74,7 @@ Norm::Added Norm::add_and_norm(const Tensor& residual, const Tensor& delta, nn::
                                            step.scope, zero_centred_)
                        : ops::add_layer_norm(residual, delta, *weight_, *bias_, epsilon_,
                                              statistics, step.scope, zero_centred_);
-  return {added.sum_th, tensor::cast(added.norm_th, step.policy.compute)};
+  return {added.sum_th, computed(added.norm_th, step)};
 }
 
 }  // namespace pentatron::parallel_layers

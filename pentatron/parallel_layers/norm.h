@@ -26,12 +26,14 @@ class Norm final : public nn::Module {
     Tensor sum;         // residual + delta, in the residual's dtype
     Tensor normalised;  // forward() of the sum
   };
-  // In one pass over memory where residual and delta have one dtype and every channel is here.
+  // In one pass over memory where residual and delta have one dtype and every channel is here. An
+  // undefined delta: it is added already; gradients have the same bits.
   [[nodiscard]] Added add_and_norm(const Tensor& residual, const Tensor& delta,
                                    nn::StepContext& step);
 
  private:
   [[nodiscard]] Tensor normalised(const Tensor& x, nn::StepContext& step);
+  [[nodiscard]] Tensor computed(const Tensor& out, nn::StepContext& step) const;
 
   double epsilon_;
   bool zero_centred_;

@@ -157,12 +157,11 @@ ResidualStream TransformerLayer::forward(const ResidualStream& in, nn::StepConte
   return forward_layer(in, inner);
 }
 
-// A norm in one pass with an addition keeps its output: where norms are made again, two passes.
 ResidualStream TransformerLayer::forward_layer(const ResidualStream& in, nn::StepContext& step) {
   const bool mixes = attention_ != nullptr || linear_attention_ != nullptr;
   const bool feeds = mlp_ != nullptr || linear_mlp_ != nullptr;
   Tensor x_th, in_th;
-  if (mixes && input_norm_ != nullptr && in.delta_th.defined() && norms_ == nullptr) {
+  if (mixes && input_norm_ != nullptr) {
     const Norm::Added added = input_norm_->add_and_norm(in.x_th, in.delta_th, step);
     x_th = added.sum;
     in_th = added.normalised;
@@ -174,8 +173,7 @@ ResidualStream TransformerLayer::forward_layer(const ResidualStream& in, nn::Ste
     return residual_after_norm_ ? tensor::cast(normalised_th, x_th.scalar_type()) : before_th;
   };
   // The feed-forward reads the norm of what attention leaves: one pass adds and normalises.
-  const bool one_pass =
-      feeds && pre_mlp_norm_ != nullptr && !shared_norm_ && !parallel_ && norms_ == nullptr;
+  const bool one_pass = feeds && pre_mlp_norm_ != nullptr && !shared_norm_ && !parallel_;
   Tensor middle_th = x_th, mlp_in_th;
   if (mixes) {
     const ResidualStream mixed{.x_th = residual(x_th, in_th),
