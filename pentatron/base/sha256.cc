@@ -19,9 +19,9 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 class Digest final {
  public:
   explicit Digest(const EVP_MD* kind) : context_(EVP_MD_CTX_new()) {
-    PENTATRON_CHECK(
-        context_ != nullptr && EVP_DigestInit_ex(context_.get(), kind, nullptr) == 1, kInternal,
-        "libcrypto has no {} here: its configuration switches it off", EVP_MD_get0_name(kind));
+    PENTATRON_CHECK(context_ != nullptr && EVP_DigestInit_ex(context_.get(), kind, nullptr) == 1,
+                    kInternal, "libcrypto has no {} here: its configuration switches it off",
+                    EVP_MD_get0_name(kind));
   }
   void update(std::span<const std::byte> bytes) {
     PENTATRON_CHECK(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, kInternal,

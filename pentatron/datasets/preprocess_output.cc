@@ -2,6 +2,7 @@
 #include "pentatron/datasets/preprocess_output.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <utility>
 
@@ -44,7 +45,7 @@ std::optional<std::uint64_t> sum_of_bytes(const std::vector<InputFile>& files) {
 
 std::string time_text(double seconds) {
   constexpr double kMaxHours = 99999;
-  const auto whole = static_cast<std::int64_t>(std::min(seconds, kMaxHours * 3600) + 0.5);
+  const std::int64_t whole = std::llround(std::min(seconds, kMaxHours * 3600));
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 

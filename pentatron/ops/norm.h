@@ -26,8 +26,8 @@ struct AddedNorm {
 };
 // The two above of residual + delta, in one pass over memory each way; the gradient that comes to
 // the sum is added to the norm's before that is rounded. Both of one shape and dtype (else
-// kInternal); the sum has the bits of a plain addition, and so has the norm. Without a delta the sum
-// is the residual: whoever has added already gets gradients of the same bits.
+// kInternal); the sum has the bits of a plain addition, and so has the norm. Without a delta the
+// sum is the residual: whoever has added already gets gradients of the same bits.
 [[nodiscard]] AddedNorm add_layer_norm(const Tensor& residual_th, const Tensor& delta_th,
                                        WeightRef& weight_h, WeightRef& bias_h, double eps,
                                        DType statistics, const Scope& scope = {},

@@ -356,9 +356,9 @@ class Runner {
   }
 
   void post_receives(const Channel& channel, ReceiveQueue& queue) {
-    const auto [direction, peer] = channel;
+    const Direction direction = channel.first;
     const bool forward = direction == Direction::kActivations;
-    queue.post_ahead(group(direction), peer, kReceivesAhead, [&](const MessageKey& key) {
+    queue.post_ahead(group(direction), channel.second, kReceivesAhead, [&](const MessageKey& key) {
       if (trace() != nullptr) posted_ns_[{direction, key}] = trace()->now_ns();
       const StageEdges& edges = place(key.chunk);
       const StageEdge& edge =
