@@ -118,8 +118,10 @@ bool StagedTokenizer::decodes_apart() const {
 }
 
 bool StagedTokenizer::is_open(std::int32_t id) const {
-  // A run of bytes becomes text when it has ended.
-  if (stages_.decoder == nullptr || added_.contains(id)) return false;
+  // A run of bytes becomes text when it has ended; the decoder takes added tokens like the others.
+  if (stages_.decoder == nullptr) return false;
+  const auto added = added_.find(id);
+  if (added != added_.end()) return byte_of_token(added->second).has_value();
   if (id < 0 || id >= stages_.model->tokens().size()) return false;
   return byte_of_token(stages_.model->tokens().token(id)).has_value();
 }

@@ -45,7 +45,9 @@ Ids random_ids(std::mt19937& rng, const Tokenizer& tokenizer, std::size_t count)
 
 // A Llama kind of tokenizer.json: spaces are \u2581, what has no token is bytes, and decoding
 // joins, turns bytes into text and takes the first space.
-std::unique_ptr<StagedTokenizer> byte_fallback() {
+// With `added_bytes` the tokens of bytes are special ones too, as trainers of the library leave
+// them.
+std::unique_ptr<StagedTokenizer> byte_fallback(bool added_bytes = false) {
   json vocab = {{"<unk>", 0}, {"</s>", 1}};
   int next = 2;
   for (int byte = 0; byte < 256; ++byte) vocab[fmt::format("<0x{:02X}>", byte)] = next++;
@@ -58,17 +60,25 @@ std::unique_ptr<StagedTokenizer> byte_fallback() {
                    {{"type", "ByteFallback"}},
                    {{"type", "Fuse"}},
                    {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}});
+  json added = json::array();
+  const auto add = [&](int id, const std::string& content) {
+    added.push_back({{"id", id},
+                     {"content", content},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  };
+  add(1, "</s>");
+  for (int byte = 0; added_bytes && byte < 256; ++byte) {
+    add(2 + byte, fmt::format("<0x{:02X}>", byte));
+  }
   const json tokenizer = {
       {"version", "1.0"},
       {"truncation", nullptr},
       {"padding", nullptr},
-      {"added_tokens", json::array({{{"id", 1},
-                                     {"content", "</s>"},
-                                     {"single_word", false},
-                                     {"lstrip", false},
-                                     {"rstrip", false},
-                                     {"normalized", false},
-                                     {"special", true}}})},
+      {"added_tokens", added},
       {"normalizer",
        {{"type", "Sequence"},
         {"normalizers",
@@ -128,21 +138,23 @@ TEST(StreamingDecoder, ByteLevelOverHostileBytes) {
 }
 
 TEST(StreamingDecoder, DecodersThatLookAround) {
-  std::mt19937 rng(2);
-  const auto tokenizer = byte_fallback();
-  EXPECT_FALSE(tokenizer->decodes_apart());
-  EXPECT_EQ(tokenizer->decode_utf8(tokenizer->encode("ab a\u20ac.")), "ab a\u20ac.");
-  for (int trial = 0; trial < 300; ++trial) {
-    expect_streams(*tokenizer, tokenizer->encode(random_text(rng, 20, true)));
-    // Tokens that begin with a space, runs of bytes that are no text, special tokens.
-    Ids ids = random_ids(rng, *tokenizer, 25);
-    for (auto& id : ids) {
-      if (rng() % 2 == 0) id = static_cast<std::int32_t>(258 + rng() % 7);
+  for (const bool added_bytes : {false, true}) {
+    std::mt19937 rng(2);
+    const auto tokenizer = byte_fallback(added_bytes);
+    EXPECT_FALSE(tokenizer->decodes_apart());
+    EXPECT_EQ(tokenizer->decode_utf8(tokenizer->encode("ab a\u20ac.")), "ab a\u20ac.");
+    for (int trial = 0; trial < 300; ++trial) {
+      expect_streams(*tokenizer, tokenizer->encode(random_text(rng, 20, true)));
+      // Tokens that begin with a space, runs of bytes that are no text, special tokens.
+      Ids ids = random_ids(rng, *tokenizer, 25);
+      for (auto& id : ids) {
+        if (rng() % 2 == 0) id = static_cast<std::int32_t>(258 + rng() % 7);
+      }
+      expect_streams(*tokenizer, ids);
     }
-    expect_streams(*tokenizer, ids);
+    const NullTokenizer null(100);
+    expect_streams(null, {3, 99, 0, 7});
   }
-  const NullTokenizer null(100);
-  expect_streams(null, {3, 99, 0, 7});
 }
 
 // A span's bytes are the token's, and the spans are the text.

@@ -315,10 +315,7 @@ def compare_sentencepiece(comparison, folder, inputs, corpus):
                                    and abs(sum(map(p.get_score, mine)) - sum(map(p.get_score, ids))) < 1e-3)
 
         def spans(text, p=processor):
-            offsets = [0]
-            for character in text:
-                offsets.append(offsets[-1] + len(character.encode()))
-            return [[offsets[piece.begin], offsets[piece.end]] for piece in p.encode(text, out_type="immutable_proto").pieces]
+            return [[piece.begin, piece.end] for piece in p.encode(text, return_type="proto").pieces]
         name = {"bpe": "Llama2Tokenizer", "unigram": "SentencePieceTokenizer"}[kind]
         comparison.compare(f"sentencepiece {kind}", name, f"{prefix}.model", inputs, processor.encode, processor.decode, equal=equal, spans=spans)
         comparison.compare(f"sentencepiece {kind}, broken UTF-8", "GPTSentencePieceTokenizer", f"{prefix}.model", comparison.broken, processor.encode,
