@@ -150,7 +150,7 @@ int pentatron_sentence_piece_kind(const pentatron_sentence_piece* model, int id)
   return processor.IsControl(id) || processor.IsUnknown(id) || processor.IsUnused(id) ? 1 : 0;
 }
 
-pentatron_sentence_piece_info pentatron_sentence_piece_describe(
+PentatronSentencePieceInfo pentatron_sentence_piece_describe(
     const pentatron_sentence_piece* model) {
   const auto& processor = model->processor;
   return {processor.GetPieceSize(), processor.bos_id(), processor.eos_id(), processor.pad_id()};

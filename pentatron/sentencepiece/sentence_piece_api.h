@@ -48,13 +48,12 @@ const char* pentatron_sentence_piece_train(const char* settings,
                                            void* context);
 
 // -1 where the model has no such piece.
-struct pentatron_sentence_piece_info {
+struct PentatronSentencePieceInfo {
   std::int32_t size;
   std::int32_t bos;
   std::int32_t eos;
   std::int32_t pad;
 };
-pentatron_sentence_piece_info pentatron_sentence_piece_describe(
-    const pentatron_sentence_piece* model);
+PentatronSentencePieceInfo pentatron_sentence_piece_describe(const pentatron_sentence_piece* model);
 
 }  // extern "C"

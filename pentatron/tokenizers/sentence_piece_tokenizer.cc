@@ -24,7 +24,7 @@ std::optional<std::int32_t> known(std::int32_t id) {
 
 struct SentencePieceTokenizer::Model {
   pentatron_sentence_piece* handle = nullptr;
-  pentatron_sentence_piece_info info{};
+  PentatronSentencePieceInfo info{};
   Model() = default;
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
