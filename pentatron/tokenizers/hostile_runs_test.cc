@@ -154,6 +154,9 @@ double seconds_of(const Kind& kind, const std::string& text) {
 
 // Sixteen times the text: what is quadratic takes 256 times as long.
 TEST(HostileRuns, TimeGrowsWithTheText) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's memory has a price of its own";
+#endif
   constexpr std::size_t kShort = 4'000;
   constexpr double kMostGrowth = 64;
   constexpr double kTooShortToTell = 0.02;
