@@ -47,7 +47,7 @@ class TransformerLayer final : public nn::Module {
   [[nodiscard]] Tensor attended(const Tensor& in_th, nn::StepContext& step);
   [[nodiscard]] Tensor fed_forward(const Tensor& in_th, nn::StepContext& step);
 
-  // The layer with its norms' outputs made again in backward where `norms_` is there.
+  // The layer itself, under the policy that forward() sets.
   [[nodiscard]] ResidualStream forward_layer(const ResidualStream& in, nn::StepContext& step);
 
   bool recompute_mlp_;
