@@ -138,6 +138,12 @@ struct ModelConfig {
   double qk_clip_threshold = 100.0;
   bool pad_vocab_in_softmax = false;          // rows of the padded vocabulary count, as in Megatron
   bool distribute_saved_activations = false;  // full recompute keeps a slice on each tp rank
+  // Activations that wait for backward in pinned host memory
+  bool fine_grained_activation_offloading = false;
+  std::vector<std::string> offload_modules;              // attn_norm, qkv_linear, core_attn, ...
+  std::int64_t min_offloaded_tensor_size = 1024 * 1024;  // elements; smaller ones stay
+  double activation_offload_fraction = 1.0;              // of the modules of a stage
+  double label_smoothing = 0.0;                          // share of the target given to all words
 };
 
 struct ParallelConfig {
@@ -177,6 +183,10 @@ struct ParallelConfig {
   std::string data_parallel_sharding_strategy = "optim_grads_params";
   bool overlap_param_gather = false;
   bool grad_reduce_in_bf16 = false;
+  bool fp8_param_gather = false;
+  std::string megatron_fsdp_main_params_dtype = "fp32";
+  std::string megatron_fsdp_main_grads_dtype = "auto";
+  std::string megatron_fsdp_grad_comm_dtype = "auto";
   std::int64_t num_distributed_optimizer_instances = 1;
   std::string distributed_backend = "auto";  // nccl, gloo, threads, fake
   std::int64_t distributed_timeout_minutes = 10;
@@ -200,14 +210,19 @@ struct DataConfig {
   std::int64_t num_workers = 2;  // reading threads of a rank; 0: none
   std::string dataloader_type = "single";
   bool mmap_bin_files = true;
-  std::string data_content_hash = "sampled";  // or whole: what of a .bin tells it from another
-  bool append_epochs = false;                 // a longer run keeps the order it began with
+  std::string data_content_hash = "sampled";       // or whole: what of a .bin tells it from another
+  bool append_epochs = false;                      // a longer run keeps the order it began with
+  bool dataloader_inter_document_masking = false;  // documents of a sample do not see each other
   std::string tokenizer_type;
   std::string tokenizer_model;  // file or folder
   std::vector<std::string> tokenizer_special_tokens;
   std::string tiktoken_pattern;  // v1, v2; empty: v2
   std::int64_t tiktoken_num_special_tokens = 1000;
   bool tokenizer_hf_no_include_special_tokens = false;
+  std::string tokenizer_metadata;  // JSON file or text beside the tokenizer
+  std::string chat_template;       // file or text; empty: the tokenizer's own
+  bool tokenizer_sentencepiece_legacy = false;
+  bool tokenizer_sentencepiece_ignore_extra_whitespaces = true;
   std::string vocab_file;
   std::string merge_file;
   std::int64_t null_tokenizer_eod_id = -1;  // resolved
@@ -282,6 +297,7 @@ struct OptimizerConfig {
   double loss_scale_window = 1000;             // steps without overflow until the scale doubles
   std::int64_t hysteresis = 2;                 // overflows until it halves
   std::vector<std::string> freeze_parameters;  // patterns of names
+  bool apply_wd_to_qk_layernorm = false;
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
 };
@@ -322,8 +338,9 @@ struct TrainingConfig {
   std::string rerun_mode = "validate_results";
   std::string cuda_graph_impl = "none";  // full_iteration: the step is recorded once and replayed
   std::int64_t cuda_graph_warmup_steps = 3;
-  std::string metrics_file;  // JSON lines, full precision
-  std::string trace;         // folder for traces of actions and kernels; resolved: with `profile`
+  std::vector<std::string> cuda_graph_modules;  // cuda_graph_impl local; empty: whole layers
+  std::string metrics_file;                     // JSON lines, full precision
+  std::string trace;  // folder for traces of actions and kernels; resolved: with `profile`
   bool profile = false;
   std::int64_t profile_step_start = 10;    // the trace begins after this many iterations
   std::int64_t profile_step_end = 12;      // and ends after this many
