@@ -182,10 +182,8 @@ class Cases {
     add("cross entropy with gradient", 2 * count(s_.tokens, s_.vocabulary), kCrossEntropy, [this] {
       return [this, logits = made({s_.tokens, s_.vocabulary}, "logits"), labels = ids(),
               coefficient = tensor::full({s_.tokens}, 1.0, DType::Float, device_)] {
-        const ops::SoftmaxPieces pieces =
-            table_.softmax_pieces(logits, labels, 0, s_.vocabulary, DType::Float);
-        const Tensor sums = pieces.max_t.add(pieces.sum_exp_t.log());
-        table_.softmax_gradient_(logits, labels, sums, coefficient, 0, s_.vocabulary);
+        (void)table_.softmax_with_gradient_(logits, labels, coefficient, 0, s_.vocabulary,
+                                            DType::Float);
       };
     });
   }

@@ -9,6 +9,7 @@ namespace pentatron::kernels {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kAhead = 2;  // vectors of a thread, whose loads are under way together
 constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kGeluCubic = 0.044715;
 
@@ -32,15 +33,35 @@ struct GeluTanh {
     return s + x * s * (C(1) - s) * inner;
   }
 };
+// Phi(-|x|) of the normal distribution by the rational approximation 7.1.26 of M. Abramowitz,
+// I. Stegun, "Handbook of Mathematical Functions" (1964), absolute error below 8e-8; `bell` is
+// exp(-x x / 2).
+__device__ __forceinline__ float normal_tail(float x, float bell) {
+  const float t = __fdividef(1.0f, 1.0f + 0.3275911f * static_cast<float>(kInvSqrt2) * fabsf(x));
+  const float series =
+      t * (0.254829592f +
+           t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+  return 0.5f * series * bell;
+}
 struct GeluErf {
   template <bool kFast, typename C>
   static __device__ __forceinline__ C value(C x) {
-    return C(0.5) * x * (C(1) + erf(x * C(kInvSqrt2)));
+    if constexpr (kFast && std::is_same_v<C, float>) {
+      const float tail = normal_tail(x, __expf(-0.5f * x * x));
+      return x * (x > 0.0f ? 1.0f - tail : tail);
+    } else {
+      return C(0.5) * x * (C(1) + erf(x * C(kInvSqrt2)));
+    }
   }
   template <bool kFast, typename C>
   static __device__ __forceinline__ C slope(C x) {
-    return C(0.5) * (C(1) + erf(x * C(kInvSqrt2))) +
-           x * C(kInvSqrt2Pi) * exp_of<kFast>(C(-0.5) * x * x);
+    if constexpr (kFast && std::is_same_v<C, float>) {
+      const float bell = __expf(-0.5f * x * x), tail = normal_tail(x, bell);
+      return (x > 0.0f ? 1.0f - tail : tail) + x * static_cast<float>(kInvSqrt2Pi) * bell;
+    } else {
+      return C(0.5) * (C(1) + erf(x * C(kInvSqrt2))) +
+             x * C(kInvSqrt2Pi) * exp_of<kFast>(C(-0.5) * x * x);
+    }
   }
 };
 struct SquaredRelu {
@@ -55,7 +76,7 @@ struct SquaredRelu {
   }
 };
 
-// y = f(x), or y = dy f'(x) backward. V elements a thread and step; the last ones one by one.
+// y = f(x), or y = dy f'(x) backward. A block has one tile; the last one goes element by element.
 template <typename F, typename T, int V, bool kBackward>
 __global__ void activation_kernel(const T* __restrict__ x, const T* __restrict__ dy,
                                   T* __restrict__ y, std::int64_t count) {
@@ -68,20 +89,32 @@ __global__ void activation_kernel(const T* __restrict__ x, const T* __restrict__
       return narrow<T>(F::template value<kFast>(widen<C>(in)));
     }
   };
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t whole = count / V * V;
-  for (std::int64_t at = thread * V; at < whole; at += threads * V) {
-    const Vec<T, V> in = load<V>(x + at);
-    Vec<T, V> grad = in, out;
-    if constexpr (kBackward) grad = load<V>(dy + at);
+  const std::int64_t tile = std::int64_t{blockIdx.x} * kAhead * kThreads * V;
+  if (tile + kAhead * kThreads * V > count) {  // the last
+    for (std::int64_t at = tile + threadIdx.x; at < count; at += kThreads) {
+      y[at] = value(x[at], kBackward ? dy[at] : x[at]);
+    }
+    return;
+  }
+  const std::int64_t first = tile + threadIdx.x * V;
+  Vec<T, V> in[kAhead], grad[kAhead];
 #pragma unroll
-    for (int i = 0; i < V; ++i) out.v[i] = value(in.v[i], grad.v[i]);
-    store<V>(y + at, out);
+  for (int k = 0; k < kAhead; ++k) {
+    in[k] = load<V>(x + first + k * kThreads * V);
+    grad[k] = kBackward ? load<V>(dy + first + k * kThreads * V) : in[k];
   }
-  for (std::int64_t at = whole + thread; at < count; at += threads) {
-    y[at] = value(x[at], kBackward ? dy[at] : x[at]);
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) {
+    Vec<T, V> out;
+#pragma unroll
+    for (int i = 0; i < V; ++i) out.v[i] = value(in[k].v[i], grad[k].v[i]);
+    store<V>(y + first + k * kThreads * V, out);
   }
+}
+
+unsigned tiles(std::int64_t count, int vector) {
+  const std::int64_t tile = std::int64_t{kThreads} * kAhead * vector;
+  return static_cast<unsigned>((count + tile - 1) / tile);
 }
 
 template <typename F, bool kBackward>
@@ -95,10 +128,10 @@ cudaError_t activate(Type type, const void* x, const void* dy, void* y, std::int
     constexpr int V = kVector<T>;
     if (aligned16(in, grad, out)) {
       activation_kernel<F, T, V, kBackward>
-          <<<grid_for((count + V - 1) / V, kThreads), kThreads, 0, stream>>>(in, grad, out, count);
+          <<<tiles(count, V), kThreads, 0, stream>>>(in, grad, out, count);
     } else {
       activation_kernel<F, T, 1, kBackward>
-          <<<grid_for(count, kThreads), kThreads, 0, stream>>>(in, grad, out, count);
+          <<<tiles(count, 1), kThreads, 0, stream>>>(in, grad, out, count);
     }
     return cudaGetLastError();
   });

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "pentatron/kernels/types.h"
@@ -47,13 +48,31 @@ template <typename T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
   T v[N];
 };
+// The access itself: the compiler may take a structure's apart.
+template <std::size_t kBytes>
+using AccessOf = std::conditional_t<
+    kBytes % 16 == 0, uint4,
+    std::conditional_t<kBytes == 8, uint2,
+                       std::conditional_t<kBytes == 4, std::uint32_t, std::uint16_t>>>;
 template <int N, typename T>
 __device__ __forceinline__ Vec<T, N> load(const T* p) {
-  return *reinterpret_cast<const Vec<T, N>*>(p);
+  using Access = AccessOf<sizeof(T) * N>;
+  constexpr int kCount = static_cast<int>(sizeof(T) * N / sizeof(Access));
+  Access parts[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) parts[i] = reinterpret_cast<const Access*>(p)[i];
+  Vec<T, N> x;
+  memcpy(&x, parts, sizeof(x));
+  return x;
 }
 template <int N, typename T>
 __device__ __forceinline__ void store(T* p, const Vec<T, N>& x) {
-  *reinterpret_cast<Vec<T, N>*>(p) = x;
+  using Access = AccessOf<sizeof(T) * N>;
+  constexpr int kCount = static_cast<int>(sizeof(T) * N / sizeof(Access));
+  Access parts[kCount];
+  memcpy(parts, &x, sizeof(x));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) reinterpret_cast<Access*>(p)[i] = parts[i];
 }
 
 // Elements of one 16-byte access.

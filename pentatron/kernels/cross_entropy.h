@@ -24,4 +24,16 @@ struct LogitRows {
                                            const void* coefficient_t, const std::int64_t* labels,
                                            std::int64_t column_begin, cudaStream_t stream);
 
+// Both at once, where the whole vocabulary is here: pieces with the logits' gradient in place of
+// the logits, for the lse that the pieces give. One reading and one writing of the logits. Not for
+// fp64 (cudaErrorInvalidValue); where softmax_with_gradient_fits, which a row of more than 600,000
+// bytes does not.
+[[nodiscard]] cudaError_t softmax_with_gradient(const LogitRows& logits, void* x,
+                                                const std::int64_t* labels,
+                                                std::int64_t column_begin,
+                                                const float* coefficient_t, float* max_t,
+                                                float* sum_exp_t, float* target_t,
+                                                cudaStream_t stream);
+[[nodiscard]] bool softmax_with_gradient_fits(const LogitRows& logits, const void* x);
+
 }  // namespace pentatron::kernels

@@ -41,11 +41,11 @@ __device__ __forceinline__ void update_vectors(const FlatSlice& slice, std::int6
   auto* p_at = static_cast<C*>(slice.param);
   const auto* g_at = static_cast<const G*>(slice.grad);
   auto *m_at = static_cast<C*>(slice.first), *v_at = static_cast<C*>(slice.second);
-  for (std::int64_t at = begin + threadIdx.x * V; at < end; at += blockDim.x * V) {
+  for (std::int64_t at = begin + threadIdx.x * V; at < end; at += kThreads * V) {
     Vec<C, V> p = load<V>(p_at + at), m{}, v{};
+    const Vec<G, V> g = load<V>(g_at + at);
     if (m_at != nullptr) m = load<V>(m_at + at);
     if (v_at != nullptr) v = load<V>(v_at + at);
-    const Vec<G, V> g = load<V>(g_at + at);
 #pragma unroll
     for (int i = 0; i < V; ++i) element(widen<C>(g.v[i]), p.v[i], m.v[i], v.v[i]);
     store<V>(p_at + at, p);
@@ -58,18 +58,38 @@ __device__ __forceinline__ bool aligned(const void* pointer) {
   return pointer == nullptr || reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
 
+__device__ __forceinline__ std::int64_t least(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+
+// Elements up to the first line of 128 bytes; a slice's other parts usually stand as its parameters
+// do.
+template <typename C>
+__device__ __forceinline__ std::int64_t elements_before_line(const FlatSlice& slice) {
+  constexpr std::uintptr_t kLine = 128;
+  const auto place = reinterpret_cast<std::uintptr_t>(slice.param) % kLine;
+  return static_cast<std::int64_t>((kLine - place) % kLine / sizeof(C));
+}
+
 // element(gradient, p, m, v) over this block's chunk of the slice; m and v are zeros where the
 // slice has none.
 template <typename C, typename G, typename F>
 __device__ __forceinline__ void update_chunk(const FlatSlice& slice, std::int32_t first_block,
                                              F element) {
   constexpr int V = kVector<C>;
-  const std::int64_t begin = (static_cast<std::int64_t>(blockIdx.x) - first_block) * kChunk;
-  const std::int64_t end = begin + kChunk < slice.count ? begin + kChunk : slice.count;
   const bool vectors =
       aligned(slice.param) && aligned(slice.grad) && aligned(slice.first) && aligned(slice.second);
+  // Chunks begin where a line of the parameters does: what comes before is the first block's too.
+  const std::int64_t head = vectors ? elements_before_line<C>(slice) : 0;
+  const std::int64_t number = static_cast<std::int64_t>(blockIdx.x) - first_block;
+  const std::int64_t end = least(number * kChunk + head + kChunk, slice.count);
+  const std::int64_t begin = number == 0 ? 0 : least(number * kChunk + head, end);
   const std::int64_t whole = vectors ? begin + (end - begin) / V * V : begin;
-  if (vectors) update_vectors<C, G, V>(slice, begin, whole, element);
+  if (vectors) {
+    const std::int64_t line = number == 0 ? least(head, whole) : begin;
+    update_vectors<C, G, V>(slice, begin, line, element);
+    update_vectors<C, G, V>(slice, line, whole, element);
+  }
   update_vectors<C, G, 1>(slice, whole, end, element);
 }
 

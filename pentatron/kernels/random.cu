@@ -8,7 +8,8 @@ namespace pentatron::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kDraws = 8;  // of one call
+constexpr int kDraws = 8;      // of one call
+constexpr int kRowsAhead = 4;  // whose values are under way at a time
 
 __device__ __forceinline__ PhiloxKey key_of(std::uint64_t site) {
   return {{static_cast<std::uint32_t>(site), static_cast<std::uint32_t>(site >> 32)}};
@@ -23,37 +24,69 @@ __device__ __forceinline__ PhiloxDraws mask_draws(std::uint64_t site, std::int64
   return philox_draws(philox4x32_10(counter, key_of(site)));
 }
 
-// A thread does one group of eight global channels of a row; rows along blockIdx.y. kWhole: all
-// groups are whole and rows stand at multiples of 16 bytes.
-template <typename T, bool kWhole>
+template <typename T, int N>
+__device__ __forceinline__ Vec<T, N> dropped(const Vec<T, N>& in, const PhiloxDraws& draws,
+                                             std::uint32_t threshold, ComputeOf<T> factor) {
+  using C = ComputeOf<T>;
+  Vec<T, N> out;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    out.v[i] = narrow<T>(draws.v[i] >= threshold ? widen<C>(in.v[i]) * factor : C(0));
+  }
+  return out;
+}
+
+// A thread does one group of eight global channels of kRowsAhead rows at a time; rows along
+// blockIdx.y. For whole groups whose rows stand at multiples of 16 bytes.
+template <typename T>
 __global__ void dropout_kernel(const T* __restrict__ x, T* __restrict__ y, MaskKey key,
                                ComputeOf<T> factor, const std::int64_t* __restrict__ sample_ids,
                                const std::int64_t* __restrict__ token_index, std::int64_t rows,
                                std::int64_t channels) {
-  using C = ComputeOf<T>;
+  const std::int64_t own = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t group = key.channel_begin / kDraws + own, first = own * kDraws;
+  if (first >= channels) return;
+  for (std::int64_t begin = std::int64_t{blockIdx.y} * kRowsAhead; begin < rows;
+       begin += std::int64_t{gridDim.y} * kRowsAhead) {
+    Vec<T, kDraws> in[kRowsAhead];
+    std::int64_t token[kRowsAhead], sample[kRowsAhead];
+#pragma unroll
+    for (int k = 0; k < kRowsAhead; ++k) {
+      const std::int64_t row = begin + k;
+      if (row >= rows) continue;
+      in[k] = load<kDraws>(x + row * channels + first);
+      token[k] = token_index[row];
+      sample[k] = sample_ids[row];
+    }
+#pragma unroll
+    for (int k = 0; k < kRowsAhead; ++k) {
+      const std::int64_t row = begin + k;
+      if (row >= rows) continue;
+      const PhiloxDraws draws = mask_draws(key.site, group, token[k], sample[k]);
+      store<kDraws>(y + row * channels + first, dropped(in[k], draws, key.threshold, factor));
+    }
+  }
+}
+
+// The same for any channels and places.
+template <typename T>
+__global__ void plain_dropout_kernel(const T* __restrict__ x, T* __restrict__ y, MaskKey key,
+                                     ComputeOf<T> factor,
+                                     const std::int64_t* __restrict__ sample_ids,
+                                     const std::int64_t* __restrict__ token_index,
+                                     std::int64_t rows, std::int64_t channels) {
   const std::int64_t group =
       key.channel_begin / kDraws + static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t first = group * kDraws - key.channel_begin;  // may be negative
   if (first >= channels) return;
   for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     const PhiloxDraws draws = mask_draws(key.site, group, token_index[row], sample_ids[row]);
-    const std::int64_t place = row * channels + first;
-    if constexpr (kWhole) {
-      const Vec<T, kDraws> in = load<kDraws>(x + place);
-      Vec<T, kDraws> out;
 #pragma unroll
-      for (int i = 0; i < kDraws; ++i) {
-        const bool kept = draws.v[i] >= key.threshold;
-        out.v[i] = narrow<T>(kept ? widen<C>(in.v[i]) * factor : C(0));
-      }
-      store<kDraws>(y + place, out);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kDraws; ++i) {
-        if (first + i < 0 || first + i >= channels) continue;
-        const bool kept = draws.v[i] >= key.threshold;
-        y[place + i] = narrow<T>(kept ? widen<C>(x[place + i]) * factor : C(0));
-      }
+    for (int i = 0; i < kDraws; ++i) {
+      if (first + i < 0 || first + i >= channels) continue;
+      const std::int64_t at = row * channels + first + i;
+      const Vec<T, 1> one = {{x[at]}};
+      y[at] = dropped(one, {{draws.v[i]}}, key.threshold, factor).v[0];
     }
   }
 }
@@ -182,11 +215,12 @@ cudaError_t dropout(Type type, const void* x, void* y, const MaskKey& key, doubl
     auto* out = static_cast<T*>(y);
     const auto scale = static_cast<ComputeOf<T>>(factor);
     if (key.channel_begin % kDraws == 0 && channels % kDraws == 0 && aligned16(in, out)) {
-      dropout_kernel<T, true><<<grid, kThreads, 0, stream>>>(in, out, key, scale, sample_ids,
-                                                             token_index, rows, channels);
+      const dim3 whole(grid.x, (grid.y + kRowsAhead - 1) / kRowsAhead);
+      dropout_kernel<T><<<whole, kThreads, 0, stream>>>(in, out, key, scale, sample_ids,
+                                                        token_index, rows, channels);
     } else {
-      dropout_kernel<T, false><<<grid, kThreads, 0, stream>>>(in, out, key, scale, sample_ids,
-                                                              token_index, rows, channels);
+      plain_dropout_kernel<T><<<grid, kThreads, 0, stream>>>(in, out, key, scale, sample_ids,
+                                                             token_index, rows, channels);
     }
     return cudaGetLastError();
   });

@@ -117,7 +117,7 @@ cudaError_t sum_partials(bool wide, const void* partials, std::int64_t count, st
                          const Slot& slot, cudaStream_t stream) {
   return dispatch(slot.type, [&](auto tag) {
     using S = decltype(tag);
-    auto* out = static_cast<S*>(slot.data);
+    const SumOutputs<S> out{static_cast<S*>(slot.data), nullptr};
     if (wide) {
       return launch_sum_partials(static_cast<const double*>(partials), count, columns, out,
                                  slot.accumulate, stream);

@@ -59,6 +59,7 @@ class StepLedger final {
   [[nodiscard]] const Tensor& counts() const { return counts_; }  // [losses]
   // With the reduced counts: coefficient * loss_scale / count, 0 where nothing counts.
   void set_seeds(const Tensor& loss_scale);
+  [[nodiscard]] bool has_seeds() const { return seeds_.defined(); }
   [[nodiscard]] Tensor seed_of(std::string_view loss) const;  // scalar in the loss dtype
   // `value`: [size] or a scalar in any dtype.
   void add_sum(std::string_view name, const Tensor& value, Share share = Share::kOwn);

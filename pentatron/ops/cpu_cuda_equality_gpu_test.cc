@@ -335,6 +335,52 @@ TEST(LossOnGpu, SlicesEqualThePlainLoss) {
   }
 }
 
+// Rows of one block, of clusters of two to eight, too long for any, and not of whole vectors; with
+// labels elsewhere and padding.
+TEST(LossOnGpu, PiecesWithGradientEqualThePlainLoss) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const auto& [dtype, columns, valid] : {std::tuple{DType::BFloat16, 64, 3},
+                                              {DType::BFloat16, 50304, 50257},
+                                              {DType::BFloat16, 128256, 128256},
+                                              {DType::BFloat16, 262144, 262100},
+                                              {DType::BFloat16, 50257, 50257},
+                                              {DType::Half, 32000, 32000},
+                                              {DType::Float, 32000, 31999},
+                                              {DType::Float, 128256, 128000},
+                                              {DType::Float, 262144, 262144},
+                                              {DType::Double, 4096, 4000}}) {
+    constexpr std::int64_t kRows = 5;
+    const DType statistics = dtype == DType::Double ? DType::Double : DType::Float;
+    const Tensor logits = normal({kRows, columns}, 1, DType::Double, 3.0).to(dtype);
+    const Tensor labels = ids({0, valid - 1, valid / 2, -7, valid});
+    const Tensor weight = normal({kRows}, 2).abs();
+    weight[2] = 0.0;
+    const Tensor x = testing::leaf(logits.narrow(1, 0, valid).to(DType::Double));
+    const Tensor log_probabilities = x.log_softmax(-1);
+    const Tensor picked = log_probabilities.gather(1, labels.clamp(0, valid - 1).unsqueeze(1));
+    Tensor expected = log_probabilities.exp().detach();
+    for (std::int64_t row = 0; row < 3; ++row) expected[row][labels[row].item<std::int64_t>()] -= 1;
+    expected = expected.mul(weight.unsqueeze(1));
+
+    const Tensor in_place = logits.to(kGpu), label = labels.to(kGpu);
+    const SoftmaxPieces pieces = softmax_with_gradient_(
+        in_place, label, weight.to(statistics).to(kGpu), 0, valid, statistics);
+    const Tensor losses = pieces.max_t.add(pieces.sum_exp_t.log()).sub(pieces.target_logit_t);
+    const std::string what = std::to_string(columns);
+    expect_close(losses.narrow(0, 0, 3), picked.detach().neg().squeeze(1).narrow(0, 0, 3),
+                 dtype == DType::Double ? 1e-13 : 2e-6, "loss " + what);
+    EXPECT_TRUE(pieces.target_logit_t.narrow(0, 3, 2).eq(0.0).all().item<bool>()) << what;
+    const double tolerance = dtype == DType::Double ? 1e-13 : dtype == DType::Float ? 2e-6 : 4e-3;
+    expect_close(in_place.narrow(1, 0, valid), expected, tolerance, "gradient " + what);
+    EXPECT_TRUE(in_place.narrow(1, valid, columns - valid).eq(0.0).all().item<bool>()) << what;
+    // Determinism.
+    const Tensor again = logits.to(kGpu);
+    (void)softmax_with_gradient_(again, label, weight.to(statistics).to(kGpu), 0, valid,
+                                 statistics);
+    EXPECT_TRUE(tensor::equal(again, in_place)) << what;
+  }
+}
+
 TEST(LossOnGpu, RankWithoutColumnsAndNotANumber) {
   PENTATRON_NEEDS_GPUS(1);
   const Tensor logits = tensor::full({3, 40}, 9.0, DType::Float, kGpu);

@@ -23,6 +23,14 @@ void check_rows(const Tensor& t, const Tensor& logits_tv, std::string_view what)
                   tensor::describe(logits_tv));
 }
 
+SoftmaxPieces in_dtype(const SoftmaxPieces& computed, DType statistics) {
+  if (computed.max_t.scalar_type() == statistics) return computed;
+  // Lowest finite in the asked dtype, not the lowest of a wider one rounded to infinity.
+  return {.max_t = computed.max_t.clamp_min(std::numeric_limits<float>::lowest()).to(statistics),
+          .sum_exp_t = computed.sum_exp_t.to(statistics),
+          .target_logit_t = computed.target_logit_t.to(statistics)};
+}
+
 }  // namespace
 
 SoftmaxPieces softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
@@ -31,14 +39,9 @@ SoftmaxPieces softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
   check_logits(logits_tv, valid_columns);
   check_rows(labels_t, logits_tv, "labels");
   const tensor::NoGrad no_grad;
-  const SoftmaxPieces computed =
-      op_table(logits_tv.device())
-          .softmax_pieces(logits_tv, labels_t, column_begin, valid_columns, statistics);
-  if (computed.max_t.scalar_type() == statistics) return computed;
-  // Lowest finite in the asked dtype, not the lowest of a wider one rounded to infinity.
-  return {.max_t = computed.max_t.clamp_min(std::numeric_limits<float>::lowest()).to(statistics),
-          .sum_exp_t = computed.sum_exp_t.to(statistics),
-          .target_logit_t = computed.target_logit_t.to(statistics)};
+  return in_dtype(op_table(logits_tv.device())
+                      .softmax_pieces(logits_tv, labels_t, column_begin, valid_columns, statistics),
+                  statistics);
 }
 
 Tensor sum_exp_below(const SoftmaxPieces& pieces, const Tensor& row_max_t) {
@@ -56,6 +59,19 @@ void softmax_gradient_(Tensor logits_tv, const Tensor& labels_t, const Tensor& l
   op_table(logits_tv.device())
       .softmax_gradient_(logits_tv, labels_t, log_sum_exp_t, coefficient_t, column_begin,
                          valid_columns);
+}
+
+SoftmaxPieces softmax_with_gradient_(Tensor logits_tv, const Tensor& labels_t,
+                                     const Tensor& coefficient_t, std::int64_t column_begin,
+                                     std::int64_t valid_columns, DType statistics) {
+  check_logits(logits_tv, valid_columns);
+  check_rows(labels_t, logits_tv, "labels");
+  check_rows(coefficient_t, logits_tv, "coefficient");
+  const tensor::NoGrad no_grad;
+  return in_dtype(op_table(logits_tv.device())
+                      .softmax_with_gradient_(logits_tv, labels_t, coefficient_t, column_begin,
+                                              valid_columns, statistics),
+                  statistics);
 }
 
 }  // namespace pentatron::ops

@@ -28,5 +28,12 @@ struct SoftmaxPieces {
 void softmax_gradient_(Tensor logits_tv, const Tensor& labels_t, const Tensor& log_sum_exp_t,
                        const Tensor& coefficient_t, std::int64_t column_begin,
                        std::int64_t valid_columns);
+// Both at once, where the whole vocabulary is here and the coefficients are known: the pieces, and
+// in place of the logits their gradient for the log-sum-exp that the pieces give. Where the device
+// can, logits are read and written once.
+[[nodiscard]] SoftmaxPieces softmax_with_gradient_(Tensor logits_tv, const Tensor& labels_t,
+                                                   const Tensor& coefficient_t,
+                                                   std::int64_t column_begin,
+                                                   std::int64_t valid_columns, DType statistics);
 
 }  // namespace pentatron::ops

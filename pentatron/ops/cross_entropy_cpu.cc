@@ -94,4 +94,14 @@ void cpu::softmax_gradient_(const Tensor& logits_tv, const Tensor& labels_t,
   });
 }
 
+SoftmaxPieces cpu::softmax_with_gradient_(const Tensor& logits_tv, const Tensor& labels_t,
+                                          const Tensor& coefficient_t, std::int64_t column_begin,
+                                          std::int64_t valid_columns, DType statistics) {
+  const SoftmaxPieces pieces =
+      softmax_pieces(logits_tv, labels_t, column_begin, valid_columns, statistics);
+  softmax_gradient_(logits_tv, labels_t, pieces.max_t.add(pieces.sum_exp_t.log()), coefficient_t,
+                    column_begin, valid_columns);
+  return pieces;
+}
+
 }  // namespace pentatron::ops

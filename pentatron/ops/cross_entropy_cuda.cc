@@ -52,4 +52,33 @@ void cuda::softmax_gradient_(const Tensor& logits_tv, const Tensor& labels_t,
                "softmax_gradient");
 }
 
+SoftmaxPieces cuda::softmax_with_gradient_(const Tensor& logits_tv, const Tensor& labels_t,
+                                           const Tensor& coefficient_t, std::int64_t column_begin,
+                                           std::int64_t valid_columns, DType statistics) {
+  const DType computed = device_compute_dtype(logits_tv.scalar_type(), statistics);
+  const kernels::LogitRows rows = rows_of(logits_tv, valid_columns);
+  // The kernel computes in fp32.
+  if (tensor::item_bytes(computed) != sizeof(float) ||
+      !kernels::softmax_with_gradient_fits(rows, read(logits_tv))) {
+    const SoftmaxPieces pieces =
+        softmax_pieces(logits_tv, labels_t, column_begin, valid_columns, statistics);
+    softmax_gradient_(logits_tv, labels_t, pieces.max_t.add(pieces.sum_exp_t.log()), coefficient_t,
+                      column_begin, valid_columns);
+    return pieces;
+  }
+  const Tensor labels = labels_t.contiguous(), scale_t = coefficient_t.to(computed).contiguous();
+  const auto row_values = [&] {
+    return tensor::empty({logits_tv.size(0)}, computed, logits_tv.device());
+  };
+  const SoftmaxPieces pieces{
+      .max_t = row_values(), .sum_exp_t = row_values(), .target_logit_t = row_values()};
+  check_launch(kernels::softmax_with_gradient(
+                   rows, write(logits_tv), labels.const_data_ptr<std::int64_t>(), column_begin,
+                   scale_t.const_data_ptr<float>(), pieces.max_t.mutable_data_ptr<float>(),
+                   pieces.sum_exp_t.mutable_data_ptr<float>(),
+                   pieces.target_logit_t.mutable_data_ptr<float>(), stream_of(logits_tv)),
+               "softmax_with_gradient");
+  return pieces;
+}
+
 }  // namespace pentatron::ops

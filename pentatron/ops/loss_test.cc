@@ -53,6 +53,26 @@ TEST_P(CrossEntropy, SlicesEqualThePlainLoss) {
   EXPECT_TRUE(left[4].eq(0.0).all().item<bool>());
 }
 
+// Both at once give the bits of one after the other.
+TEST_P(CrossEntropy, PiecesWithGradientEqualBothSteps) {
+  const auto [dtype, statistics, tolerance] = GetParam();
+  constexpr std::int64_t kRows = 5, kColumns = 1040, kValid = 1025;
+  const Tensor logits = normal({kRows, kColumns}, 3, DType::Double, 3.0).to(dtype);
+  // The last two are on other ranks.
+  const Tensor labels = tensor::from_vector(std::vector<std::int64_t>{100, 1124, 600, 7, 1125});
+  const Tensor coefficient = normal({kRows}, 4).to(statistics);
+  const Tensor first = logits.clone(), second = logits.clone();
+  const SoftmaxPieces apart = softmax_pieces(first, labels, 100, kValid, statistics);
+  softmax_gradient_(first, labels, apart.max_t.add(apart.sum_exp_t.log()), coefficient, 100,
+                    kValid);
+  const SoftmaxPieces once =
+      softmax_with_gradient_(second, labels, coefficient, 100, kValid, statistics);
+  EXPECT_TRUE(tensor::equal(once.max_t, apart.max_t));
+  EXPECT_TRUE(tensor::equal(once.sum_exp_t, apart.sum_exp_t));
+  EXPECT_TRUE(tensor::equal(once.target_logit_t, apart.target_logit_t));
+  EXPECT_TRUE(tensor::equal(first, second));
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, CrossEntropy,
                          ::testing::Values(std::tuple{DType::Double, DType::Double, 1e-13},
                                            std::tuple{DType::Float, DType::Float, 1e-6},

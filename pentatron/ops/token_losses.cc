@@ -14,7 +14,7 @@
 namespace pentatron::ops {
 namespace {
 
-constexpr std::string_view kName = "TokenLosses";
+constexpr std::string_view kName = "TokenLosses", kSeededName = "SeededTokenLoss";
 
 using token_loss_parts::losses_of;
 using token_loss_parts::Statistics;
@@ -84,6 +84,41 @@ class TokenLossesBackward final : public Backward {
   Tensor labels_t_;
   Tensor log_sum_exp_t_;
   TokenLossOptions options_;
+};
+
+class SeededLossBackward final : public Backward {
+ public:
+  SeededLossBackward(const Tensor& x_th, std::unique_ptr<Projection> projection,
+                     Tensor logits_gradient_tv, Tensor seed)
+      : projection_(std::move(projection)),
+        x_(projection_->save_input(x_th, kSeededName)),
+        needs_dx_(x_th.requires_grad()),
+        dtype_(x_th.scalar_type()),
+        gradient_tv_(std::move(logits_gradient_tv)),
+        seed_(std::move(seed)) {}
+
+  std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
+    const Tensor& came = output_grads[0];
+    PENTATRON_CHECK(came.defined() && came.const_data_ptr() == seed_.const_data_ptr() &&
+                        came.scalar_type() == seed_.scalar_type(),
+                    kInternal, "a loss of known gradient got another one, {}",
+                    came.defined() ? tensor::describe(came) : "none");
+    const Tensor gradient_tv = std::move(gradient_tv_);
+    return {projection_->backward(gradient_tv, x_, dtype_, needs_dx_)};
+  }
+  void release() override {
+    x_.release();
+    gradient_tv_ = seed_ = Tensor();
+  }
+  std::string_view name() const override { return kSeededName; }
+
+ private:
+  std::unique_ptr<Projection> projection_;
+  Saved x_;
+  bool needs_dx_;
+  DType dtype_;
+  Tensor gradient_tv_;
+  Tensor seed_;
 };
 
 class WeightedSumBackward final : public Backward {
@@ -183,6 +218,38 @@ Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
       std::make_unique<TokenLossesBackward>(x_th, std::move(projection), std::move(logits_tv),
                                             labels_t, std::move(statistics.log_sum_exp_t), options);
   return attach(std::move(losses_t), {x_th}, std::move(backward), learns);
+}
+
+bool takes_seed(const TokenLossOptions& options, std::int64_t rows) {
+  const bool in_pieces = options.rows_at_once > 0 && options.rows_at_once < rows;
+  return options.vocabulary_ranks == nullptr && options.logit_softcap == 0.0 &&
+         options.label_smoothing == 0.0 && !in_pieces;
+}
+
+Tensor seeded_token_loss(const Tensor& x_th, std::unique_ptr<Projection> projection,
+                         const Tensor& labels_t, const Tensor& weights_t,
+                         const TokenLossOptions& options, const Tensor& seed) {
+  PENTATRON_CHECK(takes_seed(options, x_th.size(0)) && seed.dim() == 0, kInternal,
+                  "a loss of known gradient {} with {} rows", tensor::describe(seed), x_th.size(0));
+  const bool learns = projection->learns();
+  const bool keep = needs_backward({x_th}, learns);
+  Tensor sum, logits_tv;
+  {
+    const tensor::NoGrad no_grad;
+    logits_tv = projection->forward(x_th, options.logits);
+    const Tensor coefficient_t = weights_t.mul(tensor::cast(seed, weights_t.scalar_type()));
+    const SoftmaxPieces pieces =
+        keep ? softmax_with_gradient_(logits_tv, labels_t, coefficient_t, options.column_begin,
+                                      options.valid_columns, options.statistics)
+             : softmax_pieces(logits_tv, labels_t, options.column_begin, options.valid_columns,
+                              options.statistics);
+    const Tensor losses_t = pieces.max_t.add(pieces.sum_exp_t.log()).sub(pieces.target_logit_t);
+    sum = tensor::cast(losses_t.mul(weights_t), seed.scalar_type()).sum();
+  }
+  if (!keep) return sum;
+  auto backward =
+      std::make_unique<SeededLossBackward>(x_th, std::move(projection), std::move(logits_tv), seed);
+  return attach(std::move(sum), {x_th}, std::move(backward), learns);
 }
 
 Tensor weighted_sum(const Tensor& values_t, const Tensor& weights_t, DType out) {

@@ -58,6 +58,15 @@ void cap_logits_(Tensor logits, double cap);
 [[nodiscard]] Tensor token_losses(const Tensor& x_th, std::unique_ptr<Projection> projection,
                                   const Tensor& labels_t, const TokenLossOptions& options);
 
+// weighted_sum(token_losses(...), weights_t, out), where the gradient that will come for the sum is
+// known already: `seed`, a scalar of dtype `out`. The softmax's gradient then takes the logits'
+// place in the pass that makes the loss. Not for slices of the vocabulary, caps, smoothing, or
+// logits in pieces (takes_seed()). Another gradient than the seed's memory: kInternal.
+[[nodiscard]] Tensor seeded_token_loss(const Tensor& x_th, std::unique_ptr<Projection> projection,
+                                       const Tensor& labels_t, const Tensor& weights_t,
+                                       const TokenLossOptions& options, const Tensor& seed);
+[[nodiscard]] bool takes_seed(const TokenLossOptions& options, std::int64_t rows);
+
 // Sum of values_t times weights_t (constants in the same dtype) in dtype `out`: a scalar. What
 // makes a loss of the losses of tokens.
 [[nodiscard]] Tensor weighted_sum(const Tensor& values_t, const Tensor& weights_t, DType out);

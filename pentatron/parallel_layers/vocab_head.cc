@@ -33,32 +33,41 @@ std::int64_t LogitMemory::rows_at_once(std::int64_t rows, std::int64_t tokens, s
   return std::max<std::int64_t>(1, rows / pieces);
 }
 
-Tensor VocabHead::token_losses(const Tensor& x_th, nn::StepContext& step) {
+ops::TokenLossOptions VocabHead::loss_options(std::int64_t rows, const nn::StepContext& step,
+                                              ops::RowReducer* ranks) const {
   const nn::ShardPart& part = weight_->spec().parts.at(0);
-  const std::unique_ptr<ops::RowReducer> ranks = vocabulary_reducer(context_);
-  const Tensor& labels_t = step.batch.labels();
   // fp8 products read all rows at once.
   const std::int64_t rows_at_once =
       step.scope.recipe.numbers == Numbers::kFp8
           ? 0
-          : logit_memory_.rows_at_once(x_th.size(0), labels_t.numel(),
+          : logit_memory_.rows_at_once(rows, step.batch.labels().numel(),
                                        weight_->spec().local_shape[0], step.policy.logits);
-  return ops::token_losses(x_th, projection(step), labels_t,
-                           {.logits = step.policy.logits,
-                            .statistics = step.policy.statistics,
-                            .column_begin = part.box.offset[0],
-                            .valid_columns = part.box.size[0],
-                            .vocabulary_ranks = ranks.get(),
-                            .logit_softcap = logit_softcap_,
-                            .label_smoothing = label_smoothing_,
-                            .vocabulary = part.logical_shape[0],
-                            .rows_at_once = rows_at_once});
+  return {.logits = step.policy.logits,
+          .statistics = step.policy.statistics,
+          .column_begin = part.box.offset[0],
+          .valid_columns = part.box.size[0],
+          .vocabulary_ranks = ranks,
+          .logit_softcap = logit_softcap_,
+          .label_smoothing = label_smoothing_,
+          .vocabulary = part.logical_shape[0],
+          .rows_at_once = rows_at_once};
 }
 
-Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {
-  return ops::weighted_sum(token_losses(x_th, step),
-                           tensor::cast(step.batch.loss_mask(), step.policy.statistics),
-                           step.policy.loss);
+Tensor VocabHead::token_losses(const Tensor& x_th, nn::StepContext& step) {
+  const std::unique_ptr<ops::RowReducer> ranks = vocabulary_reducer(context_);
+  return ops::token_losses(x_th, projection(step), step.batch.labels(),
+                           loss_options(x_th.size(0), step, ranks.get()));
+}
+
+Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step, const Tensor& seed) {
+  const Tensor weights_t = tensor::cast(step.batch.loss_mask(), step.policy.statistics);
+  const std::unique_ptr<ops::RowReducer> ranks = vocabulary_reducer(context_);
+  const ops::TokenLossOptions options = loss_options(x_th.size(0), step, ranks.get());
+  if (seed.defined() && ops::takes_seed(options, x_th.size(0))) {
+    return ops::seeded_token_loss(x_th, projection(step), step.batch.labels(), weights_t, options,
+                                  seed);
+  }
+  return ops::weighted_sum(token_losses(x_th, step), weights_t, step.policy.loss);
 }
 
 Tensor VocabHead::logits(const Tensor& x_th, nn::StepContext& step) {

@@ -8,6 +8,7 @@
 #include "pentatron/nn/module.h"
 #include "pentatron/nn/parameter_plan.h"
 #include "pentatron/ops/projection.h"
+#include "pentatron/ops/token_losses.h"
 #include "pentatron/parallel_layers/leaf_context.h"
 
 namespace pentatron::parallel_layers {
@@ -45,8 +46,9 @@ class VocabHead final : public nn::Module {
   // all tensor-parallel ranks. x [local rows, hidden]. The softmax's gradient replaces the logits
   // in place: the loss needs under 1.2 times the logits' bytes, or, in pieces, those of a piece.
   [[nodiscard]] Tensor token_losses(const Tensor& x_th, nn::StepContext& step);
-  // Their sum weighted by the batch's loss_mask: a scalar in the loss dtype.
-  [[nodiscard]] Tensor loss(const Tensor& x_th, nn::StepContext& step);
+  // Their sum weighted by the batch's loss_mask: a scalar in the loss dtype. `seed`, if it is
+  // known: the gradient that will come for it (ops::seeded_token_loss).
+  [[nodiscard]] Tensor loss(const Tensor& x_th, nn::StepContext& step, const Tensor& seed = {});
   // [tokens, this rank's true vocabulary rows] in the logits dtype.
   [[nodiscard]] Tensor logits(const Tensor& x_th, nn::StepContext& step);
 
@@ -55,6 +57,8 @@ class VocabHead final : public nn::Module {
 
  private:
   [[nodiscard]] std::unique_ptr<ops::Projection> projection(const nn::StepContext& step) const;
+  [[nodiscard]] ops::TokenLossOptions loss_options(std::int64_t rows, const nn::StepContext& step,
+                                                   ops::RowReducer* ranks) const;
 
   LeafContext context_;
   nn::Parameter* weight_;

@@ -111,6 +111,53 @@ TEST(VocabHead, InPiecesEqualsAllAtOnce) {
   }
 }
 
+// Loss and gradients of a head whose loss knows the gradient that will come, or does not.
+std::vector<Tensor> results_of_loss(const PrecisionPolicy& policy, bool known) {
+  std::vector<Tensor> results;
+  run_layout({1, false}, policy, [&](const LeafContext& c) {
+    VocabHead head(c, plan_for(c, kVocab, 32, kHidden), "w");
+    initialise(head, 4);
+    bind_gradients(head, policy);
+    Batch meta = make_batch({{6}}, kVocab);
+    meta.fields["loss_mask"] = tensor::from_vector(std::vector<float>{0, 1, 0, 0.5, 1, 1});
+    nn::StepContext step{.batch = meta, .policy = policy};
+    const Tensor x =
+        random_tensor({6, kHidden}, "x").to(policy.compute).clone().set_requires_grad(true);
+    const Tensor seed = tensor::scalar(0.25, policy.loss);
+    const Tensor loss = head.loss(x, step, known ? seed : Tensor());
+    ops::run_backward(loss, seed);
+    results = {loss.detach(), x.grad(), head.parameters()[0]->grad()};
+  });
+  return results;
+}
+
+TEST(VocabHead, KnownGradientGivesTheSameBits) {
+  for (const char* precision : {"fp64", "fp32", "bf16"}) {
+    const PrecisionPolicy policy = precision_policy(precision);
+    const std::vector<Tensor> known = results_of_loss(policy, true);
+    const std::vector<Tensor> plain = results_of_loss(policy, false);
+    ASSERT_EQ(known.size(), 3);
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      EXPECT_TRUE(tensor::equal(known[i], plain[i])) << precision << " " << i;
+    }
+    EXPECT_GT(known[1].abs().max().item<double>(), 0.0);
+  }
+}
+
+TEST(VocabHead, AnotherGradientThanTheKnownOneIsRefused) {
+  const PrecisionPolicy policy = precision_policy("fp64");
+  run_layout({1, false}, policy, [&](const LeafContext& c) {
+    VocabHead head(c, plan_for(c, kVocab, 32, kHidden), "w");
+    initialise(head, 4);
+    bind_gradients(head, policy);
+    const Batch meta = make_batch({{6}}, kVocab);
+    nn::StepContext step{.batch = meta, .policy = policy};
+    const Tensor x = random_tensor({6, kHidden}, "x").set_requires_grad(true);
+    const Tensor loss = head.loss(x, step, tensor::scalar(0.25, policy.loss));
+    EXPECT_THROW(ops::run_backward(loss, tensor::scalar(0.25, policy.loss)), std::exception);
+  });
+}
+
 TEST(VocabHead, RowsAtOnce) {
   const LogitMemory memory{.most = 1000, .piece = 256};
   EXPECT_EQ(memory.rows_at_once(8, 16, 15, DType::Float), 8);  // 960 bytes

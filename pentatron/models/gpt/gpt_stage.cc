@@ -19,6 +19,7 @@ using parallel_layers::VocabHead;
 namespace {
 constexpr const char* kWordEmbeddings = "embedding.word_embeddings";
 constexpr const char* kOutputLayer = "output_layer";
+constexpr const char* kLoss = "lm loss";  // as nn::Stage declares it
 constexpr int kEmbeddingUnit = 0;
 
 // Of what runs from layer to layer and from stage to stage.
@@ -76,7 +77,9 @@ Tensor GptHead::normalised(const Tensor& hidden_th, nn::StepContext& step) {
 
 Tensor GptHead::loss(const Tensor& hidden_th, nn::StepContext& step) {
   const nn::RecipeScope products(step, recipe_);
-  return output_->loss(normalised(hidden_th, step), step);
+  const bool known = step.phase == nn::Phase::kTrain && step.records() && step.ledger->has_seeds();
+  return output_->loss(normalised(hidden_th, step), step,
+                       known ? step.ledger->seed_of(kLoss) : Tensor());
 }
 
 Tensor GptHead::logits(const Tensor& hidden_th, nn::StepContext& step) {
@@ -144,7 +147,7 @@ nn::Bundle GptStage::forward(const nn::Bundle& input, nn::StepContext& step) {
       position, hidden_th, step, [this, loss](const Tensor& x_th, nn::StepContext& inner) {
         return loss ? head_->loss(x_th, inner) : head_->logits(x_th, inner);
       });
-  return {{loss ? "lm loss" : "logits", output, loss}};
+  return {{loss ? kLoss : "logits", output, loss}};
 }
 
 nn::BundleSpec GptStage::hidden_spec(const Batch& batch) const {
