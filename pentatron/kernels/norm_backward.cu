@@ -121,7 +121,11 @@ class RowFeed {
   static constexpr std::size_t bytes(int threads) { return Ring::bytes(threads); }
 
   __device__ __forceinline__ RowFeed(const BackwardRows<T>& rows, uint4* memory)
-      : rows_(rows),
+      : x_(rows.x),
+        dy_(rows.dy),
+        more_(rows.more),
+        dx_(rows.dx),
+        rows_(rows.rows),
         ring_(memory),
         step_(static_cast<std::int64_t>(gridDim.x) * rows.columns),
         here_(blockIdx.x * rows.columns + threadIdx.x * V),
@@ -138,11 +142,10 @@ class RowFeed {
     for (int number = 0; number < kRows - 1; ++number) start(ring_.stage(number));
   }
 
-  // Until take() and put() mean the next row.
-  __device__ __forceinline__ void begin() {
-    start(free_);
-    await_copies<kRows - 1>();
-  }
+  // Asks for one row more; what came before is still on its way.
+  __device__ __forceinline__ void ask() { start(free_); }
+  // take() and put() mean the next row now.
+  __device__ __forceinline__ void await() { await_copies<kRows - 1>(); }
   __device__ __forceinline__ void end() {
     here_ += step_;
     free_ = stage_;
@@ -153,7 +156,7 @@ class RowFeed {
     return ring_.template take<T, V>(stage_, tensor, k);
   }
   __device__ __forceinline__ void put(int k, const Vec<T, V>& dx) const {
-    if (has_[k]) store<V>(rows_.dx + place(here_, k), dx);
+    if (has_[k]) store<V>(dx_ + place(here_, k), dx);
   }
 
  private:
@@ -161,13 +164,13 @@ class RowFeed {
     return row + k * (blockDim.x * V);
   }
   __device__ __forceinline__ void start(typename Ring::Stage stage) {
-    if (row_ahead_ < rows_.rows) {
+    if (row_ahead_ < rows_) {
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         if (!has_[k]) continue;
-        ring_.copy(stage, 0, k, rows_.x + place(ahead_, k));
-        ring_.copy(stage, 1, k, rows_.dy + place(ahead_, k));
-        if constexpr (kAdds) ring_.copy(stage, 2, k, rows_.more + place(ahead_, k));
+        ring_.copy(stage, 0, k, x_ + place(ahead_, k));
+        ring_.copy(stage, 1, k, dy_ + place(ahead_, k));
+        if constexpr (kAdds) ring_.copy(stage, 2, k, more_ + place(ahead_, k));
       }
     }
     end_copies();
@@ -175,7 +178,9 @@ class RowFeed {
     row_ahead_ += gridDim.x;
   }
 
-  const BackwardRows<T>& rows_;
+  const T *x_, *dy_, *more_;
+  T* dx_;
+  std::int64_t rows_;
   Ring ring_;
   std::int64_t step_, here_, ahead_, row_ahead_;
   typename Ring::Stage stage_, free_;
@@ -202,11 +207,12 @@ __global__ void __launch_bounds__(kMaxThreads, N* V <= kUsualPerThread ? 2 : 1)
   C next_mean = mean_at(blockIdx.x), next_rstd = rows.rstd[blockIdx.x];
   const std::int64_t last = rows.rows - 1;
   for (std::int64_t row = blockIdx.x; row < rows.rows; row += gridDim.x) {
+    feed.ask();
     const Centred<T> centred(next_mean, next_rstd);
     const std::int64_t next = row + gridDim.x < last ? row + gridDim.x : last;
     next_mean = mean_at(next);
     next_rstd = rows.rstd[next];
-    feed.begin();
+    feed.await();
     C sums[Share::kSums] = {};
     RowTerms<C, N, V> terms;
 #pragma unroll

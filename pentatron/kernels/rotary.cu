@@ -6,12 +6,8 @@
 namespace pentatron::kernels {
 namespace {
 
-#ifndef KNOB_HEADS
-#define KNOB_HEADS 2
-#define KNOB_ROPE 256
-#endif
-constexpr unsigned kMostThreads = KNOB_ROPE;
-constexpr int kHeads = KNOB_HEADS;  // of a thread, whose loads are under way together
+constexpr unsigned kMostThreads = 128;
+constexpr int kHeads = 4;  // of a thread, whose loads are under way together
 
 // A block does one token at a time; a thread V pairs of channels of one head: channels i and half +
 // i, or neighbours (kInterleaved, where V is 1).

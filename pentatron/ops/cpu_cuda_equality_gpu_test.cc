@@ -377,7 +377,7 @@ TEST(LossOnGpu, PiecesWithGradientEqualThePlainLoss) {
     const Tensor again = logits.to(kGpu);
     (void)softmax_with_gradient_(again, label, weight.to(statistics).to(kGpu), 0, valid,
                                  statistics);
-    EXPECT_TRUE(tensor::equal(again, in_place)) << what;
+    EXPECT_TRUE(again.equal(in_place)) << what;
   }
 }
 

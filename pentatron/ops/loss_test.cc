@@ -67,10 +67,10 @@ TEST_P(CrossEntropy, PiecesWithGradientEqualBothSteps) {
                     kValid);
   const SoftmaxPieces once =
       softmax_with_gradient_(second, labels, coefficient, 100, kValid, statistics);
-  EXPECT_TRUE(tensor::equal(once.max_t, apart.max_t));
-  EXPECT_TRUE(tensor::equal(once.sum_exp_t, apart.sum_exp_t));
-  EXPECT_TRUE(tensor::equal(once.target_logit_t, apart.target_logit_t));
-  EXPECT_TRUE(tensor::equal(first, second));
+  EXPECT_TRUE(once.max_t.equal(apart.max_t));
+  EXPECT_TRUE(once.sum_exp_t.equal(apart.sum_exp_t));
+  EXPECT_TRUE(once.target_logit_t.equal(apart.target_logit_t));
+  EXPECT_TRUE(first.equal(second));
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, CrossEntropy,

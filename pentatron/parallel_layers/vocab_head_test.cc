@@ -138,7 +138,7 @@ TEST(VocabHead, KnownGradientGivesTheSameBits) {
     const std::vector<Tensor> plain = results_of_loss(policy, false);
     ASSERT_EQ(known.size(), 3);
     for (std::size_t i = 0; i < known.size(); ++i) {
-      EXPECT_TRUE(tensor::equal(known[i], plain[i])) << precision << " " << i;
+      EXPECT_TRUE(known[i].equal(plain[i])) << precision << " " << i;
     }
     EXPECT_GT(known[1].abs().max().item<double>(), 0.0);
   }
