@@ -70,7 +70,12 @@ TEST_P(CrossEntropy, PiecesWithGradientEqualBothSteps) {
   EXPECT_TRUE(once.max_t.equal(apart.max_t));
   EXPECT_TRUE(once.sum_exp_t.equal(apart.sum_exp_t));
   EXPECT_TRUE(once.target_logit_t.equal(apart.target_logit_t));
-  EXPECT_TRUE(first.equal(second));
+  // A log-sum-exp in statistics narrower than the logits was rounded on the way.
+  if (dtype == DType::Double && statistics == DType::Float) {
+    expect_close(second, first, tolerance, "gradient");
+  } else {
+    EXPECT_TRUE(first.equal(second));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, CrossEntropy,

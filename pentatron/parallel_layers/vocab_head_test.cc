@@ -126,7 +126,7 @@ std::vector<Tensor> results_of_loss(const PrecisionPolicy& policy, bool known) {
     const Tensor seed = tensor::scalar(0.25, policy.loss);
     const Tensor loss = head.loss(x, step, known ? seed : Tensor());
     ops::run_backward(loss, seed);
-    results = {loss.detach(), x.grad(), head.parameters()[0]->grad()};
+    results = {loss.detach(), x.grad(), head.parameters()[0]->main_grad().clone()};
   });
   return results;
 }
