@@ -54,6 +54,7 @@ TEST(Workloads, AreWhatTheySay) {
     }
     EXPECT_EQ(plan("S3").config.training.global_batch_size * 1024, 524288);
     EXPECT_EQ(plan("S2-delayed").config.model.fp8_recipe, "delayed");
+    EXPECT_EQ(plan("S2-blockwise").config.model.fp8_recipe, "blockwise");
     EXPECT_TRUE(plan("S2-head").config.model.fp8_output_proj);
   }
 }
@@ -79,6 +80,8 @@ TEST(TrainBound, BytesByHand) {
               8 * casts * 6, 1);
   EXPECT_NEAR(train_bytes(plan_of(by_id(all, "S2-delayed")).config).micro_batch - wide.micro_batch,
               8 * casts * 4, 1);
+  EXPECT_EQ(train_bytes(plan_of(by_id(all, "S2-blockwise")).config).micro_batch,
+            train_bytes(plan_of(by_id(all, "S2-delayed")).config).micro_batch);
 }
 
 TEST(TrainBound, IsMadeOfMeasuredPieces) {

@@ -72,6 +72,61 @@ TEST(Fp8LinearOnGpu, WeightGradientsAccumulate) {
   }
 }
 
+// --fp8-recipe blockwise. Casts first, then products: if products alone fail, suspect the order of
+// scales that cuBLASLt reads (cublas_lt_cuda.cc, scale_mode and has_library_order).
+TEST(Fp8LinearOnGpu, CastsBlocksToTheCpusBits) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const auto format : {tensor::Fp8Format::kE4M3, tensor::Fp8Format::kE5M2}) {
+    for (const auto block : {tensor::kActivationBlock, tensor::kWeightBlock}) {
+      for (const auto& [rows, columns] :
+           {std::pair{1, 16}, {37, 48}, {128, 128}, {129, 144}, {300, 272}, {1024, 1008}}) {
+        for (const DType dtype : {DType::BFloat16, DType::Float}) {
+          const Tensor x = testing::normal({rows, columns}, 1).mul(1e-3).to(dtype);
+          testing::expect_fp8_block_orders(
+              Device("cuda:0"), x, format, block,
+              fmt::format("[{}, {}] {} in {}, blocks of {} rows", rows, columns,
+                          tensor::dtype_name(dtype),
+                          format == tensor::Fp8Format::kE4M3 ? "e4m3" : "e5m2", block.rows));
+        }
+      }
+      testing::expect_fp8_block_orders(Device("cuda:0"), tensor::zeros({33, 32}, DType::BFloat16),
+                                       format, block, "zeros");
+      testing::expect_fp8_block_orders(Device("cuda:0"),
+                                       testing::normal({33, 160}, 1, DType::Float).mul(0x1p-130),
+                                       format, block, "values below the smallest normal one");
+      for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+        const Tensor x = testing::normal({64, 64}, 1).to(DType::BFloat16);
+        x[3][5] = bad;
+        const auto q =
+            op_table(Device("cuda:0"))
+                .fp8_orders(x.to(Device("cuda:0")),
+                            {.format = format, .block = block, .rows = true, .columns = true});
+        EXPECT_TRUE(std::isnan(tensor::dequantize_fp8(q.rows_mk, DType::Float)[3][5].item<float>()))
+            << bad << " in rows, blocks of " << block.rows;
+        EXPECT_TRUE(
+            std::isnan(tensor::dequantize_fp8(q.columns_km, DType::Float)[5][3].item<float>()))
+            << bad << " in columns, blocks of " << block.rows;
+      }
+    }
+  }
+}
+
+TEST(Fp8LinearOnGpu, BlockProductsAreThoseOfTheHeldValues) {
+  PENTATRON_NEEDS_GPUS(1);
+  testing::expect_fp8_block_products(Device("cuda:0"));
+}
+
+TEST(Fp8LinearOnGpu, BlockwiseStaysWithinTheBoundOfItsFormats) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const std::int64_t rows : {0, 1, 37, 64, 1000}) {
+    SCOPED_TRACE(fmt::format("{} rows", rows));
+    for (const bool weight_gradient : {false, true}) {
+      testing::expect_fp8_linear(Device("cuda:0"), rows, tensor::kActivationBlock,
+                                 tensor::kWeightBlock, weight_gradient);
+    }
+  }
+}
+
 TEST(Fp8LinearOnGpu, ProductsAreThoseOfTheHeldValues) {
   PENTATRON_NEEDS_GPUS(1);
   testing::expect_fp8_products(Device("cuda:0"));

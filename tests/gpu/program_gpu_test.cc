@@ -122,12 +122,14 @@ TEST(GpuProgram, MemoryIsAsPredicted) {
                             .with("--micro-batch-size", 1)
                             .with("--global-batch-size", 2);
   const Options fp8 = llama.with("--fp8-format", "hybrid").with("--fp8-recipe", "tensorwise");
+  const Options blocks = llama.with("--fp8-format", "e4m3").with("--fp8-recipe", "blockwise");
   const Options again = llama.with("--recompute-granularity", "full")
                             .with("--recompute-method", "uniform")
                             .with("--recompute-num-layers", 1);
   for (const auto& [name, options] : {std::pair<const char*, const Options&>{"GPT-2 124M", gpt2},
                                       {"Llama", llama},
                                       {"Llama in fp8", fp8},
+                                      {"Llama in fp8, blockwise", blocks},
                                       {"Llama, layers made again", again}}) {
     const fs::path file = new_folder() / "plan.json";
     const ProgramResult dry =
