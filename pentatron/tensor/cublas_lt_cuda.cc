@@ -4,21 +4,17 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <cublasLt.h>
 
-#include <array>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <type_traits>
 
 #include "pentatron/base/error.h"
 #include "pentatron/tensor/fp8_blockwise.h"
 #include "pentatron/tensor/kernel_launch.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/product_algorithms.h"
 
 namespace pentatron::tensor {
 namespace {
-
-constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
 
 void check(cublasStatus_t status, std::string_view what) {
   PENTATRON_CHECK(status == CUBLAS_STATUS_SUCCESS, kCuda, "cuBLASLt: {}: {}", what,
@@ -34,7 +30,6 @@ using Owned = std::unique_ptr<std::remove_pointer_t<Handle>,
                               Destroy<std::remove_pointer_t<Handle>, kDestroy>>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Matmul = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
 // Of a row-major matrix, which the library reads as its transpose.
 Layout layout_of(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
@@ -103,40 +98,9 @@ Problem describe_problem(const Fp8Product& in) {
   return p;
 }
 
-// The library's choices by what they depend on. One per process: a choice is a pure function of its
-// key.
-class Algorithms {
- public:
-  using Key = std::array<std::int64_t, 11>;
-
-  cublasLtMatmulAlgo_t of(cublasLtHandle_t handle, const Problem& p, const Key& key) {
-    const std::scoped_lock lock(mutex_);
-    const auto known = known_.find(key);
-    if (known != known_.end()) return known->second;
-    cublasLtMatmulPreference_t raw = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&raw), "preference");
-    const Preference preference(raw);
-    const auto bytes = static_cast<std::uint64_t>(kWorkspaceBytes);
-    check(cublasLtMatmulPreferenceSetAttribute(raw, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                               &bytes, sizeof(bytes)),
-          "preference");
-    cublasLtMatmulHeuristicResult_t result = {};
-    int found = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle, p.matmul.get(), p.a.get(), p.b.get(), p.out.get(),
-                                         p.out.get(), raw, 1, &result, &found),
-          "choice of an algorithm");
-    PENTATRON_CHECK(found == 1, kUnsupported, "cuBLASLt has no fp8 product for these sizes");
-    known_.emplace(key, result.algo);
-    return result.algo;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<Key, cublasLtMatmulAlgo_t> known_;
-};
-
-Algorithms& algorithms() {
-  static Algorithms all;
+// One per process: all ranks of it ask the same library.
+ProductAlgorithms& algorithms() {
+  static ProductAlgorithms all;
   return all;
 }
 
@@ -184,20 +148,28 @@ void fp8_product(const Fp8Product& in) {
     return;
   }
   const Problem problem = describe_problem(in);
-  const cublasLtHandle_t handle = at::cuda::getCurrentCUDABlasLtHandle();
-  const cublasLtMatmulAlgo_t algorithm =
-      algorithms().of(handle, problem,
-                      {m, n, k, type_of(in.a_mk.data), type_of(in.b_nk.data), type_of(in.out_mn),
-                       scale_mode(in.a_mk), scale_mode(in.b_nk), in.bias_n.defined(), fast_sums(in),
-                       in.out_mn.device().index()});
-  const Tensor workspace = empty({kWorkspaceBytes}, DType::Byte, in.out_mn.device());
-  const float one = 1.0F, beta = in.accumulate ? 1.0F : 0.0F;
-  check(cublasLtMatmul(handle, problem.matmul.get(), &one, in.b_nk.data.const_data_ptr(),
-                       problem.a.get(), in.a_mk.data.const_data_ptr(), problem.b.get(), &beta,
-                       in.out_mn.const_data_ptr(), problem.out.get(), in.out_mn.mutable_data_ptr(),
-                       problem.out.get(), &algorithm, workspace.mutable_data_ptr(),
-                       static_cast<std::size_t>(kWorkspaceBytes), stream_of(in.out_mn)),
-        "fp8 product");
+  const LibraryProduct product{.handle = at::cuda::getCurrentCUDABlasLtHandle(),
+                               .description = problem.matmul.get(),
+                               .a_layout = problem.a.get(),
+                               .b_layout = problem.b.get(),
+                               .out_layout = problem.out.get(),
+                               .a = in.b_nk.data.const_data_ptr(),
+                               .b = in.a_mk.data.const_data_ptr(),
+                               .out = in.out_mn.mutable_data_ptr(),
+                               .accumulate = in.accumulate,
+                               .device = in.out_mn.device(),
+                               .stream = stream_of(in.out_mn)};
+  const ProductKey key{m,
+                       n,
+                       k,
+                       type_of(in.a_mk.data),
+                       type_of(in.b_nk.data),
+                       type_of(in.out_mn),
+                       scale_mode(in.a_mk),
+                       scale_mode(in.b_nk),
+                       in.bias_n.defined(),
+                       fast_sums(in)};
+  check(start_product(product, algorithms().of(product, key)), "fp8 product");
 }
 
 }  // namespace pentatron::tensor
