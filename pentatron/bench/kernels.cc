@@ -119,13 +119,13 @@ class Cases {
       const Gate gate{.kind = kind};
       add(name, 3 * f, kUsual, [this, gate] {
         return [this, gate, x = made({s_.tokens, 2 * s_.feed_forward}, "x")] {
-          (void)table_.gated_forward(gate, x);
+          (void)table_.gated_forward(gate, x, /*largest=*/false);
         };
       });
       add(std::string(name) + " gradient", 5 * f, kUsual, [this, gate] {
         return [this, gate, x = made({s_.tokens, 2 * s_.feed_forward}, "x"),
                 dy = made({s_.tokens, s_.feed_forward}, "dy")] {
-          (void)table_.gated_backward(gate, x, dy);
+          (void)table_.gated_backward(gate, x, dy, /*largest=*/false);
         };
       });
     }

@@ -46,10 +46,13 @@ double layer_bytes(const Sizes& s) {
   if (m.position_embedding_type == "rope") bytes += 4 * s.elements(s.query + s.keys) * item;
   bytes += (s.gated ? 3 + 5 : 2 + 3) * s.elements(m.ffn_hidden_size) * item;
   if (!m.fp8.empty()) {
-    const double cast = (m.fp8_recipe == "tensorwise" ? 2 : 1) * item + 2;
+    // Under its own largest value a tensor is read twice unless a norm or a gate has noted that.
+    const double once = item + 2, own = (m.fp8_recipe == "tensorwise" ? 2 : 1) * item + 2;
+    const double gate = s.gated ? once : own;
     // Inputs of the four products, then gradients of their outputs.
-    bytes += cast * s.elements(2 * m.hidden_size + s.query + m.ffn_hidden_size);
-    bytes += cast * s.elements(2 * m.hidden_size + s.query + 2 * s.keys + s.fc1);
+    bytes += once * s.elements(2 * m.hidden_size) + own * s.elements(s.query) +
+             gate * s.elements(m.ffn_hidden_size);
+    bytes += own * s.elements(2 * m.hidden_size + s.query + 2 * s.keys) + gate * s.elements(s.fc1);
   }
   return bytes;
 }

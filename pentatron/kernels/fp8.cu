@@ -5,23 +5,12 @@
 
 #include <cuda_fp8.h>
 
-#include "pentatron/kernels/common.cuh"
+#include "pentatron/kernels/largest.cuh"
 
 namespace pentatron::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-
-// Magnitudes are ordered as their bits are; a NaN's bits lie above those of infinity.
-__device__ __forceinline__ unsigned magnitude_bits(float x) {
-  return __float_as_uint(x) & 0x7fffffffu;
-}
-
-struct LargerBits {
-  __device__ __forceinline__ unsigned operator()(unsigned a, unsigned b) const {
-    return a > b ? a : b;
-  }
-};
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/kernels/norm.h"
 
+#include "pentatron/kernels/fp8.h"
+#include "pentatron/kernels/largest.cuh"
 #include "pentatron/kernels/reduce.cuh"
 
 // Rows of up to kMaxThreads * kPerThread elements are held in registers, so that x and dy are read
@@ -76,14 +78,14 @@ __device__ __forceinline__ Vec<T, V> rounded_sum(const Vec<T, V>& x, const Vec<T
   return sum;
 }
 
-// With kAdds delta comes to x first, and the sum is written.
-template <typename T, typename W, int V, int N, bool kWarps, bool kAdds>
+// With kAdds delta comes to x first, and the sum is written; with kSeeks *largest is raised.
+template <typename T, typename W, int V, int N, bool kWarps, bool kAdds, bool kSeeks>
 __global__ void __launch_bounds__(kMaxThreads)
     norm_forward_kernel(const T* __restrict__ x, const T* __restrict__ delta,
                         T* __restrict__ sum_th, const W* __restrict__ weight,
                         const W* __restrict__ bias, std::int64_t rows, std::int64_t columns,
                         ComputeOf<T> eps, T* __restrict__ y, ComputeOf<T>* __restrict__ mean_t,
-                        ComputeOf<T>* __restrict__ rstd_t) {
+                        ComputeOf<T>* __restrict__ rstd_t, unsigned* __restrict__ largest) {
   using C = ComputeOf<T>;
   using Mine = Team<kWarps>;
   __shared__ C scratch[32];
@@ -120,6 +122,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     }
   }
   const C rstd = C(1) / sqrt(Mine::sum(squares, scratch) / C(columns) + eps);
+  unsigned most = 0;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     const std::int64_t at = Mine::template place<V>(k);
@@ -133,9 +136,11 @@ __global__ void __launch_bounds__(kMaxThreads)
       C result = (value[k][i] - mean) * rstd * widen<C>(w.v[i]);
       if (bias != nullptr) result += widen<C>(b.v[i]);
       out.v[i] = narrow<T>(result);
+      if constexpr (kSeeks) most = max(most, magnitude_bits(widen<float>(out.v[i])));
     }
     store<V>(y + at, out);
   }
+  if constexpr (kSeeks) raise_largest(most, largest);
   if (Mine::lane() == 0) {
     if (mean_t != nullptr) mean_t[row] = mean;
     rstd_t[row] = rstd;
@@ -387,19 +392,38 @@ cudaError_t forward_of(const NormArguments& in, const void* bias, double eps, vo
   auto *out = static_cast<T*>(y), *sum = static_cast<T*>(in.sum);
   auto *means = static_cast<C*>(mean), *rstds = static_cast<C*>(rstd);
   const auto blocks = static_cast<unsigned>(in.rows);
+  // Only what is cast to fp8 has kernels that seek.
+  constexpr bool kMaySeek = std::is_same_v<T, __nv_bfloat16>;
+  auto* largest = reinterpret_cast<unsigned*>(in.largest);
+  const auto seek_apart = [&] {
+    const cudaError_t status = cudaGetLastError();
+    if (status != cudaSuccess || largest == nullptr) return status;
+    return launch_largest_magnitude(y, in.type, in.rows * in.columns, nullptr, in.largest, stream);
+  };
   if (fits_registers<T>(in.columns, x, delta, sum, out, weight, shift)) {
+    if (kMaySeek && largest != nullptr) {
+      const cudaError_t status = cudaMemsetAsync(largest, 0, sizeof(*largest), stream);
+      if (status != cudaSuccess) return status;
+    }
     by_team<T>(in.columns, [&](auto vectors, auto warps) {
       constexpr bool kWarps = decltype(warps)::value;
       const unsigned teams = kWarps ? (blocks + kWarpsOfBlock - 1) / kWarpsOfBlock : blocks;
       const int threads = kWarps ? 32 * kWarpsOfBlock : threads_of_a_row(in.columns, kPerThread);
-      const auto launch = [&](auto adds) {
-        norm_forward_kernel<T, W, V, decltype(vectors)::value, kWarps, decltype(adds)::value>
+      const auto launch = [&](auto adds, auto seeks) {
+        norm_forward_kernel<T, W, V, decltype(vectors)::value, kWarps, decltype(adds)::value,
+                            decltype(seeks)::value>
             <<<teams, threads, 0, stream>>>(x, delta, sum, weight, shift, in.rows, in.columns,
-                                            static_cast<C>(eps), out, means, rstds);
+                                            static_cast<C>(eps), out, means, rstds, largest);
       };
-      by_flag(delta != nullptr, launch);
+      by_flag(delta != nullptr, [&](auto adds) {
+        if constexpr (kMaySeek) {
+          by_flag(largest != nullptr, [&](auto seeks) { launch(adds, seeks); });
+        } else {
+          launch(adds, std::false_type{});
+        }
+      });
     });
-    return cudaGetLastError();
+    return kMaySeek ? cudaGetLastError() : seek_apart();
   }
   if (delta != nullptr) {
     constexpr int kThreads = 256;
@@ -411,7 +435,7 @@ cudaError_t forward_of(const NormArguments& in, const void* bias, double eps, vo
   }
   plain_forward_kernel<T, W><<<blocks, threads_for_row(in.columns, 1024), 0, stream>>>(
       x, weight, shift, in.columns, static_cast<C>(eps), out, means, rstds);
-  return cudaGetLastError();
+  return seek_apart();
 }
 
 struct BackwardPointers {

@@ -2,8 +2,10 @@
 #include <cmath>
 #include <limits>
 
+#include "pentatron/ops/activation.h"
 #include "pentatron/ops/test_fp8.h"
 #include "pentatron/tensor/gpu_test_support.h"
+#include "pentatron/tensor/known_largest.h"
 
 namespace pentatron::ops {
 namespace {
@@ -130,6 +132,94 @@ TEST(Fp8LinearOnGpu, BlockwiseStaysWithinTheBoundOfItsFormats) {
 TEST(Fp8LinearOnGpu, ProductsAreThoseOfTheHeldValues) {
   PENTATRON_NEEDS_GPUS(1);
   testing::expect_fp8_products(Device("cuda:0"));
+}
+
+// What a producing kernel says of its output is what a pass over it finds, the output keeps its
+// bits, and so does the cast. `plain`: made without being asked.
+void expect_noted(const Tensor& made, const Tensor& plain, const std::string& what) {
+  EXPECT_FALSE(tensor::noted_largest(plain).defined()) << what;
+  EXPECT_TRUE(made.equal(plain)) << what << ": the values changed";
+  const Tensor largest = tensor::noted_largest(made);
+  ASSERT_TRUE(largest.defined()) << what << ": nothing noted";
+  EXPECT_EQ(largest.item<float>(), made.abs().max().to(DType::Float).item<float>()) << what;
+  if (made.size(1) % tensor::kFp8Step != 0) return;
+  const tensor::Fp8Request request{.rows = true, .columns = true};
+  const OpTable& table = op_table(made.device());
+  const auto fused = table.fp8_orders(made, request), apart = table.fp8_orders(plain, request);
+  const auto bytes = [](const tensor::Fp8Tensor& t) { return t.data.view(DType::Byte); };
+  EXPECT_TRUE(fused.rows_mk.scale.equal(apart.rows_mk.scale)) << what << ": scale";
+  EXPECT_TRUE(bytes(fused.rows_mk).equal(bytes(apart.rows_mk))) << what << ": rows";
+  EXPECT_TRUE(bytes(fused.columns_km).equal(bytes(apart.columns_km))) << what << ": columns";
+}
+
+// Rows of a warp, of a block, too long for registers, not in vectors; fp32 has a pass of its own.
+TEST(Fp8LinearOnGpu, NormsTellTheirLargestValue) {
+  PENTATRON_NEEDS_GPUS(1);
+  const OpTable& table = op_table(Device("cuda:0"));
+  for (const std::int64_t columns : {16, 100, 768, 1024, 4096, 16384}) {
+    for (const std::int64_t rows : {1, 37, 300}) {
+      for (const bool shifts : {false, true}) {
+        for (const DType dtype : {DType::BFloat16, DType::Float}) {
+          const auto made = [&](const Shape& shape, int seed) {
+            return testing::normal(shape, seed).to(dtype).to(Device("cuda:0"));
+          };
+          NormInput in{.x_th = made({rows, columns}, 1),
+                       .delta_th = shifts ? made({rows, columns}, 2) : Tensor(),
+                       .weight_h = made({columns}, 3),
+                       .bias_h = shifts ? made({columns}, 4) : Tensor(),
+                       .eps = 1e-5};
+          const NormOutput plain = table.norm_forward(in);
+          in.largest = true;
+          expect_noted(table.norm_forward(in).y_th, plain.y_th,
+                       fmt::format("{} [{}, {}] {}", shifts ? "added LayerNorm" : "RMSNorm", rows,
+                                   columns, tensor::dtype_name(dtype)));
+        }
+      }
+    }
+  }
+}
+
+TEST(Fp8LinearOnGpu, GatesTellTheirLargestValue) {
+  PENTATRON_NEEDS_GPUS(1);
+  const OpTable& table = op_table(Device("cuda:0"));
+  for (const std::int64_t columns : {16, 20, 48, 2048, 14336}) {
+    for (const std::int64_t rows : {1, 37, 300}) {
+      for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh}) {
+        for (const DType dtype : {DType::BFloat16, DType::Float}) {
+          const std::string what =
+              fmt::format("{} [{}, {}] {}", kind == GateKind::kSilu ? "SwiGLU" : "GEGLU", rows,
+                          columns, tensor::dtype_name(dtype));
+          const Gate gate{.kind = kind};
+          const Tensor x = testing::normal({rows, 2 * columns}, 1).to(dtype).to(Device("cuda:0"));
+          const Tensor dy = testing::normal({rows, columns}, 2).to(dtype).to(Device("cuda:0"));
+          expect_noted(table.gated_forward(gate, x, true), table.gated_forward(gate, x, false),
+                       what);
+          expect_noted(table.gated_backward(gate, x, dy, true),
+                       table.gated_backward(gate, x, dy, false), what + " backward");
+        }
+      }
+    }
+  }
+}
+
+// The op hands on what its kernel noted, in tensorwise fp8 alone; a NaN stays visible.
+TEST(Fp8LinearOnGpu, ProducersLookForTheLargestValueWhereItIsWanted) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu("cuda:0");
+  const Tensor x = testing::normal({64, 256}, 1).to(DType::BFloat16);
+  const Recipe tensorwise{.numbers = Numbers::kFp8};
+  const Recipe blockwise{.numbers = Numbers::kFp8,
+                         .activations = tensor::kActivationBlock,
+                         .weights = tensor::kWeightBlock};
+  const Gate gate{.kind = GateKind::kSilu};
+  const auto noted = [&](const Recipe& recipe) {
+    return tensor::noted_largest(gated(gate, testing::leaf(x.to(gpu)), {.recipe = recipe}));
+  };
+  EXPECT_TRUE(noted(tensorwise).defined());
+  EXPECT_FALSE(noted(blockwise).defined());
+  EXPECT_FALSE(noted({}).defined());
+  x[3][5] = std::nanf("");
+  EXPECT_TRUE(std::isnan(noted(tensorwise).item<float>()));
 }
 
 TEST(Fp8LinearOnGpu, QuantisesToTheCpusBits) {

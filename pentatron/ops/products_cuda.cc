@@ -7,6 +7,7 @@
 #include "pentatron/tensor/cublas_lt.h"
 #include "pentatron/tensor/fp8_blockwise.h"
 #include "pentatron/tensor/kernel_launch.h"
+#include "pentatron/tensor/known_largest.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/views.h"
 
@@ -169,7 +170,8 @@ tensor::Fp8Orders cuda::fp8_orders(const Tensor& x_mk, const tensor::Fp8Request&
   // Two scalars, each at a multiple of 16 bytes as the products want them.
   const Tensor scalars = tensor::empty({8}, DType::Float, x.device());
   const Tensor scale = scalars.narrow(0, 0, 1).reshape({});
-  const Tensor largest = scalars.narrow(0, 4, 1);
+  const Tensor noted = tensor::noted_largest(x_mk);
+  const Tensor largest = noted.defined() ? noted : scalars.narrow(0, 4, 1);
   tensor::Fp8Orders out;
   if (request.rows) {
     out.rows_mk = {.data = tensor::empty({rows, columns}, dtype, x.device()), .scale = scale};
@@ -179,10 +181,12 @@ tensor::Fp8Orders cuda::fp8_orders(const Tensor& x_mk, const tensor::Fp8Request&
   }
   const kernels::Type type = tensor::kernel_type(x.scalar_type());
   const auto* known = static_cast<const float*>(tensor::read(request.known));
-  tensor::check_launch(kernels::launch_largest_magnitude(
-                           tensor::read(x), type, x.numel(), known,
-                           static_cast<float*>(tensor::write(largest)), tensor::stream_of(x)),
-                       "largest magnitude");
+  if (!noted.defined()) {
+    tensor::check_launch(kernels::launch_largest_magnitude(
+                             tensor::read(x), type, x.numel(), known,
+                             static_cast<float*>(tensor::write(largest)), tensor::stream_of(x)),
+                         "largest magnitude");
+  }
   tensor::check_launch(
       kernels::launch_fp8_cast({.x = tensor::read(x),
                                 .type = type,
