@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/tensor/algorithm_file.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -74,10 +75,12 @@ TEST(AlgorithmFile, DamagedContentCountsAsNone) {
   for (int i = 0; i < 40; ++i) long_key += "1 ";
   for (const std::string& text :
        {std::string(), std::string("\0\n\n\t", 4), std::string(1 << 21, '1'), sound + "\n",
-        sound + "3\n", first + "\t" + entry, first + "1 x" + entry.substr(3),
-        first + "99999999999999999999" + entry.substr(3), sound.substr(0, sound.size() - 4),
-        sound.substr(0, sound.size() - 1), first + entry.substr(0, entry.size() - 1) + " 1\n",
-        "x" + sound, many, long_key + entry}) {
+        sound + "3\n", fmt::format("{}\t{}", first, entry),
+        fmt::format("{}1 x{}", first, entry.substr(3)),
+        fmt::format("{}99999999999999999999{}", first, entry.substr(3)),
+        sound.substr(0, sound.size() - 4), sound.substr(0, sound.size() - 1),
+        fmt::format("{}{} 1\n", first, entry.substr(0, entry.size() - 1)), "x" + sound, many,
+        long_key + entry}) {
     write_file_atomically(file.path(), text);
     EXPECT_EQ(AlgorithmFile(folder.path(), kGpu, kLibrary).find({1, 2}), nullptr)
         << text.substr(0, 200);
