@@ -39,10 +39,12 @@ TEST(BenchOnGpu, CeilingsAreThoseOfAGpu) {
   PENTATRON_NEEDS_GPUS(1);
   EXPECT_GT(copy_rate(kGpu, std::int64_t{1} << 28), 2e11);
   const ProductShape shape{"square", 4096, 4096, 4096};
-  const ProductTimes bf16 = time_products(kGpu, shape, DType::BFloat16, /*fp8=*/false);
-  const ProductTimes fp8 = time_products(kGpu, shape, DType::BFloat16, /*fp8=*/true);
+  const ProductTimes bf16 = time_products(kGpu, shape, DType::BFloat16);
+  const ProductTimes fp8 = time_products(kGpu, shape, DType::BFloat16, Operands::kFp8);
   EXPECT_GT(shape.flops() / bf16.forward, 5e13);
   EXPECT_LT(fp8.total(), bf16.total());
+  const ProductTimes blocks = time_products(kGpu, shape, DType::BFloat16, Operands::kFp8Blocks);
+  EXPECT_LT(blocks.total(), bf16.total());
   const AttentionTimes attention = time_attention(kGpu, {"", 2, 2048, 16, 4, 128}, DType::BFloat16);
   EXPECT_GT(attention.backward, attention.forward);
 }
@@ -52,7 +54,7 @@ TEST(BenchOnGpu, MetersTellClockPowerAndEnergy) {
   const std::unique_ptr<PowerSampler> power = make_power_sampler(kGpu);
   ASSERT_NE(power, nullptr);
   const double from = power->now();
-  (void)time_products(kGpu, {"square", 4096, 4096, 4096}, DType::BFloat16, /*fp8=*/false);
+  (void)time_products(kGpu, {"square", 4096, 4096, 4096}, DType::BFloat16);
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
   const PowerWindow window = power->between(from, power->now());
   EXPECT_GT(window.sm_clock_mhz, 200);

@@ -6,11 +6,13 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "pentatron/base/log.h"
 #include "pentatron/bench/stopwatch.h"
 #include "pentatron/ops/attention_plan.h"
 #include "pentatron/ops/op_table.h"
+#include "pentatron/tensor/fp8_blockwise.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/sequence_layout.h"
 
@@ -44,22 +46,28 @@ ProductTimes time_compute_products(Device device, const ProductShape& shape, DTy
   return times;
 }
 
-ProductTimes time_fp8_products(Device device, const ProductShape& shape, DType dtype) {
+ProductTimes time_fp8_products(Device device, const ProductShape& shape, DType dtype, bool blocks) {
   const ops::OpTable& table = ops::op_table(device);
+  const tensor::ScaleBlock rows_block = blocks ? tensor::kActivationBlock : tensor::ScaleBlock{};
+  const tensor::ScaleBlock weights_block = blocks ? tensor::kWeightBlock : tensor::ScaleBlock{};
   const auto orders = [&](std::int64_t rows, std::int64_t columns, const char* name,
-                          tensor::Fp8Format format) {
+                          tensor::Fp8Format format, tensor::ScaleBlock block) {
     return table.fp8_orders(random_tensor({rows, columns}, dtype, device, name, kStd),
-                            {.format = format, .rows = true, .columns = true});
+                            {.format = format, .block = block, .rows = true, .columns = true});
   };
   const ops::Recipe recipe{.numbers = Numbers::kFp8, .weight_gradient = true};
-  const tensor::Fp8Orders x = orders(shape.rows, shape.inputs, "x", tensor::Fp8Format::kE4M3);
-  const tensor::Fp8Orders w = orders(shape.outputs, shape.inputs, "w", tensor::Fp8Format::kE4M3);
-  const tensor::Fp8Orders dy = orders(shape.rows, shape.outputs, "dy", tensor::Fp8Format::kE5M2);
+  const auto e4m3 = tensor::Fp8Format::kE4M3;
+  const auto of_gradients = blocks ? e4m3 : tensor::Fp8Format::kE5M2;
+  const tensor::Fp8Orders x = orders(shape.rows, shape.inputs, "x", e4m3, rows_block);
+  const tensor::Fp8Orders w = orders(shape.outputs, shape.inputs, "w", e4m3, weights_block);
+  const tensor::Fp8Orders dy = orders(shape.rows, shape.outputs, "dy", of_gradients, rows_block);
   const Tensor slot_oi = tensor::zeros({shape.outputs, shape.inputs}, DType::Float, device);
   // Of x the fp8 form alone is read.
   const Tensor x_ti = tensor::empty({shape.rows, shape.inputs}, dtype, device);
-  const WeightView forward{.data = w.rows_mk.data, .scale = w.rows_mk.scale};
-  const WeightView backward{.data = w.columns_km.data, .scale = w.columns_km.scale};
+  const auto view = [](const tensor::Fp8Tensor& t) {
+    return WeightView{.data = t.data, .scale = t.scale, .block = t.block};
+  };
+  const WeightView forward = view(w.rows_mk), backward = view(w.columns_km);
   ProductTimes times;
   times.forward = time_calls(device, [&] {
                     (void)table.product_forward({.x_ti = x_ti,
@@ -167,10 +175,13 @@ std::vector<ProductShape> llama_products() {
 
 void measure_gpu(Device device, Table& table) {
   const std::vector<ProductShape> shapes = llama_products();
-  for (const bool fp8 : {false, true}) {
+  for (const auto& [operands, name] : {std::pair{Operands::kCompute, "bf16"},
+                                       {Operands::kFp8, "fp8"},
+                                       {Operands::kFp8Blocks, "blocks"}}) {
     for (const ProductShape& shape : shapes) {
-      table.products(shape, fp8 ? "fp8" : "bf16",
-                     [&] { return time_products(device, shape, DType::BFloat16, fp8); });
+      table.products(shape, name, [&device, &shape, operands = operands] {
+        return time_products(device, shape, DType::BFloat16, operands);
+      });
     }
   }
   for (const AttentionShape& shape :
@@ -184,8 +195,7 @@ void measure_cpu(Table& table) {
   for (const ProductShape& shape :
        {ProductShape{"square", 1024, 1024, 1024}, ProductShape{"width 768", 256, 768, 768},
         ProductShape{"width 768, fc1", 256, 3072, 768}, ProductShape{"width 64", 256, 64, 64}}) {
-    table.products(shape, "fp32",
-                   [&] { return time_products(kCpu, shape, DType::Float, /*fp8=*/false); });
+    table.products(shape, "fp32", [&] { return time_products(kCpu, shape, DType::Float); });
   }
   table.attention(kCpu, {"124M", 1, 512, 12, 12, 64}, DType::Float);
 }
@@ -199,9 +209,11 @@ double copy_rate(Device device, std::int64_t bytes) {
   return 2.0 * static_cast<double>(bytes) / timing.seconds;
 }
 
-ProductTimes time_products(Device device, const ProductShape& shape, DType dtype, bool fp8) {
-  return fp8 ? time_fp8_products(device, shape, dtype)
-             : time_compute_products(device, shape, dtype);
+ProductTimes time_products(Device device, const ProductShape& shape, DType dtype,
+                           Operands operands) {
+  return operands == Operands::kCompute
+             ? time_compute_products(device, shape, dtype)
+             : time_fp8_products(device, shape, dtype, operands == Operands::kFp8Blocks);
 }
 
 double AttentionShape::forward_flops() const {

@@ -35,9 +35,12 @@ struct ProductTimes {
   double weight_gradient = 0;
   [[nodiscard]] double total() const { return forward + input_gradient + weight_gradient; }
 };
-// On random values. `fp8`: operands are fp8 already (e4m3, output gradients e5m2, one scale each).
+// Operands as they come, or in fp8 already: e4m3 and output gradients e5m2 with one scale each, or
+// all e4m3 with scales of blocks (tensor/fp8_blockwise.h).
+enum class Operands { kCompute, kFp8, kFp8Blocks };
+// On random values.
 [[nodiscard]] ProductTimes time_products(Device device, const ProductShape& shape, DType dtype,
-                                         bool fp8);
+                                         Operands operands = Operands::kCompute);
 
 // Causal self-attention of `samples` sequences of `length` tokens each.
 struct AttentionShape {

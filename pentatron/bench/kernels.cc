@@ -12,6 +12,7 @@
 #include "pentatron/bench/stopwatch.h"
 #include "pentatron/ops/op_table.h"
 #include "pentatron/ops/rotary.h"
+#include "pentatron/tensor/fp8_blockwise.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/sequence_layout.h"
 
@@ -118,13 +119,13 @@ class Cases {
       const Gate gate{.kind = kind};
       add(name, 3 * f, kUsual, [this, gate] {
         return [this, gate, x = made({s_.tokens, 2 * s_.feed_forward}, "x")] {
-          (void)table_.gated_forward(gate, x);
+          (void)table_.gated_forward(gate, x, /*largest=*/false);
         };
       });
       add(std::string(name) + " gradient", 5 * f, kUsual, [this, gate] {
         return [this, gate, x = made({s_.tokens, 2 * s_.feed_forward}, "x"),
                 dy = made({s_.tokens, s_.feed_forward}, "dy")] {
-          (void)table_.gated_backward(gate, x, dy);
+          (void)table_.gated_backward(gate, x, dy, /*largest=*/false);
         };
       });
     }
@@ -249,6 +250,14 @@ class Cases {
                   };
                 });
     }
+    add_bytes("fp8 cast and transpose, scales of blocks", 4 * count(s_.tokens, s_.feed_forward),
+              kReported, [this] {
+                const tensor::Fp8Request request{
+                    .block = tensor::kActivationBlock, .rows = true, .columns = true};
+                return [this, request, x = made({s_.tokens, s_.feed_forward}, "x")] {
+                  (void)table_.fp8_orders(x, request);
+                };
+              });
   }
 
   Device device_;

@@ -46,10 +46,13 @@ double layer_bytes(const Sizes& s) {
   if (m.position_embedding_type == "rope") bytes += 4 * s.elements(s.query + s.keys) * item;
   bytes += (s.gated ? 3 + 5 : 2 + 3) * s.elements(m.ffn_hidden_size) * item;
   if (!m.fp8.empty()) {
-    const double cast = (m.fp8_recipe == "delayed" ? 1 : 2) * item + 2;
+    // Under its own largest value a tensor is read twice unless a norm or a gate has noted that.
+    const double once = item + 2, own = (m.fp8_recipe == "tensorwise" ? 2 : 1) * item + 2;
+    const double gate = s.gated ? once : own;
     // Inputs of the four products, then gradients of their outputs.
-    bytes += cast * s.elements(2 * m.hidden_size + s.query + m.ffn_hidden_size);
-    bytes += cast * s.elements(2 * m.hidden_size + s.query + 2 * s.keys + s.fc1);
+    bytes += once * s.elements(2 * m.hidden_size) + own * s.elements(s.query) +
+             gate * s.elements(m.ffn_hidden_size);
+    bytes += own * s.elements(2 * m.hidden_size + s.query + 2 * s.keys) + gate * s.elements(s.fc1);
   }
   return bytes;
 }
@@ -82,7 +85,10 @@ TrainBound train_bound(Device device, const config::RunConfig& config,
   const config::ModelConfig& m = s.model;
   const DType dtype = s.policy.compute;
   const auto times = [&](std::int64_t outputs, std::int64_t inputs, bool fp8) {
-    return time_products(device, {"", s.tokens, outputs, inputs}, dtype, fp8).total();
+    const Operands operands = !fp8                          ? Operands::kCompute
+                              : m.fp8_recipe == "blockwise" ? Operands::kFp8Blocks
+                                                            : Operands::kFp8;
+    return time_products(device, {"", s.tokens, outputs, inputs}, dtype, operands).total();
   };
   const bool fp8 = !m.fp8.empty();
   const double layer = times(s.query + 2 * s.keys, m.hidden_size, fp8) +

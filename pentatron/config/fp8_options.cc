@@ -41,12 +41,14 @@ constexpr OptionSpec kRows[] = {
      .dest = "fp8_recipe",
      .default_repr = "'delayed'",
      .choices = "tensorwise|delayed|mxfp8|blockwise|custom",
-     .supported = "tensorwise|delayed",
+     .supported = "tensorwise|delayed|blockwise",
      .topic = Topic::kPrecision,
      .help = "scales of fp8 tensors: tensorwise by their own largest value, delayed by that of "
-             "earlier steps (--fp8-amax-history-len)",
-     .reason = "scales of blocks are not built for training yet",
-     .test = "training_test Fp8Training.FollowsBf16InEveryLayout; functional_test Options.Fp8",
+             "earlier steps (--fp8-amax-history-len), blockwise by that of each 128 values of a "
+             "row, of weights 128 x 128 (powers of two)",
+     .reason = "mxfp8 needs a Blackwell GPU, custom is Python code",
+     .test = "ops_test Fp8Linear.Blockwise; training_test Fp8Training.FollowsBf16InEveryLayout; "
+             "functional_test Options.Fp8",
      .needs = kFp8,
      .field = model<&ModelConfig::fp8_recipe>()},
     {.names = "--fp8-margin",

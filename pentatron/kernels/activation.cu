@@ -2,8 +2,10 @@
 #include "pentatron/kernels/activation.h"
 
 #include <limits>
+#include <type_traits>
 
-#include "pentatron/kernels/common.cuh"
+#include "pentatron/kernels/fp8.h"
+#include "pentatron/kernels/largest.cuh"
 
 namespace pentatron::kernels {
 namespace {
@@ -201,37 +203,45 @@ GateOf<C, kPlain> gate_of(const Gate& gate) {
           gate.clamp > 0.0 ? static_cast<C>(gate.clamp) : std::numeric_limits<C>::infinity()};
 }
 
-// One thread V columns of a row; rows along blockIdx.y.
-template <typename T, int V, bool kPlain>
+// One thread V columns of a row; rows along blockIdx.y. With kSeeks *largest is raised.
+template <typename T, int V, bool kPlain, bool kSeeks>
 __global__ void gated_kernel(GateOf<ComputeOf<T>, kPlain> gated, const T* __restrict__ x,
-                             T* __restrict__ y, std::int64_t rows, std::int64_t columns) {
+                             T* __restrict__ y, std::int64_t rows, std::int64_t columns,
+                             unsigned* __restrict__ largest) {
   using C = ComputeOf<T>;
   constexpr bool kFast = sizeof(T) == 2;
   const std::int64_t column =
       (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-  if (column >= columns) return;
-  for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+  // A warp stays together where it seeks.
+  if (!kSeeks && column >= columns) return;
+  unsigned most = 0;
+  for (std::int64_t row = blockIdx.y; row < rows && column < columns; row += gridDim.y) {
     const T* gate_place = x + row * 2 * columns + column;
     const Vec<T, V> gate = load<V>(gate_place), up = load<V>(gate_place + columns);
     Vec<T, V> out;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       out.v[i] = narrow<T>(gated.template value<kFast>(widen<C>(gate.v[i]), widen<C>(up.v[i])));
+      if constexpr (kSeeks) most = max(most, magnitude_bits(widen<float>(out.v[i])));
     }
     store<V>(y + row * columns + column, out);
   }
+  if constexpr (kSeeks) raise_largest(most, largest);
 }
 
-template <typename T, int V, bool kPlain>
+template <typename T, int V, bool kPlain, bool kSeeks>
 __global__ void gated_backward_kernel(GateOf<ComputeOf<T>, kPlain> gated, const T* __restrict__ x,
                                       const T* __restrict__ dy, T* __restrict__ dx,
-                                      std::int64_t rows, std::int64_t columns) {
+                                      std::int64_t rows, std::int64_t columns,
+                                      unsigned* __restrict__ largest) {
   using C = ComputeOf<T>;
   constexpr bool kFast = sizeof(T) == 2;
   const std::int64_t column =
       (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-  if (column >= columns) return;
-  for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+  // A warp stays together where it seeks.
+  if (!kSeeks && column >= columns) return;
+  unsigned most = 0;
+  for (std::int64_t row = blockIdx.y; row < rows && column < columns; row += gridDim.y) {
     const std::int64_t place = row * 2 * columns + column;
     const Vec<T, V> gate = load<V>(x + place), up = load<V>(x + place + columns);
     const Vec<T, V> grad = load<V>(dy + row * columns + column);
@@ -243,10 +253,15 @@ __global__ void gated_backward_kernel(GateOf<ComputeOf<T>, kPlain> gated, const 
                                    by_gate, by_up);
       dgate.v[i] = narrow<T>(by_gate);
       dup.v[i] = narrow<T>(by_up);
+      if constexpr (kSeeks) {
+        most = max(most, max(magnitude_bits(widen<float>(dgate.v[i])),
+                             magnitude_bits(widen<float>(dup.v[i]))));
+      }
     }
     store<V>(dx + place, dgate);
     store<V>(dx + place + columns, dup);
   }
+  if constexpr (kSeeks) raise_largest(most, largest);
 }
 
 dim3 row_grid(std::int64_t rows, std::int64_t columns, int vector) {
@@ -255,44 +270,66 @@ dim3 row_grid(std::int64_t rows, std::int64_t columns, int vector) {
           static_cast<unsigned>(std::min<std::int64_t>(rows, 32768))};
 }
 
+// Launches run(vectors, seeks) with constants and sees to *largest, of `count` values at y, where
+// the kernel does not.
+template <typename T, typename F>
+cudaError_t run_gated(bool in_vectors, Type type, const void* y, std::int64_t count, float* largest,
+                      cudaStream_t stream, F run) {
+  constexpr int V = kVector<T>;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if (in_vectors && largest != nullptr) {
+      const cudaError_t status = cudaMemsetAsync(largest, 0, sizeof(*largest), stream);
+      if (status != cudaSuccess) return status;
+      run(std::integral_constant<int, V>{}, std::true_type{});
+      return cudaGetLastError();
+    }
+  }
+  if (in_vectors) {
+    run(std::integral_constant<int, V>{}, std::false_type{});
+  } else {
+    run(std::integral_constant<int, 1>{}, std::false_type{});
+  }
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess || largest == nullptr) return status;
+  return launch_largest_magnitude(y, type, count, nullptr, largest, stream);
+}
+
 template <bool kPlain>
 cudaError_t launch_gated(const Gate& gate, Type type, const void* x, void* y, std::int64_t rows,
-                         std::int64_t columns, cudaStream_t stream) {
+                         std::int64_t columns, float* largest, cudaStream_t stream) {
   return dispatch(type, [&](auto tag) {
     using T = decltype(tag);
     const auto gated = gate_of<ComputeOf<T>, kPlain>(gate);
     const auto* in = static_cast<const T*>(x);
     auto* out = static_cast<T*>(y);
-    constexpr int V = kVector<T>;
-    if (columns % V == 0 && aligned16(in, out)) {
-      gated_kernel<T, V, kPlain>
-          <<<row_grid(rows, columns, V), kThreads, 0, stream>>>(gated, in, out, rows, columns);
-    } else {
-      gated_kernel<T, 1, kPlain>
-          <<<row_grid(rows, columns, 1), kThreads, 0, stream>>>(gated, in, out, rows, columns);
-    }
-    return cudaGetLastError();
+    auto* bits = reinterpret_cast<unsigned*>(largest);
+    return run_gated<T>(columns % kVector<T> == 0 && aligned16(in, out), type, y, rows * columns,
+                        largest, stream, [&](auto vector, auto seeks) {
+                          constexpr int V = decltype(vector)::value;
+                          gated_kernel<T, V, kPlain, decltype(seeks)::value>
+                              <<<row_grid(rows, columns, V), kThreads, 0, stream>>>(
+                                  gated, in, out, rows, columns, bits);
+                        });
   });
 }
 
 template <bool kPlain>
 cudaError_t launch_gated_backward(const Gate& gate, Type type, const void* x, const void* dy,
-                                  void* dx, std::int64_t rows, std::int64_t columns,
+                                  void* dx, std::int64_t rows, std::int64_t columns, float* largest,
                                   cudaStream_t stream) {
   return dispatch(type, [&](auto tag) {
     using T = decltype(tag);
     const auto gated = gate_of<ComputeOf<T>, kPlain>(gate);
     const auto *in = static_cast<const T*>(x), *grad = static_cast<const T*>(dy);
     auto* out = static_cast<T*>(dx);
-    constexpr int V = kVector<T>;
-    if (columns % V == 0 && aligned16(in, grad, out)) {
-      gated_backward_kernel<T, V, kPlain><<<row_grid(rows, columns, V), kThreads, 0, stream>>>(
-          gated, in, grad, out, rows, columns);
-    } else {
-      gated_backward_kernel<T, 1, kPlain><<<row_grid(rows, columns, 1), kThreads, 0, stream>>>(
-          gated, in, grad, out, rows, columns);
-    }
-    return cudaGetLastError();
+    auto* bits = reinterpret_cast<unsigned*>(largest);
+    return run_gated<T>(columns % kVector<T> == 0 && aligned16(in, grad, out), type, dx,
+                        2 * rows * columns, largest, stream, [&](auto vector, auto seeks) {
+                          constexpr int V = decltype(vector)::value;
+                          gated_backward_kernel<T, V, kPlain, decltype(seeks)::value>
+                              <<<row_grid(rows, columns, V), kThreads, 0, stream>>>(
+                                  gated, in, grad, out, rows, columns, bits);
+                        });
   });
 }
 
@@ -309,18 +346,20 @@ cudaError_t activation_backward(Activation kind, Type type, const void* x, const
 }
 
 cudaError_t gated_forward(const Gate& gate, Type type, const void* x, void* y, std::int64_t rows,
-                          std::int64_t columns, cudaStream_t stream) {
+                          std::int64_t columns, float* largest, cudaStream_t stream) {
   if (rows == 0 || columns == 0) return cudaSuccess;
-  return is_plain_swiglu(gate) ? launch_gated<true>(gate, type, x, y, rows, columns, stream)
-                               : launch_gated<false>(gate, type, x, y, rows, columns, stream);
+  return is_plain_swiglu(gate)
+             ? launch_gated<true>(gate, type, x, y, rows, columns, largest, stream)
+             : launch_gated<false>(gate, type, x, y, rows, columns, largest, stream);
 }
 
 cudaError_t gated_backward(const Gate& gate, Type type, const void* x, const void* dy, void* dx,
-                           std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+                           std::int64_t rows, std::int64_t columns, float* largest,
+                           cudaStream_t stream) {
   if (rows == 0 || columns == 0) return cudaSuccess;
   return is_plain_swiglu(gate)
-             ? launch_gated_backward<true>(gate, type, x, dy, dx, rows, columns, stream)
-             : launch_gated_backward<false>(gate, type, x, dy, dx, rows, columns, stream);
+             ? launch_gated_backward<true>(gate, type, x, dy, dx, rows, columns, largest, stream)
+             : launch_gated_backward<false>(gate, type, x, dy, dx, rows, columns, largest, stream);
 }
 
 }  // namespace pentatron::kernels

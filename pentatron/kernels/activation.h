@@ -13,12 +13,13 @@ namespace pentatron::kernels {
 [[nodiscard]] cudaError_t activation_backward(Activation kind, Type type, const void* x,
                                               const void* dy, void* dx, std::int64_t count,
                                               cudaStream_t stream);
-// x [rows, 2 * columns] = [gate | up], y and dy [rows, columns].
+// x [rows, 2 * columns] = [gate | up], y and dy [rows, columns]. `largest` becomes max |y| (|dx|)
+// as fp32, a NaN where there is one; in the same pass for bf16 in vectors. Null: not asked.
 [[nodiscard]] cudaError_t gated_forward(const Gate& gate, Type type, const void* x, void* y,
-                                        std::int64_t rows, std::int64_t columns,
+                                        std::int64_t rows, std::int64_t columns, float* largest,
                                         cudaStream_t stream);
 [[nodiscard]] cudaError_t gated_backward(const Gate& gate, Type type, const void* x, const void* dy,
                                          void* dx, std::int64_t rows, std::int64_t columns,
-                                         cudaStream_t stream);
+                                         float* largest, cudaStream_t stream);
 
 }  // namespace pentatron::kernels

@@ -5,23 +5,12 @@
 
 #include <cuda_fp8.h>
 
-#include "pentatron/kernels/common.cuh"
+#include "pentatron/kernels/largest.cuh"
 
 namespace pentatron::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-
-// Magnitudes are ordered as their bits are; a NaN's bits lie above those of infinity.
-__device__ __forceinline__ unsigned magnitude_bits(float x) {
-  return __float_as_uint(x) & 0x7fffffffu;
-}
-
-struct LargerBits {
-  __device__ __forceinline__ unsigned operator()(unsigned a, unsigned b) const {
-    return a > b ? a : b;
-  }
-};
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -185,6 +174,194 @@ cudaError_t launch_cast(const Fp8Cast& in, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+// A block casts kTile x kTile. A thread holds kGroup rows of kGroup neighbours; kLanes threads, of
+// one half of a warp, share rows.
+constexpr int kTile = 128;
+constexpr int kLanes = kTile / kGroup;
+constexpr int kTileWords = kTile / 4;
+static_assert(kLanes * kLanes == kThreads && kTileWords == 32);
+
+// 1 / scale of a block.
+template <Fp8Kind kKind>
+__device__ __forceinline__ float block_inverse(unsigned largest_bits) {
+  constexpr float kLargestInverse = 1.0f / FLT_MIN;
+  const float largest = __uint_as_float(largest_bits);
+  const float ratio = __fdiv_rn(Format<kKind>::kLargest, largest);
+  const float power = __uint_as_float(__float_as_uint(ratio) & 0x7f800000u);
+  return __fadd_rn(fminf(power, kLargestInverse), __fsub_rn(largest, largest));
+}
+
+// Four values under one inverse scale.
+template <Fp8Kind kKind>
+__device__ __forceinline__ unsigned pack4(float a, float b, float c, float d, float inverse) {
+  return pack2<kKind>(finite_or_nan(a * inverse), finite_or_nan(b * inverse)) |
+         (pack2<kKind>(finite_or_nan(c * inverse), finite_or_nan(d * inverse)) << 16);
+}
+
+// kGroup x kGroup values at (row0, column0); zeros beyond the edges.
+template <typename T>
+__device__ __forceinline__ void load_group(const Fp8BlockCast& in, std::int64_t row0,
+                                           std::int64_t column0, float (&values)[kGroup][kGroup]) {
+  constexpr int N = kVector<T> < kGroup ? kVector<T> : kGroup;
+#pragma unroll
+  for (int r = 0; r < kGroup; ++r) {
+    const bool inside = row0 + r < in.rows && column0 < in.columns;
+    const T* from = static_cast<const T*>(in.x) + (row0 + r) * in.columns + column0;
+#pragma unroll
+    for (int part = 0; part < kGroup; part += N) {
+      Vec<T, N> v = {};
+      if (inside) v = load<N>(from + part);
+#pragma unroll
+      for (int j = 0; j < N; ++j) values[r][part + j] = widen<float>(v.v[j]);
+    }
+  }
+}
+
+// Rows in order; with square blocks all under `square_inverse`.
+template <Fp8Kind kKind, bool kSquare>
+__device__ __forceinline__ void write_rows(const Fp8BlockCast& in, std::int64_t row0,
+                                           std::int64_t column0,
+                                           const float (&values)[kGroup][kGroup],
+                                           float square_inverse) {
+#pragma unroll
+  for (int r = 0; r < kGroup; ++r) {
+    float inverse = square_inverse;
+    if constexpr (!kSquare) {
+      unsigned most = 0;
+#pragma unroll
+      for (int c = 0; c < kGroup; ++c) most = max(most, magnitude_bits(values[r][c]));
+#pragma unroll
+      for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+        most = max(most, __shfl_xor_sync(0xffffffffu, most, offset));
+      }
+      inverse = block_inverse<kKind>(most);
+    }
+    if (row0 + r >= in.stored_rows || column0 >= in.columns) continue;
+    if (!kSquare && column0 % kTile == 0) {
+      in.row_scales[column0 / kTile * in.row_scale_step + row0 + r] = __frcp_rn(inverse);
+    }
+    const float* v = values[r];
+    auto* to = static_cast<unsigned char*>(in.rows_out) + (row0 + r) * in.columns + column0;
+    *reinterpret_cast<uint2*>(to) = make_uint2(pack4<kKind>(v[0], v[1], v[2], v[3], inverse),
+                                               pack4<kKind>(v[4], v[5], v[6], v[7], inverse));
+  }
+}
+
+// The inverse scales of the tile's columns, in `inverse`; their scales to memory.
+template <Fp8Kind kKind>
+__device__ __forceinline__ void scale_columns(const Fp8BlockCast& in,
+                                              const float (&values)[kGroup][kGroup],
+                                              unsigned (*most)[kTile], float* inverse) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int word = static_cast<int>(threadIdx.x) / kLanes;
+#pragma unroll
+  for (int c = 0; c < kGroup; ++c) {
+    unsigned own = 0;
+#pragma unroll
+    for (int r = 0; r < kGroup; ++r) own = max(own, magnitude_bits(values[r][c]));
+    most[word][lane * kGroup + c] = own;
+  }
+  __syncthreads();
+  if (threadIdx.x < kTile) {
+    unsigned all = 0;
+#pragma unroll
+    for (int w = 0; w < kLanes; ++w) all = max(all, most[w][threadIdx.x]);
+    inverse[threadIdx.x] = block_inverse<kKind>(all);
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kTile + threadIdx.x;
+    if (column < in.columns) {
+      in.column_scales[blockIdx.y * in.column_scale_step + column] =
+          __frcp_rn(inverse[threadIdx.x]);
+    }
+  }
+  __syncthreads();
+}
+
+// Through `tile`, so that whole lines are written.
+template <Fp8Kind kKind, bool kSquare>
+__device__ __forceinline__ void write_columns(const Fp8BlockCast& in,
+                                              const float (&values)[kGroup][kGroup],
+                                              const float* inverse_of_columns, float square_inverse,
+                                              unsigned (*tile)[kTileWords + 1]) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int word = static_cast<int>(threadIdx.x) / kLanes;
+#pragma unroll
+  for (int c = 0; c < kGroup; ++c) {
+    const int column = lane * kGroup + c;
+    const float inverse = kSquare ? square_inverse : inverse_of_columns[column];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      tile[column][2 * word + half] =
+          pack4<kKind>(values[4 * half][c], values[4 * half + 1][c], values[4 * half + 2][c],
+                       values[4 * half + 3][c], inverse);
+    }
+  }
+  __syncthreads();
+  const int thread = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kTile + thread * 4;
+  const std::int64_t column0 = static_cast<std::int64_t>(blockIdx.x) * kTile;
+  for (int c = warp; c < kTile; c += kThreads / 32) {
+    if (column0 + c >= in.columns || row >= in.padded_rows) continue;
+    auto* to = static_cast<unsigned char*>(in.columns_out) + (column0 + c) * in.padded_rows + row;
+    *reinterpret_cast<unsigned*>(to) = tile[c][thread];
+  }
+}
+
+template <typename T, Fp8Kind kKind, bool kSquare>
+__global__ void __launch_bounds__(kThreads) block_cast_kernel(Fp8BlockCast in) {
+  __shared__ unsigned tile[kTile][kTileWords + 1];
+  __shared__ unsigned most_of_columns[kSquare ? 1 : kLanes][kTile];
+  __shared__ float inverse_of_columns[kSquare ? 1 : kTile];
+  __shared__ unsigned scratch[32];
+  const std::int64_t row0 = static_cast<std::int64_t>(blockIdx.y) * kTile +
+                            static_cast<int>(threadIdx.x) / kLanes * kGroup;
+  const std::int64_t column0 = static_cast<std::int64_t>(blockIdx.x) * kTile +
+                               static_cast<int>(threadIdx.x) % kLanes * kGroup;
+  float values[kGroup][kGroup];
+  load_group<T>(in, row0, column0, values);
+  float square_inverse = 0.0f;
+  if constexpr (kSquare) {
+    unsigned most = 0;
+#pragma unroll
+    for (int r = 0; r < kGroup; ++r) {
+#pragma unroll
+      for (int c = 0; c < kGroup; ++c) most = max(most, magnitude_bits(values[r][c]));
+    }
+    square_inverse = block_inverse<kKind>(block_reduce(most, 0u, scratch, LargerBits{}));
+    if (threadIdx.x == 0) {
+      const float scale = __frcp_rn(square_inverse);
+      if (in.rows_out != nullptr) {
+        in.row_scales[blockIdx.y * in.row_scale_step + blockIdx.x] = scale;
+      }
+      if (in.columns_out != nullptr) {
+        in.column_scales[blockIdx.x * in.column_scale_step + blockIdx.y] = scale;
+      }
+    }
+  }
+  if (in.rows_out != nullptr) {
+    write_rows<kKind, kSquare>(in, row0, column0, values, square_inverse);
+  }
+  if (in.columns_out == nullptr) return;
+  if constexpr (!kSquare) {
+    scale_columns<kKind>(in, values, most_of_columns, inverse_of_columns);
+  }
+  write_columns<kKind, kSquare>(in, values, inverse_of_columns, square_inverse, tile);
+}
+
+template <typename T, Fp8Kind kKind>
+cudaError_t launch_block_cast(const Fp8BlockCast& in, cudaStream_t stream) {
+  const std::int64_t rows = std::max(in.rows_out != nullptr ? in.stored_rows : 0,
+                                     in.columns_out != nullptr ? in.padded_rows : 0);
+  const dim3 grid(static_cast<unsigned>((in.columns + kTile - 1) / kTile),
+                  static_cast<unsigned>((rows + kTile - 1) / kTile));
+  if (grid.x == 0 || grid.y == 0) return cudaSuccess;
+  if (in.square) {
+    block_cast_kernel<T, kKind, true><<<grid, kThreads, 0, stream>>>(in);
+  } else {
+    block_cast_kernel<T, kKind, false><<<grid, kThreads, 0, stream>>>(in);
+  }
+  return cudaGetLastError();
+}
+
 }  // namespace
 
 cudaError_t launch_largest_magnitude(const void* x, Type type, std::int64_t count,
@@ -209,6 +386,14 @@ cudaError_t launch_fp8_cast(const Fp8Cast& in, cudaStream_t stream) {
     }
     return in.format == Fp8Kind::kE4M3 ? launch_cast<T, Fp8Kind::kE4M3, false>(in, stream)
                                        : launch_cast<T, Fp8Kind::kE5M2, false>(in, stream);
+  });
+}
+
+cudaError_t launch_fp8_block_cast(const Fp8BlockCast& in, cudaStream_t stream) {
+  return dispatch(in.type, [&](auto element) {
+    using T = decltype(element);
+    return in.format == Fp8Kind::kE4M3 ? launch_block_cast<T, Fp8Kind::kE4M3>(in, stream)
+                                       : launch_block_cast<T, Fp8Kind::kE5M2>(in, stream);
   });
 }
 

@@ -17,6 +17,9 @@ struct NormArguments {
   // gradient of x, added to dx before it is rounded. Null: none.
   const void* delta = nullptr;
   void* sum = nullptr;
+  // Forward: becomes max |y| as fp32, a NaN where there is one; in the same pass for bf16 where
+  // registers hold a row, else in one of its own. Null: not asked.
+  float* largest = nullptr;
 };
 
 // y = (x - mean) rstd weight + bias. mean null: RMS norm; bias may be null. Moves two rows of

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/kernels/fp8.h"
+#include "pentatron/kernels/largest.cuh"
 #include "pentatron/kernels/norm.h"
 #include "pentatron/kernels/norm_rows.cuh"
 
@@ -19,6 +21,7 @@ struct ForwardRows {
   ComputeOf<T>*mean, *rstd;  // mean null: RMS norm
   std::int64_t rows, columns;
   ComputeOf<T> eps;
+  unsigned* largest;  // null: not asked for
 };
 
 // x + delta, rounded as it is stored.
@@ -104,8 +107,9 @@ __device__ __forceinline__ void load_row(const ForwardRows<T>& rows, std::int64_
   }
 }
 
-// Values stay as they are stored: few registers, so that many rows are under way at a time.
-template <typename T, typename W, int V, int N, bool kWarps, bool kAdds>
+// Values stay as they are stored: few registers, so that many rows are under way at a time. With
+// kSeeks *largest is raised.
+template <typename T, typename W, int V, int N, bool kWarps, bool kAdds, bool kSeeks>
 __global__ void __launch_bounds__(kMaxThreads, 2)
     norm_forward_kernel(ForwardRows<T> rows, const W* __restrict__ weight,
                         const W* __restrict__ bias) {
@@ -141,13 +145,20 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
   }
   const C rstd = C(1) / sqrt(mean_of(sum_of(squares)) + rows.eps);
   const Centred<T> centred(mean, rstd);
+  unsigned most = 0;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     const std::int64_t at = Mine::template place<V>(k);
     if (at >= columns) continue;
-    store<V>(rows.y + begin + at, normalised<T, W, V>(in[k], centred, weight + at,
-                                                      bias != nullptr ? bias + at : nullptr));
+    const Vec<T, V> out =
+        normalised<T, W, V>(in[k], centred, weight + at, bias != nullptr ? bias + at : nullptr);
+    store<V>(rows.y + begin + at, out);
+    if constexpr (kSeeks) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) most = max(most, magnitude_bits(widen<float>(out.v[i])));
+    }
   }
+  if constexpr (kSeeks) raise_largest(most, rows.largest);
   if (Mine::lane() != 0) return;
   if (rows.mean != nullptr) rows.mean[row] = mean;
   rows.rstd[row] = rstd;
@@ -224,23 +235,40 @@ cudaError_t forward_of(const NormArguments& in, const void* bias, double eps, vo
                       .rstd = static_cast<C*>(rstd),
                       .rows = in.rows,
                       .columns = in.columns,
-                      .eps = static_cast<C>(eps)};
+                      .eps = static_cast<C>(eps),
+                      .largest = reinterpret_cast<unsigned*>(in.largest)};
+  // Only what is cast to fp8 has kernels that seek.
+  constexpr bool kMaySeek = std::is_same_v<T, __nv_bfloat16>;
+  const auto seek_apart = [&] {
+    const cudaError_t status = cudaGetLastError();
+    if (status != cudaSuccess || in.largest == nullptr) return status;
+    return launch_largest_magnitude(y, in.type, in.rows * in.columns, nullptr, in.largest, stream);
+  };
   const auto* weight = static_cast<const W*>(in.weight);
   const auto* shift = static_cast<const W*>(bias);
   const auto blocks = static_cast<unsigned>(in.rows);
   if (fits_registers<T>(in.columns, rows.x, rows.delta, rows.sum, rows.y, weight, shift)) {
-    by_flag(in.delta != nullptr, [&](auto adds) {
-      constexpr bool kAdds = decltype(adds)::value;
+    if (kMaySeek && in.largest != nullptr) {
+      const cudaError_t status = cudaMemsetAsync(in.largest, 0, sizeof(*in.largest), stream);
+      if (status != cudaSuccess) return status;
+    }
+    const auto launch = [&](auto adds, auto seeks) {
+      constexpr bool kAdds = decltype(adds)::value, kSeeks = decltype(seeks)::value;
       by_team<T, kAdds>(in.columns, [&](auto vectors, auto warps) {
         constexpr int N = decltype(vectors)::value;
         constexpr bool kWarps = decltype(warps)::value;
         const unsigned teams = kWarps ? (blocks + kWarpsOfBlock - 1) / kWarpsOfBlock : blocks;
         const int threads = kWarps ? 32 * kWarpsOfBlock : threads_of_a_row(in.columns, N * V);
-        norm_forward_kernel<T, W, V, N, kWarps, kAdds>
+        norm_forward_kernel<T, W, V, N, kWarps, kAdds, kSeeks>
             <<<teams, threads, 0, stream>>>(rows, weight, shift);
       });
+    };
+    by_flag(in.delta != nullptr, [&](auto adds) {
+      by_flag(kMaySeek && in.largest != nullptr, [&](auto seeks) {
+        launch(adds, std::bool_constant<kMaySeek&& decltype(seeks)::value>{});
+      });
     });
-    return cudaGetLastError();
+    return kMaySeek ? cudaGetLastError() : seek_apart();
   }
   if (in.delta != nullptr) {
     constexpr int kThreads = 256;
@@ -253,7 +281,7 @@ cudaError_t forward_of(const NormArguments& in, const void* bias, double eps, vo
   }
   plain_forward_kernel<T, W><<<blocks, threads_for_row(in.columns, 1024), 0, stream>>>(
       rows.x, weight, shift, in.columns, rows.eps, rows.y, rows.mean, rows.rstd);
-  return cudaGetLastError();
+  return seek_apart();
 }
 
 }  // namespace

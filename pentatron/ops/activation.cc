@@ -35,11 +35,11 @@ class ActivationBackward final : public Backward {
 class GatedBackward final : public Backward {
  public:
   GatedBackward(const Gate& gate, const Tensor& x_t2f, const Scope& scope)
-      : gate_(gate), x_(scope.save(x_t2f, kGated)) {}
+      : gate_(gate), x_(scope.save(x_t2f, kGated)), largest_(wants_largest(scope.recipe)) {}
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     if (!output_grads[0].defined()) return {Tensor()};
     const Tensor dy = output_grads[0].contiguous(), x = x_.get().contiguous();
-    return {op_table(x.device()).gated_backward(gate_, x, dy)};
+    return {op_table(x.device()).gated_backward(gate_, x, dy, largest_)};
   }
   void release() override { x_.release(); }
   std::string_view name() const override { return kGated; }
@@ -47,6 +47,7 @@ class GatedBackward final : public Backward {
  private:
   Gate gate_;
   Saved x_;
+  bool largest_;
 };
 
 Tensor activation_forward(Activation kind, const Tensor& x) {
@@ -54,9 +55,9 @@ Tensor activation_forward(Activation kind, const Tensor& x) {
   return op_table(x.device()).activation_forward(kind, x.contiguous());
 }
 
-Tensor gated_forward(const Gate& gate, const Tensor& x_t2f) {
+Tensor gated_forward(const Gate& gate, const Tensor& x_t2f, bool largest) {
   const tensor::NoGrad no_grad;
-  return op_table(x_t2f.device()).gated_forward(gate, x_t2f.contiguous());
+  return op_table(x_t2f.device()).gated_forward(gate, x_t2f.contiguous(), largest);
 }
 
 // Dropout and its gradient are the same function of the same key.
@@ -101,11 +102,13 @@ Tensor gated(const Gate& gate, const Tensor& x_t2f, const Scope& scope) {
   PENTATRON_CHECK(x_t2f.dim() >= 1 && x_t2f.size(-1) % 2 == 0, kInternal,
                   "a gated activation wants [gate | up] along an even last dimension, got {}",
                   tensor::describe(x_t2f));
-  Tensor y_tf = gated_forward(gate, x_t2f);
+  const bool largest = wants_largest(scope.recipe);
+  Tensor y_tf = gated_forward(gate, x_t2f, largest);
   if (!needs_backward({x_t2f})) return y_tf;
   auto backward = std::make_unique<GatedBackward>(gate, x_t2f, scope);
-  scope.offer_rebuild(y_tf, kGated, x_t2f,
-                      [gate](const Tensor& in) { return gated_forward(gate, in); });
+  scope.offer_rebuild(y_tf, kGated, x_t2f, [gate, largest](const Tensor& in) {
+    return gated_forward(gate, in, largest);
+  });
   return attach(std::move(y_tf), {x_t2f}, std::move(backward));
 }
 

@@ -215,7 +215,7 @@ Tensor cpu::activation_backward(Activation kind, const Tensor& x, const Tensor& 
   return dx;
 }
 
-Tensor cpu::gated_forward(const Gate& gate, const Tensor& x_t2f) {
+Tensor cpu::gated_forward(const Gate& gate, const Tensor& x_t2f, bool /*largest*/) {
   Shape shape = tensor::shape_of(x_t2f);
   shape.back() /= 2;
   Tensor y_tf = tensor::empty(shape, x_t2f.scalar_type());
@@ -225,7 +225,8 @@ Tensor cpu::gated_forward(const Gate& gate, const Tensor& x_t2f) {
   return y_tf;
 }
 
-Tensor cpu::gated_backward(const Gate& gate, const Tensor& x_t2f, const Tensor& dy_tf) {
+Tensor cpu::gated_backward(const Gate& gate, const Tensor& x_t2f, const Tensor& dy_tf,
+                           bool /*largest*/) {
   Tensor dx_t2f = tensor::empty(x_t2f.sizes(), x_t2f.scalar_type());
   dispatch_float(x_t2f.scalar_type(), [&](auto storage, auto compute) {
     gated_backward_rows<decltype(storage), decltype(compute)>(gate, x_t2f, dy_tf, dx_t2f);

@@ -8,6 +8,7 @@
 #include "pentatron/ops/cuda_ops.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/tensor/kernel_launch.h"
+#include "pentatron/tensor/known_largest.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::ops {
@@ -34,23 +35,30 @@ Tensor cuda::activation_backward(Activation kind, const Tensor& x, const Tensor&
   return dx;
 }
 
-Tensor cuda::gated_forward(const Gate& gate, const Tensor& x_t2f) {
+Tensor cuda::gated_forward(const Gate& gate, const Tensor& x_t2f, bool largest) {
   Shape shape = tensor::shape_of(x_t2f);
   shape.back() /= 2;
   Tensor y_tf = tensor::empty(shape, x_t2f.scalar_type(), x_t2f.device());
   const std::int64_t f = shape.back(), num_rows = f == 0 ? 0 : y_tf.numel() / f;
-  check_launch(kernels::gated_forward(gate, kernel_type(x_t2f.scalar_type()), read(x_t2f),
-                                      write(y_tf), num_rows, f, stream_of(x_t2f)),
-               "gated_forward");
+  const Tensor most = tensor::place_of_largest(largest, y_tf);
+  check_launch(
+      kernels::gated_forward(gate, kernel_type(x_t2f.scalar_type()), read(x_t2f), write(y_tf),
+                             num_rows, f, static_cast<float*>(write(most)), stream_of(x_t2f)),
+      "gated_forward");
+  tensor::note_largest(y_tf, most);
   return y_tf;
 }
 
-Tensor cuda::gated_backward(const Gate& gate, const Tensor& x_t2f, const Tensor& dy_tf) {
+Tensor cuda::gated_backward(const Gate& gate, const Tensor& x_t2f, const Tensor& dy_tf,
+                            bool largest) {
   Tensor dx_t2f = tensor::empty(x_t2f.sizes(), x_t2f.scalar_type(), x_t2f.device());
   const std::int64_t f = dy_tf.size(-1), num_rows = f == 0 ? 0 : dy_tf.numel() / f;
+  const Tensor most = tensor::place_of_largest(largest, dx_t2f);
   check_launch(kernels::gated_backward(gate, kernel_type(x_t2f.scalar_type()), read(x_t2f),
-                                       read(dy_tf), write(dx_t2f), num_rows, f, stream_of(x_t2f)),
+                                       read(dy_tf), write(dx_t2f), num_rows, f,
+                                       static_cast<float*>(write(most)), stream_of(x_t2f)),
                "gated_backward");
+  tensor::note_largest(dx_t2f, most);
   return dx_t2f;
 }
 

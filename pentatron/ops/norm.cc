@@ -111,7 +111,7 @@ class AddedNormBackward final : public NormBackward {
 
 // `delta_th` undefined: nothing is added.
 NormOutput run_forward(const Tensor& x_th, const Tensor& delta_th, const NormWeights& weights,
-                       double eps, DType statistics) {
+                       double eps, DType statistics, bool largest) {
   const tensor::NoGrad no_grad;
   const Tensor x = x_th.contiguous();
   const Tensor given = weights.weight_h != nullptr ? weights.weight_h->forward_weight() : Tensor();
@@ -132,20 +132,24 @@ NormOutput run_forward(const Tensor& x_th, const Tensor& delta_th, const NormWei
                      .weight_h = weight,
                      .bias_h = bias,
                      .eps = eps,
-                     .statistics = statistics});
+                     .statistics = statistics,
+                     .largest = largest});
 }
 
 // The norm's output can be made again of what was normalised.
 void offer_rebuild(const Tensor& y_th, const Tensor& x_th, const NormWeights& weights, double eps,
                    DType statistics, const Scope& scope) {
-  scope.offer_rebuild(y_th, weights.name(), x_th, [weights, eps, statistics](const Tensor& x) {
-    return run_forward(x, Tensor(), weights, eps, statistics).y_th;
-  });
+  scope.offer_rebuild(
+      y_th, weights.name(), x_th,
+      [weights, eps, statistics, largest = wants_largest(scope.recipe)](const Tensor& x) {
+        return run_forward(x, Tensor(), weights, eps, statistics, largest).y_th;
+      });
 }
 
 Tensor norm(const Tensor& x_th, const NormWeights& weights, double eps, DType statistics,
             const Scope& scope) {
-  NormOutput out = run_forward(x_th, Tensor(), weights, eps, statistics);
+  NormOutput out =
+      run_forward(x_th, Tensor(), weights, eps, statistics, wants_largest(scope.recipe));
   const bool learn = weights.learn();
   if (!needs_backward({x_th}, learn)) return out.y_th;
   auto backward = std::make_unique<NormBackward>(x_th, weights, out, scope, x_th.requires_grad());
@@ -155,7 +159,8 @@ Tensor norm(const Tensor& x_th, const NormWeights& weights, double eps, DType st
 
 AddedNorm added_norm(const Tensor& residual_th, const Tensor& delta_th, const NormWeights& weights,
                      double eps, DType statistics, const Scope& scope) {
-  NormOutput out = run_forward(residual_th, delta_th, weights, eps, statistics);
+  NormOutput out =
+      run_forward(residual_th, delta_th, weights, eps, statistics, wants_largest(scope.recipe));
   const bool learn = weights.learn();
   std::vector<Tensor> inputs = {residual_th};
   if (delta_th.defined()) {

@@ -4,6 +4,7 @@
 #include "pentatron/ops/cuda_ops.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/tensor/kernel_launch.h"
+#include "pentatron/tensor/known_largest.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::ops {
@@ -40,12 +41,15 @@ NormOutput cuda::norm_forward(const NormInput& in) {
     arguments.sum = write(out.sum_th);
   }
   out.y_th = tensor::empty(x.sizes(), x.scalar_type(), x.device());
+  const Tensor largest = tensor::place_of_largest(in.largest, out.y_th);
+  arguments.largest = static_cast<float*>(write(largest));
   out.rstd_t = tensor::empty({arguments.rows}, computed, x.device());
   if (bias.defined()) out.mean_t = tensor::empty({arguments.rows}, computed, x.device());
   tensor::check_launch(
       kernels::norm_forward(arguments, read(bias), in.eps, write(out.y_th), write(out.mean_t),
                             write(out.rstd_t), tensor::stream_of(x)),
       "norm_forward");
+  tensor::note_largest(out.y_th, largest);
   return out;
 }
 

@@ -26,6 +26,7 @@ struct NormInput {
   Tensor bias_h;         // undefined: RMS norm
   double eps = 0.0;
   DType statistics = DType::Float;
+  bool largest = false;  // of y, to be noted with it (wants_largest)
 };
 struct NormOutput {
   Tensor y_th;

@@ -47,6 +47,10 @@ tensor::Fp8Tensor fp8_payload(const WeightView& view) {
   return {.data = view.data, .scale = view.scale, .block = view.block};
 }
 
+bool wants_largest(const Recipe& recipe) {
+  return recipe.numbers == Numbers::kFp8 && recipe.activations == tensor::ScaleBlock{};
+}
+
 WeightFormat forward_format(const Recipe& recipe) {
   return {.numbers = recipe.numbers, .transposed = false, .block = recipe.weights};
 }

@@ -35,6 +35,10 @@ struct WeightGradient {
 [[nodiscard]] WeightFormat forward_format(const Recipe& recipe);
 [[nodiscard]] WeightFormat backward_format(const Recipe& recipe);
 
+// Whether the products of a recipe are helped by the largest magnitude of what they read
+// (tensor/known_largest.h), so that its producer shall look for it.
+[[nodiscard]] bool wants_largest(const Recipe& recipe);
+
 // The weight of an fp8 product.
 [[nodiscard]] tensor::Fp8Tensor fp8_payload(const WeightView& view);
 

@@ -20,7 +20,7 @@ struct Recipe {
   // Values that share a scale: of inputs and output gradients, of weights.
   tensor::ScaleBlock activations = {};
   tensor::ScaleBlock weights = {};
-  bool weight_gradient = false;  // in fp8; one scale a tensor only
+  bool weight_gradient = false;  // in fp8
   Fp8History input = {};
   Fp8History output_gradient = {};
 };

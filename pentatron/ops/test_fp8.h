@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fmt/format.h>
+
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/linear.h"
 #include "pentatron/ops/op_table.h"
 #include "pentatron/ops/testing.h"
+#include "pentatron/tensor/fp8_blockwise.h"
 
 // One fp8 linear on either device.
 namespace pentatron::ops::testing {
@@ -28,7 +33,8 @@ class Fp8TestWeight final : public WeightRef {
     asked_.push_back(format);
     const Tensor value = format.transposed ? weight_.value().t().contiguous() : weight_.value();
     if (format.numbers == Numbers::kCompute) return {value};
-    const auto q = tensor::quantize_fp8(value, tensor::Fp8Format::kE4M3, format.block);
+    const auto q =
+        op_table(value.device()).fp8_orders(value, {.block = format.block, .rows = true}).rows_mk;
     return {.data = q.data, .scale = q.scale, .block = q.block};
   }
 
@@ -108,6 +114,115 @@ inline void expect_fp8_orders(Device device, const Tensor& x_mk, tensor::Fp8Form
   ASSERT_EQ(tensor::shape_of(columns), (Shape{x_mk.size(1), padded}));
   EXPECT_TRUE(columns.narrow(1, 0, rows).equal(bytes(expected.data).t()));
   EXPECT_EQ(columns.narrow(1, rows, padded - rows).to(DType::Float).abs().sum().item<float>(), 0);
+}
+
+// The same with the scales of --fp8-recipe blockwise: each order is quantised for itself, squares
+// alike for both. `what` names the case.
+inline void expect_fp8_block_orders(Device device, const Tensor& x_mk, tensor::Fp8Format format,
+                                    tensor::ScaleBlock block, const std::string& what) {
+  const auto bytes = [](const Tensor& t) { return t.cpu().contiguous().view(DType::Byte); };
+  const auto expect_equal = [&](const tensor::Fp8Tensor& got, const tensor::Fp8Tensor& expected,
+                                const char* order) {
+    EXPECT_TRUE(got.block == block) << what << ", " << order;
+    EXPECT_TRUE(got.scale.cpu().equal(expected.scale)) << what << ": scales of the " << order;
+    EXPECT_TRUE(bytes(got.data).equal(bytes(expected.data))) << what << ": data of the " << order;
+  };
+  const auto got = op_table(device).fp8_orders(
+      x_mk.to(device), {.format = format, .block = block, .rows = true, .columns = true});
+  expect_equal(got.rows_mk, tensor::quantize_fp8(x_mk.cpu(), format, block), "rows");
+  const std::int64_t rows = x_mk.size(0), padded = (rows + 15) / 16 * 16;
+  const Tensor x_km = tensor::zeros({x_mk.size(1), padded}, x_mk.scalar_type());
+  x_km.narrow(1, 0, rows).copy_(x_mk.t());
+  expect_equal(got.columns_km, tensor::quantize_fp8(x_km, format, block), "columns");
+  const auto one = op_table(device).fp8_orders(
+      x_mk.to(device), {.format = format, .block = block, .rows = false, .columns = true});
+  EXPECT_FALSE(one.rows_mk.data.defined()) << what;
+  expect_equal(one.columns_km, tensor::quantize_fp8(x_km, format, block), "columns alone");
+}
+
+// Values of blocks of very unequal size, so that a scale in a wrong place shows.
+inline Tensor unequal_blocks(std::int64_t rows, std::int64_t columns, double std, int seed) {
+  constexpr double kStep = 64;
+  const Tensor row = tensor::arange(rows, DType::Float).div(kStep).floor().unsqueeze(1);
+  const Tensor column = tensor::arange(columns, DType::Float).div(kStep).floor();
+  return normal({rows, columns}, seed, DType::Float, std)
+      .mul(row.add(column).mul(0.5).exp2())
+      .to(DType::BFloat16);
+}
+
+// a and b with the scales of --fp8-recipe blockwise, and a b^T of the values they hold.
+struct BlockProductCase {
+  BlockProductCase(Device place, std::int64_t m, std::int64_t n, std::int64_t k,
+                   tensor::ScaleBlock block, tensor::Fp8Format format)
+      : device(place),
+        table(op_table(place)),
+        a(table
+              .fp8_orders(unequal_blocks(m, k, 1.0, 1).to(device),
+                          {.format = format, .block = tensor::kActivationBlock})
+              .rows_mk),
+        b(table.fp8_orders(unequal_blocks(n, k, 1e-3, 2).to(device), {.block = block}).rows_mk),
+        expected(tensor::dequantize_fp8(a, DType::Double)
+                     .matmul(tensor::dequantize_fp8(b, DType::Double).t())),
+        what(fmt::format("[{}, {}] x [{}, {}] in blocks of {}, {}", m, k, n, k, block.rows,
+                         format == tensor::Fp8Format::kE4M3 ? "e4m3" : "e5m2")) {}
+
+  // b as a weight. Tensor cores add with about 13 bits over 128 elements, then in fp32.
+  void expect_forward_and_input_gradient() const {
+    const std::int64_t m = a.data.size(0), n = b.data.size(0);
+    const WeightView weight{.data = b.data, .scale = b.scale, .block = b.block};
+    const Recipe recipe{.numbers = Numbers::kFp8};
+    const Tensor bias = normal({n}, 3, DType::Float).to(DType::BFloat16).to(device);
+    const Tensor y =
+        table.product_forward({.x_ti = tensor::zeros({m, a.data.size(1)}, DType::BFloat16, device),
+                               .x_fp8_ti = a,
+                               .weight = weight,
+                               .bias_o = bias,
+                               .out = DType::Float,
+                               .recipe = recipe});
+    expect_close(y, expected.add(bias.to(DType::Double)), 2e-3, what + ", forward, bias");
+    const Tensor dx = table.product_input_gradient(
+        {.dy_to = {}, .dy_fp8_to = a, .weight = weight, .out = DType::BFloat16, .recipe = recipe});
+    EXPECT_EQ(dx.size(0), m) << what;
+    expect_close(dx, expected, 0.006, what + ", input gradient");
+  }
+
+  // b as the inputs of a weight's gradient.
+  void expect_weight_gradient() const {
+    for (const DType dtype : {DType::Float, DType::BFloat16}) {
+      const Tensor slot =
+          normal({a.data.size(0), b.data.size(0)}, 4, DType::Float, 0.1).to(dtype).to(device);
+      const Tensor sum = slot.to(DType::Double).add(expected);
+      table.product_weight_gradient(
+          {.dy_fp8_ot = a, .x_fp8_it = b, .slot = {slot, /*accumulate=*/true}});
+      expect_close(slot, sum, dtype == DType::Float ? 2e-3 : 0.006,
+                   what + ", accumulated weight gradient");
+    }
+  }
+
+  Device device;
+  const OpTable& table;
+  tensor::Fp8Tensor a, b;
+  Tensor expected;
+  std::string what;
+};
+
+// All pairs of blocks and formats that there are, against fp64.
+inline void expect_fp8_block_products(Device device) {
+  using tensor::Fp8Format;
+  for (const Fp8Format format : {Fp8Format::kE4M3, Fp8Format::kE5M2}) {
+    for (const auto& [m, n, k] : {std::tuple{16, 16, 16},
+                                  {37, 80, 128},
+                                  {64, 336, 144},
+                                  {300, 256, 640},
+                                  {1000, 144, 1040}}) {
+      BlockProductCase(device, m, n, k, tensor::kWeightBlock, format)
+          .expect_forward_and_input_gradient();
+    }
+    for (const auto& [m, n, k] :
+         {std::tuple{16, 16, 16}, {80, 336, 128}, {336, 64, 304}, {512, 144, 1040}}) {
+      BlockProductCase(device, m, n, k, tensor::kActivationBlock, format).expect_weight_gradient();
+    }
+  }
 }
 
 // Products of fp8 values are those of the values they hold.

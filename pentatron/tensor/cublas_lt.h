@@ -14,12 +14,14 @@ struct Fp8Product {
   bool accumulate = false;  // out += a b^T instead of out =
   // Sums stay in the tensor cores' own registers, which keep fewer bits than fp32; faster. Without
   // it they are added to fp32 ones every 128 elements.
+  // Without effect where scales are of blocks.
   bool fast_sums = false;
 };
 
-// out = a b^T with one scale a tensor, in one product on the current stream; nothing waits. k a
-// multiple of kFp8Step, one operand at most e5m2 (else kInternal). The algorithm is the library's
-// first choice for the sizes, so the same library and GPU give the same bits.
+// out = a b^T with one scale a tensor, or with those of fp8_blockwise.h as op_table's fp8_orders
+// lays them out, in one product on the current stream; nothing waits. k a multiple of kFp8Step, one
+// operand at most e5m2; with blocks m a multiple of kFp8Step and no bias (else kInternal). The
+// algorithm is one for all products of its sizes (product_algorithms.h).
 void fp8_product(const Fp8Product& in);
 
 }  // namespace pentatron::tensor

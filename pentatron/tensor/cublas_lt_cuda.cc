@@ -4,20 +4,17 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <cublasLt.h>
 
-#include <array>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <type_traits>
 
 #include "pentatron/base/error.h"
+#include "pentatron/tensor/fp8_blockwise.h"
 #include "pentatron/tensor/kernel_launch.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/product_algorithms.h"
 
 namespace pentatron::tensor {
 namespace {
-
-constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
 
 void check(cublasStatus_t status, std::string_view what) {
   PENTATRON_CHECK(status == CUBLAS_STATUS_SUCCESS, kCuda, "cuBLASLt: {}: {}", what,
@@ -33,7 +30,6 @@ using Owned = std::unique_ptr<std::remove_pointer_t<Handle>,
                               Destroy<std::remove_pointer_t<Handle>, kDestroy>>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Matmul = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
 // Of a row-major matrix, which the library reads as its transpose.
 Layout layout_of(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
@@ -65,6 +61,15 @@ cudaDataType_t type_of(const Tensor& t) {
   }
 }
 
+// With scales of blocks the library adds up in fp32 every 128 elements, whatever is asked.
+bool fast_sums(const Fp8Product& in) { return in.fast_sums && in.a_mk.block == ScaleBlock{}; }
+
+cublasLtMatmulMatrixScale_t scale_mode(const Fp8Tensor& x) {
+  if (x.block == kActivationBlock) return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+  if (x.block == kWeightBlock) return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+}
+
 struct Problem {
   Matmul matmul;
   Layout a, b, out;
@@ -80,7 +85,9 @@ Problem describe_problem(const Fp8Product& in) {
             .out = layout_of(type_of(in.out_mn), in.out_mn.size(0), in.out_mn.size(1))};
   set(p.matmul, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   set(p.matmul, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
-  set(p.matmul, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(in.fast_sums ? 1 : 0));
+  set(p.matmul, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(fast_sums(in) ? 1 : 0));
+  set(p.matmul, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(in.b_nk));
+  set(p.matmul, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(in.a_mk));
   set(p.matmul, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, in.b_nk.scale.const_data_ptr());
   set(p.matmul, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, in.a_mk.scale.const_data_ptr());
   if (in.bias_n.defined()) {
@@ -91,41 +98,30 @@ Problem describe_problem(const Fp8Product& in) {
   return p;
 }
 
-// The library's choices by what they depend on. One per process: a choice is a pure function of its
-// key.
-class Algorithms {
- public:
-  using Key = std::array<std::int64_t, 9>;
-
-  cublasLtMatmulAlgo_t of(cublasLtHandle_t handle, const Problem& p, const Key& key) {
-    const std::scoped_lock lock(mutex_);
-    const auto known = known_.find(key);
-    if (known != known_.end()) return known->second;
-    cublasLtMatmulPreference_t raw = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&raw), "preference");
-    const Preference preference(raw);
-    const auto bytes = static_cast<std::uint64_t>(kWorkspaceBytes);
-    check(cublasLtMatmulPreferenceSetAttribute(raw, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                               &bytes, sizeof(bytes)),
-          "preference");
-    cublasLtMatmulHeuristicResult_t result = {};
-    int found = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle, p.matmul.get(), p.a.get(), p.b.get(), p.out.get(),
-                                         p.out.get(), raw, 1, &result, &found),
-          "choice of an algorithm");
-    PENTATRON_CHECK(found == 1, kUnsupported, "cuBLASLt has no fp8 product for these sizes");
-    known_.emplace(key, result.algo);
-    return result.algo;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<Key, cublasLtMatmulAlgo_t> known_;
-};
-
-Algorithms& algorithms() {
-  static Algorithms all;
+// One per process: all ranks of it ask the same library.
+ProductAlgorithms& algorithms() {
+  static ProductAlgorithms all;
   return all;
+}
+
+// Block scales as the library reads them: see ops/products_cuda.cc, block_scales().
+bool has_library_order(const Fp8Tensor& x) {
+  constexpr std::int64_t kStep = 4;
+  const Tensor& scale = x.scale;
+  const std::int64_t rows = x.data.size(0);
+  const std::int64_t along = (x.data.size(1) + kFp8Block - 1) / kFp8Block;
+  if (scale.dim() != 2 || scale.size(1) != along) return false;
+  if (x.block == kActivationBlock) {
+    return rows % kStep == 0 && scale.size(0) == rows && scale.stride(0) == 1 &&
+           (along == 1 || scale.stride(1) == rows);
+  }
+  return scale.size(0) == (rows + kFp8Block - 1) / kFp8Block && scale.stride(1) == 1 &&
+         scale.stride(0) == (along + kStep - 1) / kStep * kStep;
+}
+
+bool scales_fit(const Fp8Product& in) {
+  if (in.a_mk.block == ScaleBlock{} && in.b_nk.block == ScaleBlock{}) return true;
+  return blockwise(in.a_mk, in.b_nk) && has_library_order(in.a_mk) && has_library_order(in.b_nk);
 }
 
 void check_product(const Fp8Product& in) {
@@ -135,8 +131,10 @@ void check_product(const Fp8Product& in) {
           a.size(1) == b.size(1) && a.size(1) % kFp8Step == 0 && in.out_mn.is_contiguous() &&
           in.out_mn.sizes() == IntList({a.size(0), b.size(0)}) &&
           (a.scalar_type() == DType::Float8_e4m3fn || b.scalar_type() == DType::Float8_e4m3fn) &&
-          in.a_mk.block == ScaleBlock{} && in.b_nk.block == ScaleBlock{},
-      kInternal, "fp8 product of {} and {} into {}", describe(a), describe(b), describe(in.out_mn));
+          scales_fit(in),
+      kInternal, "fp8 product of {} and {} into {}, scales {} of {} x {} and {} of {} x {}",
+      describe(a), describe(b), describe(in.out_mn), describe(in.a_mk.scale), in.a_mk.block.rows,
+      in.a_mk.block.columns, describe(in.b_nk.scale), in.b_nk.block.rows, in.b_nk.block.columns);
 }
 
 }  // namespace
@@ -150,19 +148,28 @@ void fp8_product(const Fp8Product& in) {
     return;
   }
   const Problem problem = describe_problem(in);
-  const cublasLtHandle_t handle = at::cuda::getCurrentCUDABlasLtHandle();
-  const cublasLtMatmulAlgo_t algorithm =
-      algorithms().of(handle, problem,
-                      {m, n, k, type_of(in.a_mk.data), type_of(in.b_nk.data), type_of(in.out_mn),
-                       in.bias_n.defined(), in.fast_sums, in.out_mn.device().index()});
-  const Tensor workspace = empty({kWorkspaceBytes}, DType::Byte, in.out_mn.device());
-  const float one = 1.0F, beta = in.accumulate ? 1.0F : 0.0F;
-  check(cublasLtMatmul(handle, problem.matmul.get(), &one, in.b_nk.data.const_data_ptr(),
-                       problem.a.get(), in.a_mk.data.const_data_ptr(), problem.b.get(), &beta,
-                       in.out_mn.const_data_ptr(), problem.out.get(), in.out_mn.mutable_data_ptr(),
-                       problem.out.get(), &algorithm, workspace.mutable_data_ptr(),
-                       static_cast<std::size_t>(kWorkspaceBytes), stream_of(in.out_mn)),
-        "fp8 product");
+  const LibraryProduct product{.handle = at::cuda::getCurrentCUDABlasLtHandle(),
+                               .description = problem.matmul.get(),
+                               .a_layout = problem.a.get(),
+                               .b_layout = problem.b.get(),
+                               .out_layout = problem.out.get(),
+                               .a = in.b_nk.data.const_data_ptr(),
+                               .b = in.a_mk.data.const_data_ptr(),
+                               .out = in.out_mn.mutable_data_ptr(),
+                               .accumulate = in.accumulate,
+                               .device = in.out_mn.device(),
+                               .stream = stream_of(in.out_mn)};
+  const ProductKey key{m,
+                       n,
+                       k,
+                       type_of(in.a_mk.data),
+                       type_of(in.b_nk.data),
+                       type_of(in.out_mn),
+                       scale_mode(in.a_mk),
+                       scale_mode(in.b_nk),
+                       in.bias_n.defined(),
+                       fast_sums(in)};
+  check(start_product(product, algorithms().of(product, key)), "fp8 product");
 }
 
 }  // namespace pentatron::tensor

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/where.h>
 
@@ -55,6 +56,17 @@ Tensor scale_for(const Tensor& magnitude, double largest) {
   return magnitude.mul(1.0 / largest).clamp_min(std::numeric_limits<float>::min()).contiguous();
 }
 
+// The inverse of largest / magnitude without its mantissa bits, which is what TransformerEngine's
+// Float8BlockScaling takes by default: a power of two, so that scaling rounds nothing. At least the
+// smallest normal value (TransformerEngine: 1 for a block of zeros); NaN for what is not finite.
+Tensor power_of_two_scale_for(const Tensor& magnitude, double largest) {
+  constexpr std::int64_t kExponentBits = 0x7f800000;
+  constexpr double kLargestInverse = 1.0 / std::numeric_limits<float>::min();
+  const Tensor ratio = at::full_like(magnitude, largest).div(magnitude);
+  const Tensor power = ratio.view(DType::Int).bitwise_and(kExponentBits).view(DType::Float);
+  return power.clamp_max(kLargestInverse).add(magnitude.sub(magnitude)).reciprocal().contiguous();
+}
+
 // What is infinite becomes NaN, so that clipping does not hide it.
 void write_data(Fp8Tensor& out, const Tensor& wide, Fp8Format format) {
   Fp8Tensor inverse = out;
@@ -73,8 +85,7 @@ void check_scale(const Fp8Tensor& x) {
     fits = fits && scale.numel() == 1;
   } else if (x.data.numel() > 0) {
     const Grid grid = grid_of(x.data, x.block);
-    fits = fits && scale.is_contiguous() &&
-           scale.sizes() == IntList({grid.block_rows, grid.block_columns});
+    fits = fits && scale.sizes() == IntList({grid.block_rows, grid.block_columns});
   }
   PENTATRON_CHECK(
       fits, kInternal,
@@ -101,7 +112,8 @@ Fp8Tensor quantize_fp8(const Tensor& x, Fp8Format format, ScaleBlock block) {
     PENTATRON_CHECK(x.dim() == 2 && block.rows >= 0 && block.columns >= 0, kInternal,
                     "fp8 scales of blocks of {} x {} want a matrix, not {}", block.rows,
                     block.columns, describe(x));
-    out.scale = scale_for(in_blocks(wide.abs(), grid_of(wide, block)).amax(IntList{1, 3}), largest);
+    out.scale = power_of_two_scale_for(
+        in_blocks(wide.abs(), grid_of(wide, block)).amax(IntList{1, 3}), largest);
   }
   write_data(out, wide, format);
   return out;
@@ -111,9 +123,6 @@ namespace {
 
 // With the scale of the magnitude that is known, or of x's own.
 Fp8Tensor quantize_delayed(const Tensor& x, const Fp8Request& request) {
-  PENTATRON_CHECK(request.block == ScaleBlock{}, kInternal,
-                  "delayed scaling has one scale a tensor, not blocks of {} x {}",
-                  request.block.rows, request.block.columns);
   if (x.numel() == 0) return quantize_fp8(x, request.format);
   const Tensor wide = x.to(DType::Float).contiguous();
   const Tensor own = wide.abs().max();
@@ -129,13 +138,23 @@ Fp8Tensor quantize_delayed(const Tensor& x, const Fp8Request& request) {
 }  // namespace
 
 Fp8Orders fp8_orders(const Tensor& x_mk, const Fp8Request& request) {
+  PENTATRON_CHECK(!request.known.defined() || request.block == ScaleBlock{}, kInternal,
+                  "delayed scaling has one scale a tensor, not blocks of {} x {}",
+                  request.block.rows, request.block.columns);
   const NoGrad no_grad;
+  const std::int64_t behind = (kFp8Step - x_mk.size(0) % kFp8Step) % kFp8Step;
+  // Blocks of one row lie along what is summed over, in either order.
+  const bool apart = request.block.rows == 1;
+  Fp8Orders out;
+  if (request.columns && apart) {
+    out.columns_km =
+        quantize_fp8(at::constant_pad_nd(x_mk.t(), {0, behind}), request.format, request.block);
+  }
+  if (apart && !request.rows) return out;
   const Fp8Tensor rows = request.known.defined()
                              ? quantize_delayed(x_mk, request)
                              : quantize_fp8(x_mk, request.format, request.block);
-  Fp8Orders out;
-  if (request.columns) {
-    const std::int64_t behind = (kFp8Step - x_mk.size(0) % kFp8Step) % kFp8Step;
+  if (request.columns && !apart) {
     // The library pads no fp8 tensor; its bytes it does.
     const Tensor bytes_km = at::constant_pad_nd(rows.data.view(DType::Byte).t(), {0, behind});
     const bool one_scale = rows.block == ScaleBlock{};
@@ -169,8 +188,9 @@ Tensor fp8_matmul(const Fp8Tensor& a_mk, const Fp8Tensor& b_nk, DType out_dtype)
   const bool one_scale = a_mk.block == ScaleBlock{} && b_nk.block == ScaleBlock{};
   if (a.is_cuda()) {
     PENTATRON_CHECK(one_scale, kUnsupported,
-                    "fp8 products with scales of blocks are not built on GPUs yet: one scale a "
-                    "tensor");
+                    "fp8 products on GPUs have one scale a tensor or those of --fp8-recipe "
+                    "blockwise, not blocks of {} x {} and {} x {}",
+                    a_mk.block.rows, a_mk.block.columns, b_nk.block.rows, b_nk.block.columns);
     return at::_scaled_mm(a, b.t(), a_mk.scale, b_nk.scale, /*bias=*/{}, /*scale_result=*/{},
                           out_dtype, /*use_fast_accum=*/false);
   }

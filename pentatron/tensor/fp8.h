@@ -19,15 +19,15 @@ struct ScaleBlock {
 // value = data * scale of its block.
 struct Fp8Tensor {
   Tensor data;   // e4m3 or e5m2, contiguous
-  Tensor scale;  // fp32 at a multiple of 16 bytes: a scalar, or, with smaller blocks of a matrix,
-                 // one value a block, [ceil(rows / block.rows), ceil(columns / block.columns)]
+  Tensor scale;  // fp32 at a multiple of 16 bytes: a scalar, or one value for each smaller block,
+                 // [ceil(rows / block.rows), ceil(columns / block.columns)], of any strides
   ScaleBlock block = {};
 };
 
-// Scaled so that the largest magnitude of each block becomes the format's largest finite value; the
-// scales stay on the device: data = round(x * (1 / scale)) with scale = max|x| / largest, in fp32.
-// A block of zeros gets the smallest normal scale, a tensor without elements 1; a block with an
-// infinity or NaN holds NaN. Blocks smaller than the tensor want a matrix, else kInternal.
+// The scales stay on the device: data = round(x * (1 / scale)), in fp32, with scale = max|x| /
+// largest finite value, rounded up to a power of two for blocks smaller than the tensor. A block of
+// zeros gets the smallest normal scale, a tensor without elements 1; a block with an infinity or
+// NaN holds NaN. Blocks smaller than the tensor want a matrix, else kInternal.
 [[nodiscard]] Fp8Tensor quantize_fp8(const Tensor& x, Fp8Format format, ScaleBlock block = {});
 [[nodiscard]] Tensor dequantize_fp8(const Fp8Tensor& x, DType dtype);
 
@@ -51,13 +51,13 @@ struct Fp8Request {
 };
 // Sizes that fp8 products take are multiples of this.
 constexpr std::int64_t kFp8Step = 16;
-// What is not asked for stays undefined. Both orders have the same values and scales; this is the
-// reference, op_table(device).fp8_orders the fast one.
+// What is not asked for stays undefined. Both orders have the same values and scales, but blocks of
+// one row are those of each order; the reference: op_table(device).fp8_orders is the fast one.
 [[nodiscard]] Fp8Orders fp8_orders(const Tensor& x_mk, const Fp8Request& request);
 
 // a_mk @ b_nk^T in out_dtype (bf16 or fp32), sums in fp32; at most one operand is e5m2 (two, or
 // scales that do not fit their block: kInternal). k and n multiples of 16, else kUnsupported. On a
-// GPU one library product, with one scale a tensor (smaller blocks: kUnsupported); on CPUs the
+// GPU one library product, with one scale a tensor (blocks: ops/products_cuda.cc); on CPUs the
 // values that fp8 holds are multiplied in fp32.
 [[nodiscard]] Tensor fp8_matmul(const Fp8Tensor& a_mk, const Fp8Tensor& b_nk, DType out_dtype);
 

@@ -39,7 +39,7 @@ std::vector<double> losses(const config::RunConfig& config, int steps) {
 TEST(Fp8Training, FollowsBf16InEveryLayout) {
   constexpr int kSteps = 4;
   const std::vector<double> wide = losses(fp8_config(""), kSteps);
-  for (const char* recipe : {"tensorwise", "delayed"}) {
+  for (const char* recipe : {"tensorwise", "delayed", "blockwise"}) {
     for (const Layout& layout :
          {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}, Layout{.dp = 2, .sharded = true}}) {
       const std::vector<double> narrow = losses(fp8_config(recipe, layout), kSteps);
@@ -53,13 +53,30 @@ TEST(Fp8Training, FollowsBf16InEveryLayout) {
 
 // Data-parallel and pipeline ranks see the tensors of one rank; only the order of sums differs.
 TEST(Fp8Training, DataParallelStepsAreThoseOfOneRank) {
-  for (const char* recipe : {"tensorwise", "delayed"}) {
+  for (const char* recipe : {"tensorwise", "delayed", "blockwise"}) {
     const std::vector<double> alone = losses(fp8_config(recipe), 3);
     for (const Layout& layout : {Layout{.dp = 2}, Layout{.pp = 2}}) {
       const std::vector<double> together = losses(fp8_config(recipe, layout), 3);
       for (std::size_t step = 0; step < alone.size(); ++step) {
         EXPECT_NEAR(together[step], alone[step], 2e-3 * alone[step]) << recipe << " step " << step;
       }
+    }
+  }
+}
+
+// Rows that are shared between tensor-parallel ranks are quantised again, whole, for the weight's
+// gradient.
+TEST(Fp8Training, SequenceParallelStepsAreThoseOfTensorParallel) {
+  for (const char* recipe : {"tensorwise", "delayed", "blockwise"}) {
+    const auto run = [&](bool shares_rows) {
+      return losses(
+          fp8_config(recipe, {.tp = 2},
+                     [&](config::RunConfig& c) { c.parallel.sequence_parallel = shares_rows; }),
+          3);
+    };
+    const std::vector<double> apart = run(false), shared = run(true);
+    for (std::size_t step = 0; step < apart.size(); ++step) {
+      EXPECT_NEAR(shared[step], apart[step], 2e-3 * apart[step]) << recipe << " step " << step;
     }
   }
 }
@@ -135,7 +152,7 @@ TEST(Fp8Training, AdaptersFollowBf16) {
       c.model.lora_dora = dora;
     };
     const std::vector<double> wide = losses(fp8_config("", {}, adapters), kSteps);
-    for (const char* recipe : {"tensorwise", "delayed"}) {
+    for (const char* recipe : {"tensorwise", "delayed", "blockwise"}) {
       for (const Layout& layout :
            {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}, Layout{.dp = 2, .sharded = true}}) {
         const std::vector<double> narrow = losses(fp8_config(recipe, layout, adapters), kSteps);
@@ -161,7 +178,7 @@ TEST(Fp8Training, AdaptersFollowBf16) {
 
 // Recompute quantises again with the scales of the first time.
 TEST(Fp8Training, RecomputeChangesNoBit) {
-  for (const char* recipe : {"", "tensorwise", "delayed"}) {
+  for (const char* recipe : {"", "tensorwise", "delayed", "blockwise"}) {
     SCOPED_TRACE(recipe);
     const auto gradients = [&](const char* granularity) {
       Tensors all;

@@ -7,6 +7,7 @@
 #include "pentatron/config/adapters.h"
 #include "pentatron/config/attention_window.h"
 #include "pentatron/config/layer_pattern.h"
+#include "pentatron/tensor/fp8_blockwise.h"
 
 namespace pentatron::transformer {
 
@@ -60,8 +61,11 @@ std::optional<ops::Gate> gate_of(const ModelConfig& c) {
 
 ops::Recipe fp8_recipe(const ModelConfig& c) {
   if (c.fp8.empty()) return {};
+  const bool blockwise = c.fp8_recipe == "blockwise";
   return {.numbers = Numbers::kFp8,
           .gradient = c.fp8 == "hybrid" ? tensor::Fp8Format::kE5M2 : tensor::Fp8Format::kE4M3,
+          .activations = blockwise ? tensor::kActivationBlock : tensor::ScaleBlock{},
+          .weights = blockwise ? tensor::kWeightBlock : tensor::ScaleBlock{},
           .weight_gradient = c.fp8_wgrad};
 }
 

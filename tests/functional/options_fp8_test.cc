@@ -21,7 +21,9 @@ TEST(Options, Fp8) {
   const Options edges = hybrid.with("--num-layers", 3).with("--first-last-layers-bf16");
   const std::vector<TinyRun> runs =
       train_all({base().with("--bf16"), hybrid, fp8("e4m3", "tensorwise"), fp8("hybrid", "delayed"),
-                 hybrid.with("--no-fp8-wgrad"), hybrid.with("--fp8-output-proj")});
+                 fp8("e4m3", "blockwise"), fp8("hybrid", "blockwise"),
+                 fp8("e4m3", "blockwise").with("--fp8-output-proj"), hybrid.with("--no-fp8-wgrad"),
+                 hybrid.with("--fp8-output-proj")});
   std::set<std::vector<double>> different;
   for (const TinyRun& run : runs) {
     different.insert(run.losses());
@@ -45,7 +47,9 @@ TEST(Options, Fp8RefusesWhatItCannotMultiply) {
   expect_refusal(try_train(options.without("--bf16")).program, 2, {"--fp8-format", "--bf16"});
   expect_refusal(try_train(options.with("--ffn-hidden-size", 40)).program, 2,
                  {"--fp8-format", "--ffn-hidden-size", "40"});
-  expect_refusal(try_train(fp8("hybrid", "blockwise")).program, 2, {"--fp8-recipe", "blockwise"});
+  expect_refusal(try_train(fp8("e4m3", "blockwise").with("--ffn-hidden-size", 40)).program, 2,
+                 {"--fp8-format", "--ffn-hidden-size", "40"});
+  expect_refusal(try_train(fp8("e4m3", "mxfp8")).program, 2, {"--fp8-recipe", "mxfp8"});
 }
 
 TEST(Options, OutputLogitDtype) {

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
+#include "pentatron/base/temp_folder.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/ops.h"
 
@@ -14,7 +16,13 @@ int main(int argc, char** argv) {
   static_cast<void>(pentatron::tensor::load_cuda_library());
   pentatron::tensor::set_up_process(/*deterministic=*/false);
   pentatron::tensor::set_up_rank_thread(1);
-  const int code = RUN_ALL_TESTS();
+  int code = 0;
+  {
+    // Choices of algorithms that tests measure do not go to the user's cache.
+    const pentatron::TempFolder cache;
+    ::setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
+    code = RUN_ALL_TESTS();
+  }
   static_cast<void>(pentatron::tensor::release_devices());
   std::fflush(stdout);
   std::fflush(stderr);

@@ -2,6 +2,9 @@
 // The program on GPUs, end to end, against itself on the CPU.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
+
 #include "pentatron/tensor/gpu_test_support.h"
 #include "tests/functional/tiny_run.h"
 
@@ -122,12 +125,14 @@ TEST(GpuProgram, MemoryIsAsPredicted) {
                             .with("--micro-batch-size", 1)
                             .with("--global-batch-size", 2);
   const Options fp8 = llama.with("--fp8-format", "hybrid").with("--fp8-recipe", "tensorwise");
+  const Options blocks = llama.with("--fp8-format", "e4m3").with("--fp8-recipe", "blockwise");
   const Options again = llama.with("--recompute-granularity", "full")
                             .with("--recompute-method", "uniform")
                             .with("--recompute-num-layers", 1);
   for (const auto& [name, options] : {std::pair<const char*, const Options&>{"GPT-2 124M", gpt2},
                                       {"Llama", llama},
                                       {"Llama in fp8", fp8},
+                                      {"Llama in fp8, blockwise", blocks},
                                       {"Llama, layers made again", again}}) {
     const fs::path file = new_folder() / "plan.json";
     const ProgramResult dry =
@@ -142,6 +147,48 @@ TEST(GpuProgram, MemoryIsAsPredicted) {
     std::cout << name << ": planned / peak " << planned / peak << " of " << peak / (1 << 30)
               << " GiB\n";
   }
+}
+
+// What is under a folder, by path.
+std::map<std::string, std::string> files_under(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  if (!fs::exists(folder)) return files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) files[entry.path().string()] = read_file(entry.path());
+  }
+  return files;
+}
+
+// The fastest algorithms of fp8 products are measured once; a damaged file costs a warning; a
+// deterministic run measures nothing.
+TEST(GpuProgram, KeepsChoicesOfAlgorithms) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Options options = llama_kind()
+                              .with("--bf16")
+                              .with("--fp8-format", "e4m3")
+                              .with("--fp8-recipe", "tensorwise")
+                              .with("--device", "cuda");
+  const auto run_with = [](const Options& how, const fs::path& cache) {
+    TinyRun run = try_train(how, {.environment = {{"XDG_CACHE_HOME", cache.string()}}});
+    EXPECT_TRUE(run.program.ok()) << run.program.describe();
+    return run;
+  };
+  const fs::path cache = new_folder(), unused = new_folder();
+  (void)run_with(options, cache);
+  const auto first = files_under(cache);
+  ASSERT_EQ(first.size(), 1U) << "files in the cache folder";
+  const auto& [path, text] = *first.begin();
+  EXPECT_NE(path.find("pentatron/cublaslt-"), std::string::npos) << path;
+  EXPECT_GT(count(text, "\n"), 4U) << "entries:\n" << text;
+  (void)run_with(options, cache);
+  EXPECT_EQ(files_under(cache), first) << "a second run has nothing to measure";
+  std::ofstream(path) << "1 2 3\n";
+  const TinyRun damaged = run_with(options, cache);
+  EXPECT_NE(damaged.program.err.find("is damaged"), std::string::npos)
+      << damaged.program.describe();
+  EXPECT_EQ(count(files_under(cache).at(path), "\n"), count(text, "\n")) << "written anew";
+  (void)run_with(options.with("--deterministic-mode"), unused);
+  EXPECT_TRUE(files_under(unused).empty()) << "a deterministic run takes the first choices";
 }
 
 // Kernels are recorded, lie on the host's time axis and name the layer that launched them; the

@@ -74,6 +74,12 @@ std::vector<Case> cases() {
          c.model.fp8 = "hybrid";
          c.model.fp8_amax_history_len = 3;
        }},
+      {"fp8 blockwise",
+       [](config::RunConfig& c) {
+         llama(c);
+         c.model.fp8 = "e4m3";
+         c.model.fp8_recipe = "blockwise";
+       }},
       {"recompute",
        [](config::RunConfig& c) {
          llama(c);

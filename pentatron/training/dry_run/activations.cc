@@ -10,6 +10,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/parallel_layers/vocab_head.h"
+#include "pentatron/tensor/fp8_blockwise.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/dry_run/leaves.h"
 #include "pentatron/training/dry_run/sizes.h"
@@ -70,6 +71,7 @@ class StageFormula final {
     logits_dtype_ = policy.logits;
     logits_are_wider_ = policy.logits != policy.compute;
     fp8_head_ = model_.fp8_output_proj;
+    blockwise_ = model_.fp8_recipe == "blockwise";
     residual_ = tensor::item_bytes(residual_dtype(model_, policy));
     statistics_ = tensor::item_bytes(ops::compute_dtype(policy.compute, policy.statistics));
     logits_ = tensor::item_bytes(policy.logits);
@@ -177,10 +179,12 @@ class StageFormula final {
   [[nodiscard]] std::int64_t of_rows(std::int64_t channels) const {
     return product({rows_.tokens, channels, compute_});
   }
-  // In fp8, whose products take whole blocks of rows.
+  // In fp8, whose products take whole blocks of rows, with what their scales take.
   [[nodiscard]] std::int64_t fp8_of_rows(std::int64_t channels) const {
     const std::int64_t blocks = (rows_.tokens + tensor::kFp8Step - 1) / tensor::kFp8Step;
-    return product({blocks, tensor::kFp8Step, channels});
+    const std::int64_t scales = (rows_.tokens + tensor::kFp8Block - 1) / tensor::kFp8Block;
+    return product({blocks, tensor::kFp8Step, channels}) +
+           (blockwise_ ? product({scales, channels, sizeof(float)}) : 0);
   }
   // `wide`: bytes of the hidden channels that a product saves as its input; with fp8 it saves that
   // form alone, but for shared rows, which are gathered again.
@@ -266,6 +270,7 @@ class StageFormula final {
   DType logits_dtype_ = DType::Undefined;
   bool logits_are_wider_ = false;
   bool fp8_head_ = false;
+  bool blockwise_ = false;  // scales of fp8
 };
 
 }  // namespace

@@ -140,6 +140,8 @@ std::vector<Case> activation_cases() {
       {"gpt2"},
       {"fp8", {}, 1, fp8("tensorwise")},
       {"fp8 delayed, sequence", {.tp = 2}, 1, both(fp8("delayed"), sequence_parallel)},
+      {"fp8 blockwise", {}, 1, fp8("blockwise")},
+      {"fp8 blockwise, sequence", {.tp = 2}, 1, both(fp8("blockwise"), sequence_parallel)},
       {"fp8, core attention again", {}, 1, both(fp8("tensorwise"), recompute({"core_attn"}))},
       {"llama", {}, 1, llama},
       {"bf16", {}, 1, bf16},
