@@ -183,9 +183,9 @@ class Cases {
       return [this, logits = made({s_.tokens, s_.vocabulary}, "logits"), labels = ids(),
               coefficient = tensor::full({s_.tokens}, 1.0, DType::Float, device_)] {
         const ops::SoftmaxPieces pieces =
-            table_.softmax_pieces(logits, labels, 0, s_.vocabulary, DType::Float);
+            table_.softmax_pieces(logits, labels, 0, s_.vocabulary, DType::Float, false);
         const Tensor sums = pieces.max_t.add(pieces.sum_exp_t.log());
-        table_.softmax_gradient_(logits, labels, sums, coefficient, 0, s_.vocabulary);
+        table_.softmax_gradient_(logits, labels, sums, coefficient, 0, s_.vocabulary, {});
       };
     });
   }

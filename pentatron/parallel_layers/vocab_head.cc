@@ -43,16 +43,17 @@ Tensor VocabHead::token_losses(const Tensor& x_th, nn::StepContext& step) {
           ? 0
           : logit_memory_.rows_at_once(x_th.size(0), labels_t.numel(),
                                        weight_->spec().local_shape[0], step.policy.logits);
-  return ops::token_losses(x_th, projection(step), labels_t,
-                           {.logits = step.policy.logits,
-                            .statistics = step.policy.statistics,
-                            .column_begin = part.box.offset[0],
-                            .valid_columns = part.box.size[0],
-                            .vocabulary_ranks = ranks.get(),
-                            .logit_softcap = logit_softcap_,
-                            .label_smoothing = label_smoothing_,
-                            .vocabulary = part.logical_shape[0],
-                            .rows_at_once = rows_at_once});
+  return ops::token_losses(
+      x_th, projection(step), labels_t,
+      {.logits = step.policy.logits,
+       .statistics = step.policy.statistics,
+       .column_begin = part.box.offset[0],
+       .valid_columns = part.box.size[0],
+       .vocabulary_ranks = ranks.get(),
+       .logit_softcap = logit_softcap_,
+       .label_smoothing = step.phase == nn::Phase::kEvaluate ? 0.0 : label_smoothing_,
+       .vocabulary = part.logical_shape[0],
+       .rows_at_once = rows_at_once});
 }
 
 Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step) {
