@@ -96,10 +96,12 @@ void reduce_parts(const Tensor& out, const Tensor& parts, ReduceOp op) {
   };
   Tensor total = part(0).clone();
   for (std::int64_t member = 1; member < parts.size(0); ++member) {
-    if (op == ReduceOp::kSum) total.add_(part(member));
+    if (op == ReduceOp::kSum || op == ReduceOp::kAverage) total.add_(part(member));
+    if (op == ReduceOp::kProduct) total.mul_(part(member));
     if (op == ReduceOp::kMax) total = total.maximum(part(member));
     if (op == ReduceOp::kMin) total = total.minimum(part(member));
   }
+  if (op == ReduceOp::kAverage) divide_by_members_(total, parts.size(0));
   out.view({-1}).copy_(total);
 }
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <thread>
 
@@ -77,6 +78,21 @@ TEST(ThreadsBackend, ReducesInOrderOfRank) {
       conformance::require_equal(
           t, [](std::int64_t) { return 0.5; }, "sum in order of rank");
     }
+  });
+}
+
+// fp16 holds the average of what it cannot hold the sum of; whole numbers are cut towards zero.
+TEST(ThreadsBackend, AveragesOfAllDtypes) {
+  run_threads({.world_size = 4, .threads_per_rank = 1}, [](Backend& backend) {
+    const auto group = backend.make_group(everyone(backend), "all");
+    const Tensor large = tensor::full({5}, 60000.0, DType::Half);
+    all_reduce(*group, large, ReduceOp::kAverage);
+    conformance::require_equal(
+        large, [](std::int64_t) { return 60000.0; }, "average of large values");
+    const Tensor whole = tensor::full({5}, backend.rank() == 0 ? -7.0 : 0.0, DType::Long);
+    all_reduce(*group, whole, ReduceOp::kAverage);
+    conformance::require_equal(
+        whole, [](std::int64_t) { return -1.0; }, "average of whole numbers");
   });
 }
 
@@ -252,6 +268,12 @@ TEST(FakeBackend, ActsAsIfAllMembersHeldThisRanksData) {
     all_reduce(*group, in);
     conformance::require_equal(
         in, [&](std::int64_t i) { return 3 * mine(i); }, "sum");
+    all_reduce(*group, in, ReduceOp::kAverage);
+    conformance::require_equal(
+        in, [&](std::int64_t i) { return 3 * mine(i); }, "average");
+    all_reduce(*group, in, ReduceOp::kProduct);
+    conformance::require_equal(
+        in, [&](std::int64_t i) { return std::pow(3 * mine(i), 3); }, "product");
     group->recv(in, 0)->wait();
     conformance::require_equal(
         in, [](std::int64_t) { return 0.0; }, "recv");

@@ -17,6 +17,7 @@ class LocalGroup final : public GroupBase {
   WorkPtr all_reduce(Tensor t, ReduceOp op) override {
     check_tensor("all_reduce", t);
     if (op == ReduceOp::kSum && size() > 1) t.mul_(size());
+    if (op == ReduceOp::kProduct && size() > 1) t.pow_(size());
     return finished_work();
   }
 

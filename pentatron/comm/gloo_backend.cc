@@ -185,6 +185,10 @@ c10d::ReduceOp library_op(ReduceOp op) {
       return c10d::ReduceOp::MAX;
     case ReduceOp::kMin:
       return c10d::ReduceOp::MIN;
+    case ReduceOp::kAverage:  // the library has none: divided afterwards
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kProduct:
+      return c10d::ReduceOp::PRODUCT;
   }
   PENTATRON_THROW(kInternal, "unknown reduction");
 }
@@ -248,12 +252,17 @@ class GlooGroup final : public GroupBase {
     options.timeout = library_limit(*session_);
     const std::string text = fmt::format("all_reduce({}, {})", content_of(t), to_string(op));
     if (t.numel() == 0) return start("all_reduce", {.text = text});
+    const bool average = op == ReduceOp::kAverage;
+    const auto conclude = [t, total = tensors[0], average, convert, members = size()] {
+      if (average) divide_by_members_(total, members);
+      if (convert) t.copy_(total);
+    };
     return start(
         "all_reduce", {.text = text},
         [tensors, options](c10d::ProcessGroupGloo& group) mutable {
           return group.allreduce(tensors, options);
         },
-        convert ? std::function<void()>([t, wide = tensors[0]] { t.copy_(wide); }) : nullptr);
+        convert || average ? std::function<void()>(conclude) : nullptr);
   }
 
   WorkPtr all_gather(Tensor out, Tensor in) override {

@@ -38,8 +38,20 @@ std::string_view to_string(ReduceOp op) {
       return "max";
     case ReduceOp::kMin:
       return "min";
+    case ReduceOp::kAverage:
+      return "average";
+    case ReduceOp::kProduct:
+      return "product";
   }
   return "unknown";
+}
+
+void divide_by_members_(Tensor total, std::int64_t members) {
+  if (total.is_floating_point()) {
+    total.div_(members);
+  } else {
+    total.div_(members, "trunc");
+  }
 }
 
 WorkPtr finished_work() { return std::make_unique<FinishedWork>(); }

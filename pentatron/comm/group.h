@@ -11,7 +11,8 @@
 
 namespace pentatron::comm {
 
-enum class ReduceOp { kSum, kMax, kMin };
+// kAverage: the sum by the number of members, of whole numbers without what is behind the point.
+enum class ReduceOp { kSum, kMax, kMin, kAverage, kProduct };
 
 // A started operation. wait() must be called (destroying an unfinished one waits); on CUDA it makes
 // the current stream wait. Tensors given to the operation live until then.

@@ -55,4 +55,7 @@ class GroupBase : public Group {
 
 [[nodiscard]] std::string_view to_string(ReduceOp op);
 
+// A sum becomes an average (ReduceOp::kAverage), in place.
+void divide_by_members_(Tensor total, std::int64_t members);
+
 }  // namespace pentatron::comm

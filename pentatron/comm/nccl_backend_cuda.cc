@@ -26,6 +26,10 @@ ncclRedOp_t nccl_op(ReduceOp op) {
       return ncclMax;
     case ReduceOp::kMin:
       return ncclMin;
+    case ReduceOp::kAverage:
+      return ncclAvg;
+    case ReduceOp::kProduct:
+      return ncclProd;
   }
   PENTATRON_THROW(kInternal, "unknown reduction");
 }

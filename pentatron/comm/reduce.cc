@@ -14,6 +14,7 @@ template <typename T>
 T combine(ReduceOp op, T total, T value) {
   switch (op) {
     case ReduceOp::kSum:
+    case ReduceOp::kAverage:                  // divided in the end
       if constexpr (std::is_integral_v<T>) {  // wraps, as hardware does, without undefined
                                               // behaviour
         using Unsigned = std::make_unsigned_t<T>;
@@ -25,8 +26,25 @@ T combine(ReduceOp op, T total, T value) {
       return value > total || value != value ? value : total;
     case ReduceOp::kMin:
       return value < total || value != value ? value : total;
+    case ReduceOp::kProduct:
+      if constexpr (std::is_integral_v<T>) {
+        using Wide = std::uint64_t;
+        return static_cast<T>(static_cast<Wide>(total) * static_cast<Wide>(value));
+      } else {
+        return total * value;
+      }
   }
   return total;
+}
+
+// Of whole numbers without what is behind the point.
+template <typename T>
+T average(T total, std::size_t members) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::int64_t>(total) / static_cast<std::int64_t>(members));
+  } else {
+    return total / static_cast<T>(members);
+  }
 }
 
 // Blocks keep the accumulators in the nearest cache and make it safe that outputs overlay inputs.
@@ -44,6 +62,9 @@ void reduce_typed(ReduceOp op, std::span<const void* const> ins, std::span<void*
       for (std::int64_t i = 0; i < length; ++i) {
         total[i] = combine<Accumulator>(op, total[i], static_cast<Accumulator>(next[i]));
       }
+    }
+    if (op == ReduceOp::kAverage) {
+      for (std::int64_t i = 0; i < length; ++i) total[i] = average(total[i], ins.size());
     }
     for (void* out : outs) {
       T* target = static_cast<T*>(out) + begin;

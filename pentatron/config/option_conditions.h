@@ -122,6 +122,9 @@ inline constexpr Condition kProcesses{
 inline constexpr Condition kMegatronFsdp{
     [](const RunConfig& c) { return c.parallel.use_megatron_fsdp; },
     "it belongs to --use-megatron-fsdp"};
+inline constexpr Condition kFsdpInBf16{
+    [](const RunConfig& c) { return kMegatronFsdp.holds(c) && kBf16.holds(c); },
+    "it belongs to --use-megatron-fsdp with --bf16"};
 inline constexpr Condition kShards{
     [](const RunConfig& c) {
       const ParallelConfig& p = c.parallel;

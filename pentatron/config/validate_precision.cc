@@ -58,6 +58,16 @@ void check_optimizer_state(const RunConfig& config, Problems& problems) {
   };
   of_bf16("--main-params-dtype", optimizer.main_params_dtype);
   of_bf16("--main-grads-dtype", optimizer.main_grads_dtype);
+  const ParallelConfig& parallel = config.parallel;
+  const bool aware_bf16 = aware && optimizer.main_grads_dtype == "bf16";
+  const auto wide = [&](std::string_view option, const std::string& value) {
+    if (!parallel.use_megatron_fsdp || value != "fp32") return;
+    if (!parallel.grad_reduce_in_bf16 && !aware_bf16) return;
+    problems.add(fmt::format("{} fp32 asks for fp32 gradients, {} for bf16: drop one", option,
+                             aware_bf16 ? "--main-grads-dtype bf16" : "--grad-reduce-in-bf16"));
+  };
+  wide("--megatron-fsdp-main-grads-dtype", parallel.megatron_fsdp_main_grads_dtype);
+  wide("--megatron-fsdp-grad-comm-dtype", parallel.megatron_fsdp_grad_comm_dtype);
   if (aware && optimizer.optimizer_cpu_offload) {
     for (const auto& [option, value] :
          {std::pair{"--exp-avg-dtype", optimizer.exp_avg_dtype},

@@ -97,6 +97,14 @@ const std::vector<Rule>& rules() {
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
        "--account-for-embedding-in-pipeline-split",
        {"--num-layers 4", "--pipeline-model-parallel-size 2"}},
+      {"LayersWithLoss",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--account-for-loss-in-pipeline-split",
+       {"--num-layers 4", "--pipeline-model-parallel-size 2"}},
+      {"LastStage",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--decoder-last-pipeline-num-layers 0",
+       {"--decoder-last-pipeline-num-layers '0'", "at least 1"}},
       {"LayersByVirtualStages",
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --num-layers 6 "
        "--num-layers-per-virtual-pipeline-stage 2 --global-batch-size 4",
@@ -177,19 +185,27 @@ const std::vector<Rule>& rules() {
        "--train-iters 4 --world-size 2 --overlap-param-gather --use-megatron-fsdp "
        "--data-parallel-sharding-strategy no_shard",
        {"--overlap-param-gather", "--data-parallel-sharding-strategy"}},
+      {"GatherBesideTheOptimizer",
+       "--train-iters 4 --world-size 2 --overlap-param-gather --use-distributed-optimizer "
+       "--overlap-param-gather-with-optimizer-step",
+       {}},
       {"GatherOfShards",
        "--train-iters 4 --world-size 2 --overlap-param-gather --overlap-grad-reduce "
        "--use-distributed-optimizer",
        {}},
       // 9
       {"TwoPrecisions", "--train-iters 4 --fp16 --bf16", {"--bf16", "--fp16", "exclude"}},
+      {"GradientsOfTwoWidths",
+       "--train-iters 4 --world-size 2 --bf16 --use-megatron-fsdp --grad-reduce-in-bf16 "
+       "--megatron-fsdp-grad-comm-dtype fp32",
+       {"--megatron-fsdp-grad-comm-dtype fp32", "--grad-reduce-in-bf16"}},
       {"SaveWithoutInterval", "--train-iters 4 --save x", {"--save needs --save-interval"}},
       {"RetainBySave",
        "--train-iters 4 --save x --save-interval 4 --save-retain-interval 6",
        {"--save-retain-interval 6", "--save-interval 4"}},
       // Memory is reported by itself here, so no log line has to fall on it.
       {"MemoryBesideLog", "--train-iters 4 --log-interval 4 --log-memory-interval 6", {}},
-      // 10
+      // 10; without --split the parts are those of config_test Resolve.DefaultSplit
       {"TwoSources", "--train-iters 4 --data-path a", {"--mock-data", "--data-path"}},
       {"TwoSourcesByPart",
        "--train-iters 4 --train-data-path a",

@@ -55,7 +55,7 @@ __device__ __forceinline__ PartSum load_part(const T* __restrict__ x, const RowP
     }
     end_copies();
   }
-  RunningSum<T> mine;
+  RunningSum<T, false> mine;
   const auto take = [&](int g) {
     const std::int64_t end = least(part.count, (g + 1) * group);
     for (std::int64_t v = g * group + threadIdx.x; v < end; v += step) {

@@ -22,12 +22,14 @@ __device__ __forceinline__ C lowest() {
   }
 }
 
-// Largest value of what a thread has met, and the sum of exp(value - that).
-template <typename T>
+// Largest value of what a thread has met, the sum of exp(value - that) and, if kSums, the sum of
+// the values.
+template <typename T, bool kSums>
 struct RunningSum {
   using C = ComputeOf<T>;
   C largest = lowest<C>();
   C sum = 0;
+  C values_sum = 0;
 
   template <int N>
   __device__ __forceinline__ void take(const T (&values)[N]) {
@@ -40,6 +42,10 @@ struct RunningSum {
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) sum += exp_of<kFastExp<T>>(widen<C>(values[i]) - largest);
+    if constexpr (kSums) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) values_sum += widen<C>(values[i]);
+    }
   }
 };
 

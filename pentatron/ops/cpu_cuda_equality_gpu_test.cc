@@ -381,6 +381,37 @@ TEST(LossOnGpu, PiecesWithGradientEqualThePlainLoss) {
   }
 }
 
+// A target that gives something to every id: the CPU's numbers, in both widths of reading.
+TEST(LossOnGpu, SmoothedLabelsEqualTheCpus) {
+  PENTATRON_NEEDS_GPUS(1);
+  constexpr LossTarget kTarget{.label = 0.8, .every = 0.2 / 2498};
+  for (const std::int64_t columns : {2501, 2504}) {
+    for (const auto& [dtype, tolerance] :
+         {std::pair{DType::Double, 1e-13}, {DType::Float, 1e-6}, {DType::BFloat16, 4e-3}}) {
+      const DType statistics = dtype == DType::Double ? DType::Double : DType::Float;
+      constexpr std::int64_t kRows = 5, kValid = 2498;
+      const Tensor logits = normal({kRows, columns}, 1, DType::Double, 3.0).to(dtype);
+      const Tensor labels = ids({0, 2497, 1600, 99, 77});
+      const Tensor weight = normal({kRows}, 2).abs().to(statistics);
+      const Tensor device_logits = logits.to(kGpu);
+      const SoftmaxPieces cpu = softmax_pieces(logits, labels, 0, kValid, statistics, true);
+      const SoftmaxPieces gpu =
+          softmax_pieces(device_logits, labels.to(kGpu), 0, kValid, statistics, true);
+      const SoftmaxPieces plain =
+          softmax_pieces(device_logits, labels.to(kGpu), 0, kValid, statistics);
+      expect_close(gpu.logit_sum_t.cpu(), cpu.logit_sum_t, dtype == DType::Double ? 1e-13 : 1e-5,
+                   "sum of logits");
+      EXPECT_TRUE(gpu.max_t.equal(plain.max_t) && gpu.sum_exp_t.equal(plain.sum_exp_t));
+      EXPECT_FALSE(plain.logit_sum_t.defined());
+      const Tensor lse_t = cpu.sum_exp_t.log().add(cpu.max_t);
+      softmax_gradient_(logits, labels, lse_t, weight, 0, kValid, kTarget);
+      softmax_gradient_(device_logits, labels.to(kGpu), lse_t.to(kGpu), weight.to(kGpu), 0, kValid,
+                        kTarget);
+      expect_close(device_logits.cpu(), logits, tolerance, "gradient");
+    }
+  }
+}
+
 TEST(LossOnGpu, RankWithoutColumnsAndNotANumber) {
   PENTATRON_NEEDS_GPUS(1);
   const Tensor logits = tensor::full({3, 40}, 9.0, DType::Float, kGpu);

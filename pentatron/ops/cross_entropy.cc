@@ -28,20 +28,23 @@ SoftmaxPieces in_dtype(const SoftmaxPieces& computed, DType statistics) {
   // Lowest finite in the asked dtype, not the lowest of a wider one rounded to infinity.
   return {.max_t = computed.max_t.clamp_min(std::numeric_limits<float>::lowest()).to(statistics),
           .sum_exp_t = computed.sum_exp_t.to(statistics),
-          .target_logit_t = computed.target_logit_t.to(statistics)};
+          .target_logit_t = computed.target_logit_t.to(statistics),
+          .logit_sum_t =
+              computed.logit_sum_t.defined() ? computed.logit_sum_t.to(statistics) : Tensor()};
 }
 
 }  // namespace
 
 SoftmaxPieces softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
                              std::int64_t column_begin, std::int64_t valid_columns,
-                             DType statistics) {
+                             DType statistics, bool logit_sum) {
   check_logits(logits_tv, valid_columns);
   check_rows(labels_t, logits_tv, "labels");
   const tensor::NoGrad no_grad;
-  return in_dtype(op_table(logits_tv.device())
-                      .softmax_pieces(logits_tv, labels_t, column_begin, valid_columns, statistics),
-                  statistics);
+  return in_dtype(
+      op_table(logits_tv.device())
+          .softmax_pieces(logits_tv, labels_t, column_begin, valid_columns, statistics, logit_sum),
+      statistics);
 }
 
 Tensor sum_exp_below(const SoftmaxPieces& pieces, const Tensor& row_max_t) {
@@ -50,7 +53,7 @@ Tensor sum_exp_below(const SoftmaxPieces& pieces, const Tensor& row_max_t) {
 
 void softmax_gradient_(Tensor logits_tv, const Tensor& labels_t, const Tensor& log_sum_exp_t,
                        const Tensor& coefficient_t, std::int64_t column_begin,
-                       std::int64_t valid_columns) {
+                       std::int64_t valid_columns, const LossTarget& target) {
   check_logits(logits_tv, valid_columns);
   check_rows(labels_t, logits_tv, "labels");
   check_rows(log_sum_exp_t, logits_tv, "log-sum-exp");
@@ -58,7 +61,7 @@ void softmax_gradient_(Tensor logits_tv, const Tensor& labels_t, const Tensor& l
   const tensor::NoGrad no_grad;
   op_table(logits_tv.device())
       .softmax_gradient_(logits_tv, labels_t, log_sum_exp_t, coefficient_t, column_begin,
-                         valid_columns);
+                         valid_columns, target);
 }
 
 SoftmaxPieces softmax_with_gradient_(Tensor logits_tv, const Tensor& labels_t,

@@ -16,6 +16,43 @@ using testing::normal;
 
 class CrossEntropy : public ::testing::TestWithParam<std::tuple<DType, DType, double>> {};
 
+// A target that gives something to every id, over two slices with padding, against the library.
+TEST_P(CrossEntropy, SmoothedSlicesEqualThePlainLoss) {
+  const auto [dtype, statistics, tolerance] = GetParam();
+  constexpr std::int64_t kRows = 5, kVocab = 2501, kLeft = 1600, kPadding = 27;
+  constexpr LossTarget kTarget{.label = 0.8, .every = 0.2 / kVocab};
+  const Tensor logits = normal({kRows, kVocab}, 1, DType::Double, 3.0).to(dtype);
+  const Tensor labels = tensor::from_vector(std::vector<std::int64_t>{0, 1599, 1600, 2500, 77});
+  const Tensor weight = normal({kRows}, 2).abs();
+  const Tensor x = testing::leaf(logits.to(DType::Double));
+  const Tensor log_p = x.log_softmax(-1);
+  const Tensor plain_t = log_p.gather(1, labels.unsqueeze(1))
+                             .squeeze(1)
+                             .mul(-kTarget.label)
+                             .sub(log_p.sum(1).mul(kTarget.every));
+  plain_t.mul(weight).sum().backward();
+
+  const Tensor left = logits.narrow(1, 0, kLeft).contiguous();
+  const std::int64_t valid = kVocab - kLeft;
+  const Tensor right =
+      tensor::cat({logits.narrow(1, kLeft, valid), tensor::full({kRows, kPadding}, 1e4, dtype)}, 1)
+          .contiguous();
+  const SoftmaxPieces a = softmax_pieces(left, labels, 0, kLeft, statistics, true);
+  const SoftmaxPieces b = softmax_pieces(right, labels, kLeft, valid, statistics, true);
+  EXPECT_EQ(a.logit_sum_t.scalar_type(), statistics);
+  const Tensor max = a.max_t.maximum(b.max_t);
+  const Tensor lse = sum_exp_below(a, max).add(sum_exp_below(b, max)).log().add(max);
+  const Tensor loss = lse.sub(a.target_logit_t.add(b.target_logit_t).mul(kTarget.label))
+                          .sub(a.logit_sum_t.add(b.logit_sum_t).mul(kTarget.every));
+  expect_close(loss, plain_t.detach(), tolerance, "loss");
+  softmax_gradient_(left, labels, lse, weight.to(statistics), 0, kLeft, kTarget);
+  softmax_gradient_(right, labels, lse, weight.to(statistics), kLeft, valid, kTarget);
+  const double grad_tolerance = dtype == DType::BFloat16 ? 4e-3 : tolerance;
+  expect_close(tensor::cat({left, right.narrow(1, 0, valid)}, 1), x.grad(), grad_tolerance,
+               "gradient");
+  EXPECT_TRUE(right.narrow(1, valid, kPadding).eq(0.0).all().item<bool>());
+}
+
 TEST_P(CrossEntropy, SlicesEqualThePlainLoss) {
   const auto [dtype, statistics, tolerance] = GetParam();
   constexpr std::int64_t kRows = 7, kVocab = 2501, kLeft = 1600;

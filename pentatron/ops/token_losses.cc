@@ -7,7 +7,6 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
-#include "pentatron/ops/cross_entropy.h"
 #include "pentatron/ops/token_loss_parts.h"
 #include "pentatron/tensor/ops.h"
 
@@ -19,29 +18,6 @@ constexpr std::string_view kName = "TokenLosses", kSeededName = "SeededTokenLoss
 using token_loss_parts::losses_of;
 using token_loss_parts::Statistics;
 using token_loss_parts::statistics_of;
-
-// Of the true columns.
-Tensor logit_sum_of(const Tensor& logits_tv, const TokenLossOptions& options) {
-  if (options.label_smoothing == 0.0) return {};
-  PENTATRON_CHECK(options.label_smoothing < 1.0 && options.vocabulary > 1, kInternal,
-                  "a label smoothing of {} over {} ids", options.label_smoothing,
-                  options.vocabulary);
-  return tensor::cast(logits_tv.narrow(1, 0, options.valid_columns), options.statistics).sum(1);
-}
-
-// Of the target smoothing takes s, and gives s / V to each id.
-void smooth(const Tensor& gradient_tv, const Tensor& labels_t, const Tensor& coefficient_t,
-            const TokenLossOptions& options) {
-  const std::int64_t columns = options.valid_columns;
-  if (options.label_smoothing == 0.0 || columns == 0) return;
-  const Tensor own_tv = gradient_tv.narrow(1, 0, columns);
-  const Tensor share_t1 = tensor::cast(coefficient_t, gradient_tv.scalar_type()).unsqueeze(1);
-  own_tv.sub_(share_t1.mul(options.smoothed_share()));
-  const Tensor column_t = labels_t.sub(options.column_begin);
-  const Tensor here_t = column_t.ge(0).logical_and(column_t.lt(columns));
-  const Tensor at_t1 = column_t.clamp(0, columns - 1).unsqueeze(1);
-  own_tv.scatter_add_(1, at_t1, share_t1.mul(options.smoothing()).mul(here_t.unsqueeze(1)));
-}
 
 class TokenLossesBackward final : public Backward {
  public:
@@ -140,9 +116,14 @@ class WeightedSumBackward final : public Backward {
 Statistics token_loss_parts::statistics_of(const Tensor& logits_tv, const Tensor& labels_t,
                                            const TokenLossOptions& options) {
   RowReducer* ranks = options.vocabulary_ranks;
-  const SoftmaxPieces pieces = softmax_pieces(logits_tv, labels_t, options.column_begin,
-                                              options.valid_columns, options.statistics);
-  const Tensor logit_sum_t = logit_sum_of(logits_tv, options);
+  const bool smoothed = options.label_smoothing != 0.0;
+  PENTATRON_CHECK(!smoothed || (options.label_smoothing < 1.0 && options.vocabulary > 1), kInternal,
+                  "a label smoothing of {} over {} ids", options.label_smoothing,
+                  options.vocabulary);
+  const SoftmaxPieces pieces =
+      softmax_pieces(logits_tv, labels_t, options.column_begin, options.valid_columns,
+                     options.statistics, /*logit_sum=*/smoothed);
+  const Tensor& logit_sum_t = pieces.logit_sum_t;
   if (ranks == nullptr) {
     return {pieces.max_t.add(pieces.sum_exp_t.log()), pieces.target_logit_t, logit_sum_t};
   }
@@ -181,8 +162,8 @@ void token_loss_parts::logits_gradient_(const Tensor& logits_tv, const Tensor& l
     const Tensor piece_labels_t = labels_t.narrow(0, begin, count);
     const Tensor piece_coefficient_t = coefficient_t.narrow(0, begin, count);
     softmax_gradient_(piece_tv, piece_labels_t, log_sum_exp_t.narrow(0, begin, count),
-                      piece_coefficient_t, options.column_begin, options.valid_columns);
-    smooth(piece_tv, piece_labels_t, piece_coefficient_t, options);
+                      piece_coefficient_t, options.column_begin, options.valid_columns,
+                      options.target());
     if (slope_tv.defined()) piece_tv.mul_(slope_tv);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "pentatron/ops/cross_entropy.h"
 #include "pentatron/ops/projection.h"
 #include "pentatron/tensor/precision.h"
 
@@ -43,6 +44,11 @@ struct TokenLossOptions {
   }
   [[nodiscard]] double smoothing() const {
     return smoothed_share() * static_cast<double>(vocabulary);
+  }
+  // Of the target smoothing takes s, and gives s / V to each id.
+  [[nodiscard]] LossTarget target() const {
+    if (label_smoothing == 0.0) return {};
+    return {.label = 1.0 - smoothing(), .every = smoothed_share()};
   }
 };
 

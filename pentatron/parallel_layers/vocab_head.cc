@@ -48,7 +48,7 @@ ops::TokenLossOptions VocabHead::loss_options(std::int64_t rows, const nn::StepC
           .valid_columns = part.box.size[0],
           .vocabulary_ranks = ranks,
           .logit_softcap = logit_softcap_,
-          .label_smoothing = label_smoothing_,
+          .label_smoothing = step.phase == nn::Phase::kEvaluate ? 0.0 : label_smoothing_,
           .vocabulary = part.logical_shape[0],
           .rows_at_once = rows_at_once};
 }

@@ -35,7 +35,8 @@ class VocabHead final : public nn::Module {
   // With a weight of its own, name + ".weight" in the plan.
   VocabHead(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
             double logit_softcap = 0.0);
-  // Losses are smoothed from now on (ops::TokenLossOptions::label_smoothing, from 0 to below 1).
+  // Losses of training are smoothed from now on (ops::TokenLossOptions::label_smoothing, from 0 to
+  // below 1); those of evaluations, which runs are compared by, are not.
   void set_label_smoothing(double smoothing) { label_smoothing_ = smoothing; }
   // With the embedding's weight, which must outlive the head; `owner`: position in the stage of the
   // unit that holds it, where its postponed weight gradients are queued.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/parallel_layers/test_support.h"
@@ -215,6 +217,26 @@ TEST(VocabHead, SmoothedLabelsEqualThePlainFormula) {
   }
 }
 
+// Evaluations tell the plain loss, whatever training smooths.
+TEST(VocabHead, EvaluationsAreNotSmoothed) {
+  const PrecisionPolicy policy = precision_policy("fp64");
+  run_layout({1, false}, policy, [&](const LeafContext& context) {
+    VocabHead head(context, plan_for(context, kVocab, 16, kHidden), "w");
+    initialise(head, 4);
+    bind_gradients(head, policy);
+    const Batch meta = make_batch({{12}}, kVocab);
+    const Tensor x = random_tensor({12, kHidden}, "x");
+    const auto loss_in = [&](nn::Phase phase) {
+      nn::StepContext step{.batch = meta, .policy = policy, .phase = phase};
+      return head.loss(x, step).item<double>();
+    };
+    const double plain = loss_in(nn::Phase::kTrain);
+    head.set_label_smoothing(0.2);
+    EXPECT_EQ(loss_in(nn::Phase::kEvaluate), plain);
+    EXPECT_GT(std::abs(loss_in(nn::Phase::kTrain) - plain), 1e-3);
+  });
+}
+
 // More rows than are worked on at once, against the formula differentiated by the library.
 TEST(VocabHead, CappedLogitsEqualThePlainFormula) {
   constexpr double kCap = 0.7;
@@ -272,6 +294,22 @@ TEST(VocabHead, EqualsThePlainFormula) {
   });
 }
 
+// The loss over slices of the vocabulary is the cross entropy of the gathered logits, not larger by
+// the logarithm of the ranks (a fault reported of another trainer; docs/public_faults.md).
+TEST(Cases, MegatronLM_7452_GatheredLogits) {
+  const PrecisionPolicy policy = precision_policy("fp64");
+  for (const std::int64_t size : {1, 2, 4}) {
+    Gathered out;
+    run_layout({size, false}, policy,
+               [&](const LeafContext& c) { run_head(c, policy, false, out); });
+    const Batch meta = make_batch({{5, 3}, {8}}, kVocab);
+    const Tensor picked_t =
+        out.at("logits").log_softmax(1).gather(1, meta.labels().unsqueeze(1)).squeeze(1);
+    const Tensor loss = picked_t.mul(meta.loss_mask().to(DType::Double)).sum().neg();
+    EXPECT_LE(difference(out.at("loss"), loss.reshape({1})), 1e-13) << size;
+  }
+}
+
 TEST(VocabHead, MaskedTokensGiveNoGradient) {
   const PrecisionPolicy policy = precision_policy("fp64");
   run_layout({1, false}, policy, [&](const LeafContext& c) {
@@ -291,12 +329,14 @@ TEST(VocabHead, MaskedTokensGiveNoGradient) {
 }
 
 // Peak of the loss's forward and backward over the logits' bytes; `pieces`: their number, about.
-double peak_share(const PrecisionPolicy& policy, double softcap = 0.0, std::int64_t pieces = 1) {
+double peak_share(const PrecisionPolicy& policy, double softcap = 0.0, std::int64_t pieces = 1,
+                  double smoothing = 0.0) {
   double share = 0.0;
   run_layout({1, false}, policy, [&](const LeafContext& c) {
     const std::int64_t tokens = 1024;
     const std::int64_t vocab = 2048;
     VocabHead head(c, plan_for(c, vocab, vocab, 16), "w", softcap);
+    head.set_label_smoothing(smoothing);
     if (pieces > 1) {
       head.set_logit_memory(
           {.most = 1, .piece = tokens * vocab * tensor::item_bytes(policy.logits) / pieces});
@@ -321,6 +361,7 @@ TEST(VocabHead, PeakMemoryStaysUnderOneAndAFifthOfTheLogits) {
   EXPECT_LT(peak_share(precision_policy("bf16")), 1.2);
   EXPECT_LT(peak_share(precision_policy("fp32"), 5.0), 1.2);
   EXPECT_LT(peak_share(precision_policy("fp32"), 0.0, 16), 0.2);
+  EXPECT_LT(peak_share(precision_policy("bf16"), 0.0, 1, /*smoothing=*/0.1), 1.2);
   EXPECT_LT(peak_share(precision_policy("fp32"), 5.0, 16), 0.2);
 }
 

@@ -10,6 +10,19 @@ void keep_gradients_in(PrecisionPolicy& policy, DType dtype) {
   policy.reduction = dtype;
 }
 
+// What --megatron-fsdp-main-grads-dtype and -grad-comm-dtype name; fp32 is the name of the usual
+// width, and auto leaves the choice to the other options.
+void follow_fsdp(const config::ParallelConfig& parallel, PrecisionPolicy& policy) {
+  if (parallel.megatron_fsdp_main_grads_dtype == "bf16") {
+    keep_gradients_in(policy, precision_policy("bf16_state").main_grad);
+  }
+  if (parallel.megatron_fsdp_grad_comm_dtype == "bf16") {
+    policy.reduction = precision_policy("bf16_state").reduction;
+  } else if (parallel.megatron_fsdp_grad_comm_dtype == "fp32") {
+    policy.reduction = precision_policy("fp32").reduction;
+  }
+}
+
 }  // namespace
 
 PrecisionPolicy run_policy(const config::RunConfig& config) {
@@ -19,6 +32,7 @@ PrecisionPolicy run_policy(const config::RunConfig& config) {
   if (config.parallel.grad_reduce_in_bf16) {
     keep_gradients_in(policy, precision_policy("bf16_state").main_grad);
   }
+  if (config.parallel.use_megatron_fsdp) follow_fsdp(config.parallel, policy);
   const config::OptimizerConfig& optimizer = config.optimizer;
   if (!optimizer.use_precision_aware_optimizer) return policy;
   // fp32 is the name of the usual width, whatever the precision.

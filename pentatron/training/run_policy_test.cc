@@ -27,6 +27,18 @@ TEST(RunPolicy, FollowsTheOptions) {
   config.optimizer.main_params_dtype = config.optimizer.main_grads_dtype = "bf16";
   EXPECT_EQ(run_policy(config).main_grad, DType::Float) << "without the switch";
   EXPECT_EQ(run_policy(config).main_parameter, DType::Float) << "without the switch";
+  config.parallel.megatron_fsdp_grad_comm_dtype = "bf16";
+  EXPECT_EQ(run_policy(config).reduction, DType::Float) << "without the switch";
+  config.parallel.use_megatron_fsdp = true;
+  EXPECT_EQ(run_policy(config).main_grad, DType::Float);
+  EXPECT_EQ(run_policy(config).reduction, DType::BFloat16);
+  config.parallel.megatron_fsdp_main_grads_dtype = "bf16";
+  config.parallel.megatron_fsdp_grad_comm_dtype = "auto";
+  EXPECT_EQ(run_policy(config).main_grad, DType::BFloat16);
+  EXPECT_EQ(run_policy(config).reduction, DType::BFloat16);
+  config.parallel.megatron_fsdp_grad_comm_dtype = "fp32";
+  EXPECT_EQ(run_policy(config).reduction, DType::Float);
+  config.parallel = {};
   config.optimizer.use_precision_aware_optimizer = true;
   EXPECT_EQ(run_policy(config).main_grad, DType::BFloat16);
   EXPECT_EQ(run_policy(config).reduction, DType::BFloat16);

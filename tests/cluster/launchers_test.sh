@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# launchers_test.sh PROGRAM slurm|mpirun|kubernetes|torchrun: the launchers themselves, over two nodes where they can, give the losses
+# launchers_test.sh PROGRAM slurm|mpirun|kubernetes|torchrun|launch: the launchers themselves, over two nodes where they can, give the losses
 # of one process. `torchrun` needs TORCHRUN_PYTHON, a python that has torch.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/../.." && pwd)"
@@ -116,9 +116,116 @@ torchrun() {
   same static.jsonl 4
 }
 
+# `pentatron launch` itself, once on each node, and what can go wrong between them.
+launch_part() {
+  export PENTATRON_JOB_TOKEN=a-secret
+  # node NUMBER LOG WORDS ...: the launcher of one node in the background; its number goes to pids.
+  node() {
+    local number="$1" log="$2"
+    shift 2
+    on_node "node$((number + 1))" "$program" launch --nnodes 2 --node-rank "$number" --rdzv-endpoint "node1:$port" "$@" >"$log" 2>&1 &
+    pids[number]=$!
+  }
+  # ends NUMBER CODES: the node's launcher ends with one of the codes.
+  ends() {
+    local code=0
+    wait "${pids[$1]}" || code=$?
+    [[ " $2 " == *" $code "* ]] || { cat launch*.log; echo "error: node $1 ended with $code, not $2" >&2; exit 1; }
+  }
+  # says FILE TEXT
+  says() { grep -qF -- "$2" "$1" || { cat "$1"; echo "error: $1 does not say: $2" >&2; exit 1; }; }
+  # No rank of a former part lives on.
+  no_orphans() {
+    for _ in $(seq 40); do pgrep -f "pretrain_gpt --yaml-cfg" >/dev/null || return 0; sleep 0.05; done
+    pgrep -af "pretrain_gpt --yaml-cfg"
+    echo "error: ranks outlived their launchers" >&2
+    exit 1
+  }
+  run=(pretrain_gpt --yaml-cfg run.yaml --metrics-file launch.jsonl)
+
+  echo "launch: a run that ends well"
+  port=23601
+  for n in 0 1; do node $n launch$n.log --nproc-per-node 2 "${run[@]}" --tensor-model-parallel-size 2; done
+  for n in 0 1; do ends $n 0; done
+  same launch.jsonl 4
+  no_orphans
+
+  echo "launch: a rank of the second node dies"
+  port=23602
+  sed 's/^train-iters: .*/train-iters: 1000000/' run.yaml >long.yaml
+  for n in 0 1; do node $n launch$n.log --nproc-per-node 2 pretrain_gpt --yaml-cfg long.yaml; done
+  for _ in $(seq 240); do grep -qs 'iteration       10/' launch1.log && break; sleep 0.25; done
+  # Of all that carry the command line, ranks alone have a RANK.
+  victim="$(for pid in $(pgrep -f "pretrain_gpt --yaml-cfg long.yaml"); do
+    if tr "\\0" "\\n" <"/proc/$pid/environ" | grep -qx RANK=3; then echo "$pid"; fi; done)"
+  begin="$(date +%s%N)"
+  kill -KILL "$victim"
+  ends 1 137
+  ends 0 "3 6 137"
+  took=$((($(date +%s%N) - begin) / 1000000))
+  echo "launch: both launchers ended $took ms after the rank"
+  [ "$took" -lt 2000 ] || { cat launch*.log; echo "error: more than two seconds" >&2; exit 1; }
+  says launch1.log "rank 3 (pid $victim) was ended by signal 9"
+  says launch1.log "its last lines:"
+  for n in 0 1; do
+    [ "$(grep -c 'launch: rank' launch$n.log)" = 1 ] || { cat launch$n.log; echo "error: not one message on node $n" >&2; exit 1; }
+  done
+  says launch0.log "rank 3"
+  no_orphans
+
+  echo "launch: the port is taken"
+  port=23603
+  on_node node1 python3 -c 'import socket, sys, time
+s = socket.socket(socket.AF_INET6); s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0); s.bind(("", int(sys.argv[1]))); s.listen(); time.sleep(60)' $port &
+  holder=$!
+  sleep 1
+  node 0 launch0.log --nproc-per-node 1 "${run[@]}"
+  ends 0 6
+  says launch0.log "port $port"
+  says launch0.log "--master-port"
+  kill $holder
+  wait $holder || true
+
+  echo "launch: nodes that expect worlds of other sizes"
+  port=23604
+  node 0 launch0.log --nproc-per-node 2 "${run[@]}"
+  node 1 launch1.log --nproc-per-node 1 "${run[@]}"
+  for n in 0 1; do ends $n 6; done
+  cat launch0.log launch1.log >launch_both.log
+  says launch_both.log "expects a world of"
+  no_orphans
+
+  echo "launch: nodes with other options"
+  port=23605
+  node 0 launch0.log --nproc-per-node 1 "${run[@]}"
+  node 1 launch1.log --nproc-per-node 1 "${run[@]}" --lr 0.02
+  for n in 0 1; do ends $n 2; done
+  for n in 0 1; do says launch$n.log "the ranks have different options: --lr is 0.01 on rank 0, 0.02 on rank 1"; done
+  no_orphans
+
+  echo "launch: a node that knows another token"
+  port=23606
+  node 0 launch0.log --nproc-per-node 1 "${run[@]}"
+  PENTATRON_JOB_TOKEN=another node 1 launch1.log --nproc-per-node 1 "${run[@]}"
+  ends 1 6
+  says launch1.log "token"
+  kill "${pids[0]}"
+  wait "${pids[0]}" || true
+  no_orphans
+
+  echo "launch: a node that never comes"
+  port=23607
+  node 0 launch0.log --nproc-per-node 1 "${run[@]}"
+  ends 0 6
+  says launch0.log "rank 1 of 2 did not join the rendezvous"
+  says launch0.log "--distributed-timeout-minutes"
+  no_orphans
+}
+
 case "$part" in
   slurm | kubernetes | torchrun) "$part" ;;
   mpirun) mpirun_part ;;
+  launch) launch_part ;;
   *) echo "error: no part $part" >&2; exit 2 ;;
 esac
 echo "$part: good"

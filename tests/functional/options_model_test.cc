@@ -369,6 +369,32 @@ TEST(Options, FinalLogitSoftcapping) {
               1e-5);
 }
 
+TEST(Options, LabelSmoothing) {
+  const Options plain = base().with("--eval-interval", 3).with("--eval-iters", 1);
+  const Options smoothed = plain.with("--label-smoothing", "0.2");
+  expect_all_different({plain, smoothed, plain.with("--label-smoothing", "0.1")});
+  // Every layout trains on the same loss.
+  const Options split = smoothed.with("--tensor-model-parallel-size", 2)
+                            .with("--world-size", 2)
+                            .with("--distributed-backend", "threads");
+  const TinyRun one = train(smoothed);
+  const TinyRun two = train(split);
+  expect_same_losses(two, one, 1e-5);
+  // Evaluations tell the plain loss: before anything has been learnt, that of a plain run.
+  const auto evaluated = [](const Options& options) {
+    return train(options.with("--lr", "1e-12").with("--min-lr", 0))
+        .series("validation", "lm_loss")
+        .at(0);
+  };
+  EXPECT_NEAR(evaluated(smoothed), evaluated(plain), 1e-6);
+  expect_refusal(try_train(plain.with("--label-smoothing", 1)).program, 2, {"--label-smoothing"});
+  // Another loss is another run.
+  const std::filesystem::path folder = new_folder();
+  (void)train(saving(smoothed.with("--exit-interval", 2), folder));
+  expect_refusal(try_train(resuming(plain, folder)).program, 7,
+                 {"label_smoothing 0.2 in the checkpoint, 0.0 asked"});
+}
+
 TEST(Options, Fp32ResidualConnection) {
   const Options bf16 = base().with("--bf16");
   const Options wide = bf16.with("--fp32-residual-connection");

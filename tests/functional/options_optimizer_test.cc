@@ -177,6 +177,34 @@ TEST(Options, GradReduceInBf16) {
                  {"--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"});
 }
 
+TEST(Options, MegatronFsdpDtypes) {
+  const Options bf16 = base()
+                           .with("--bf16")
+                           .with("--use-megatron-fsdp")
+                           .with("--world-size", 2)
+                           .with("--distributed-backend", "threads");
+  const double usual = train(bf16).last_loss();
+  const Options kept = bf16.with("--megatron-fsdp-main-grads-dtype", "bf16");
+  for (const Options& narrow : {kept, bf16.with("--megatron-fsdp-grad-comm-dtype", "bf16"),
+                                kept.with("--megatron-fsdp-grad-comm-dtype", "fp32")}) {
+    EXPECT_EQ(train(narrow).first_loss(), train(bf16).first_loss());
+    EXPECT_NE(train(narrow).last_loss(), usual);
+    EXPECT_NEAR(train(narrow).last_loss(), usual, 0.05 * usual);
+  }
+  const Options wide = bf16.with("--megatron-fsdp-main-params-dtype", "fp32")
+                           .with("--megatron-fsdp-main-grads-dtype", "fp32")
+                           .with("--megatron-fsdp-grad-comm-dtype", "fp32");
+  EXPECT_EQ(train(wide).losses(), train(bf16).losses());
+  expect_refusal(try_train(wide.with("--grad-reduce-in-bf16")).program, 2,
+                 {"--megatron-fsdp-main-grads-dtype fp32", "--grad-reduce-in-bf16"});
+  for (const char* part : {"main-params", "main-grads", "grad-comm"}) {
+    const std::string option = std::string("--megatron-fsdp-") + part + "-dtype";
+    expect_refusal(try_train(bf16.with(option, "fp16")).program, 2, {option, "fp16"});
+  }
+  expect_no_effect(train(base().with("--megatron-fsdp-grad-comm-dtype", "bf16")).program,
+                   "--megatron-fsdp-grad-comm-dtype");
+}
+
 TEST(Options, LearningRate) {
   expect_near(rates(base()), {kLr, kLr, kLr});
   expect_near(rates(base().with("--lr", "0.02")), {0.02, 0.02, 0.02});

@@ -7,6 +7,7 @@
 
 #include "pentatron/tensor/gpu_test_support.h"
 #include "tests/functional/tiny_run.h"
+#include "tests/functional/tiny_talks.h"
 
 namespace pentatron::functional {
 namespace {
@@ -340,6 +341,27 @@ TEST(GpuProgram, TwoGpusTrainAsOne) {
         model.with("--tensor-model-parallel-size", 2),
         model.with("--tensor-model-parallel-size", 2).with("--sequence-parallel"),
         model.with("--pipeline-model-parallel-size", 2)}) {
+    const TinyRun two = launch(2, layout);
+    EXPECT_NE(two.program.err.find("computing on cuda:"), std::string::npos);
+    expect_same_losses(two, alone, 1e-4);
+  }
+}
+
+// Conversations of unlike length over nccl groups of one and of two GPUs: the losses of one.
+TEST(GpuProgram, DynamicContextOnTwoGpus) {
+  PENTATRON_NEEDS_GPUS(2);
+  const Options one = on("cuda", talking()
+                                     .with("--position-embedding-type", "rope")
+                                     .with("--num-attention-heads", 4)
+                                     .with("--train-iters", 4));
+  const TinyRun alone = train(one);
+  const Options dynamic = one.with("--micro-batch-size", 1)
+                              .with("--hybrid-context-parallel")
+                              .with("--max-seqlen-per-dp-cp-rank", 32);
+  for (const Options& layout :
+       {dynamic, dynamic.with("--context-parallel-size", 2),
+        dynamic.with("--cp-comm-type", "all_gather"), dynamic.with("--use-distributed-optimizer"),
+        dynamic.with("--min-dynamic-context-parallel-size", 2)}) {
     const TinyRun two = launch(2, layout);
     EXPECT_NE(two.program.err.find("computing on cuda:"), std::string::npos);
     expect_same_losses(two, alone, 1e-4);

@@ -72,7 +72,8 @@ TEST(GpuParity, FormsOfTheLayerEqualTheCpus) {
                                         {"gemma", ""},
                                         {"own-norms", "yarn"},
                                         {"post", "qk-all-heads"},
-                                        {"padded-vocab", ""}}) {
+                                        {"padded-vocab", ""},
+                                        {"smoothed-labels", ""}}) {
     SCOPED_TRACE(form);
     CaseOptions options = options_of(ModelKind::kLlama, "fp64", Device("cpu"));
     options.form = form;
@@ -206,7 +207,12 @@ TEST(Placement, DeterministicMode) {
 
 std::vector<Layout> layouts(std::int64_t world) {
   if (world == 4) {
-    return {{.tp = 2, .sequence_parallel = true, .pp = 2}, {.pp = 2, .dp = 2}, {.pp = 4}};
+    return {{.tp = 2, .sequence_parallel = true, .pp = 2},
+            {.pp = 2, .dp = 2},
+            {.pp = 4},
+            {.tp = 2, .sequence_parallel = true, .cp = 2},
+            {.cp = 4, .cp_comm = "a2a+p2p", .cp_inner = 2},
+            {.dp = 4, .strategy = "optim_grads_params", .instances = 2}};
   }
   return {{.dp = 2},
           {.dp = 2, .sharded_optimizer = true},
@@ -220,7 +226,34 @@ std::vector<Layout> layouts(std::int64_t world) {
           {.tp = 2, .sequence_parallel = true, .recompute = "core_attn mlp layernorm"},
           {.dp = 2, .recompute = "layernorm", .strategy = "optim_grads_params"},
           {.pp = 2},
-          {.pp = 2, .schedule = "zb-h1"}};
+          {.pp = 2, .schedule = "zb-h1"},
+          {.pp = 2, .chunks = 2},
+          {.cp = 2},
+          {.cp = 2, .cp_comm = "all_gather"},
+          {.cp = 2, .cp_comm = "a2a"}};
+}
+
+// One of each axis, for the precisions whose kernels are others.
+std::vector<Layout> layouts_of_each_axis(std::int64_t world) {
+  if (world == 4) return {{.tp = 2, .sequence_parallel = true, .pp = 2}, {.dp = 2, .cp = 2}};
+  return {{.dp = 2, .sharded_optimizer = true},
+          {.dp = 2, .strategy = "optim_grads_params"},
+          {.tp = 2, .sequence_parallel = true},
+          {.pp = 2},
+          {.cp = 2},
+          {.cp = 2, .cp_comm = "a2a"}};
+}
+
+// bf16 rounds what layouts add in another order, so its losses and norms are compared alone.
+void expect_near_alone(const Outcome& alone, const Outcome& many, const std::string& precision) {
+  if (precision == "fp32") {
+    EXPECT_EQ(difference(alone, many, 1e-4, 1e-3), "");
+    return;
+  }
+  for (std::size_t step = 0; step < alone.losses.size(); ++step) {
+    EXPECT_NEAR(many.losses.at(step), alone.losses[step], 1e-2 * alone.losses[step]) << step;
+    EXPECT_NEAR(many.norms.at(step), alone.norms[step], 5e-2 * alone.norms[step]) << step;
+  }
 }
 
 TEST(GpuRank, LayoutsEqualOneGpu) {
@@ -242,6 +275,15 @@ TEST(GpuRank, LayoutsEqualOneGpu) {
       SCOPED_TRACE(layout.name());
       EXPECT_EQ(difference(alone, run_rank(options, layout, *backend, layout.name()), 1e-10, 1e-8),
                 "");
+    }
+    for (const std::string precision : {"fp32", "bf16"}) {
+      const CaseOptions rounded = options_of(kind, precision, device);
+      const Outcome one = run_alone(rounded);
+      for (const Layout& layout : layouts_of_each_axis(world)) {
+        SCOPED_TRACE(precision + " " + layout.name());
+        const std::string name = precision + " " + layout.name();
+        expect_near_alone(one, run_rank(rounded, layout, *backend, name), precision);
+      }
     }
   }
   backend->shutdown();

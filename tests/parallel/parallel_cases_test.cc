@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <set>
 
 #include "tests/parallel/parity_case.h"
+#include "tests/parallel/sweep_layouts.h"
 
 namespace pentatron::parity {
 namespace {
@@ -33,6 +35,31 @@ TEST(Cases, NeMoSpeech_14437) {
 TEST(Cases, MegatronLM_1754) {
   expect_as_one_process(kGpt2, {{.tp = 2}, {.tp = 4}});
   expect_as_one_process(kLlama, {{.tp = 4, .sequence_parallel = true}});
+}
+
+// All pairs of the five ways to share a model, three steps, uneven masks. (parity_sweep has all
+// values of ten axes and every kind of model.)
+TEST(Cases, MegatronLM_7452_Pairs) {
+  const std::set<std::string> pairs = {"TP2_PP2", "TP2_DP2",     "TP2_CP2ring",
+                                       "PP2_DP2", "PP2_CP2ring", "DP2_CP2ring",
+                                       "PP2_SP",  "DP2_SP",      "CP2ring_SP"};
+  std::size_t ran = 0;
+  for (const NamedLayout& pair : pair_layouts()) {
+    if (!pairs.contains(pair.name)) continue;
+    ++ran;
+    for (const CaseOptions& options : {kGpt2, kLlama}) {
+      expect_as_one_process(options, {pair.layout});
+    }
+  }
+  EXPECT_EQ(ran, pairs.size());
+}
+
+// Smoothed labels: the mean of the logits is that of all ranks' true columns.
+TEST(Cases, MegatronLM_7452_LabelSmoothing) {
+  for (CaseOptions options : {kGpt2, kLlama}) {
+    options.form = "smoothed-labels";
+    expect_as_one_process(options, {{.tp = 2}, {.tp = 4}, {.tp = 2, .sequence_parallel = true}});
+  }
 }
 
 // Recomputation under tensor parallelism: bit for bit the gradients without it.

@@ -136,6 +136,7 @@ void set_form(config::ModelConfig& m, const std::string& form) {
   if (form == "post" || form == "both") m.norm_placement = form;
   if (form == "shared-norm" || form == "own-norms") m.parallel_attention = form;
   m.pad_vocab_in_softmax = form == "padded-vocab";
+  if (form == "smoothed-labels") m.label_smoothing = 0.1;
   m.apply_residual_connection_post_layernorm = form == "residual-after-norm";
   if (form == "mup") {
     m.use_mup = true;

@@ -265,6 +265,21 @@ void padding_inside_the_softmax(Cases& add) {
   }
 }
 
+// The mean of all logits goes over the slices of the vocabulary, padding left out.
+void smoothed_labels(Cases& add) {
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions options{.model = model, .form = "smoothed-labels"};
+    for (const Layout& layout : proof_layouts()) add.equal(options, layout);
+    add.equal(options, {.tp = 4});
+    add.equal(options, {.tp = 4, .sequence_parallel = true, .pp = 2});
+    add.equal(options, {.cp = 2});
+    add.equal(options, {.tp = 2, .sequence_parallel = true, .cp = 2});
+    add.equal(options, {.micro_batch_size = 4});
+    add.equal(options, {.pp = 2, .schedule = "zb-h1", .recompute = "core_attn"});
+    add.differs({.model = model}, options);
+  }
+}
+
 // One norm over heads that stand on several ranks; copies of key heads count once.
 void norm_over_all_heads(Cases& add) {
   for (const std::int64_t groups : {1, 2, 4}) {
@@ -509,6 +524,7 @@ std::vector<ParityCase> parity_cases() {
   begin("FormsOfTheLayer", forms_of_the_layer);
   begin("QkClip", qk_clip);
   begin("PaddingInsideTheSoftmax", padding_inside_the_softmax);
+  begin("SmoothedLabels", smoothed_labels);
   begin("NormOverAllHeads", norm_over_all_heads);
   begin("RecomputeIsEqualToTheBit", recompute_is_equal_to_the_bit);
   begin("ContextParallel", context_parallel);

@@ -204,6 +204,7 @@ std::vector<NamedKind> dense_kinds() {
           {"ResidualAfterNorm", form(kGpt2, "residual-after-norm")},
           {"Heterogeneous", form(kLlama, "heterogeneous")},
           {"Mup", form(kGpt2, "mup")},
+          {"SmoothedLabels", form(kGpt2, "smoothed-labels")},
           {"MixedLayers", {.model = kGpt2, .mixed_layers = true}}};
 }
 

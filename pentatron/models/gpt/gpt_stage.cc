@@ -68,6 +68,7 @@ GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
       tied_weight == nullptr
           ? &add_child(std::make_unique<VocabHead>(context, plan, weight_name, softcap))
           : &add_child(std::make_unique<VocabHead>(context, *tied_weight, kEmbeddingUnit, softcap));
+  output_->set_label_smoothing(config.label_smoothing);
 }
 
 Tensor GptHead::normalised(const Tensor& hidden_th, nn::StepContext& step) {

@@ -200,10 +200,11 @@ void StepTraffic::head() {
   } else {
     add_rows(Operation::kAllReduce, m);
   }
-  // Maxima; sums of exponentials and the targets' logits.
+  // Maxima; sums of exponentials, the targets' logits and, for smoothed labels, sums of logits.
   const std::int64_t column = product({rows_.tokens, tensor::item_bytes(run_.policy.statistics)});
   add("tp", size("tp"), "vocabulary statistics", Operation::kAllReduce, m, column);
-  add("tp", size("tp"), "vocabulary statistics", Operation::kAllReduce, m, 2 * column);
+  add("tp", size("tp"), "vocabulary statistics", Operation::kAllReduce, m,
+      (run_.config.model.label_smoothing > 0 ? 3 : 2) * column);
 }
 
 void StepTraffic::stage(const config::StagePlan& stage, const nn::ParameterPlan& plan) {

@@ -39,6 +39,10 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
     c.training.micro_batch_size = 1;
   };
   const auto zero3 = strategy("optim_grads_params");
+  const auto narrow_travel = [](config::RunConfig& c) {
+    c.training.precision = "bf16";
+    c.parallel.megatron_fsdp_grad_comm_dtype = "bf16";
+  };
   const auto lora = [](bool dora, double dropout,
                        const std::vector<std::string>& modules = {}) -> ChangeConfig {
     return [=](config::RunConfig& c) {
@@ -50,6 +54,11 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
   };
   const std::vector<Case> cases = {
       {"tensor", {.tp = 2}},
+      {"smoothed labels",
+       {.tp = 2},
+       1,
+       [](config::RunConfig& c) { c.model.label_smoothing = 0.1; }},
+      {"ZeRO 3, gradients travel in bf16", {.dp = 2}, 1, both(zero3, narrow_travel)},
       {"sequence", {.tp = 2}, 1, sequence_parallel},
       {"sequence llama, layers again",
        {.tp = 4},
