@@ -57,6 +57,20 @@ TEST(Options, Optimizer) {
   EXPECT_NE(train(sgd).last_loss(), train(base()).last_loss());
 }
 
+TEST(Options, ApplyWdToQkLayernorm) {
+  const Options plain = base().with("--qk-layernorm").with("--weight-decay", "0.5");
+  const Options decayed = plain.with("--apply-wd-to-qk-layernorm");
+  const TinyRun run = train(decayed);
+  EXPECT_EQ(run.first_loss(), train(plain).first_loss());
+  EXPECT_NE(run.last_loss(), train(plain).last_loss());
+  EXPECT_NE(run.program.out.find(" matrices and 8 vectors of query and key norms; none on "),
+            std::string::npos);
+  // Without such norms it has no effect, which is said.
+  const TinyRun without = train(base().with("--apply-wd-to-qk-layernorm"));
+  expect_same_losses(without, train(base()), 0);
+  EXPECT_NE(without.program.out.find("--apply-wd-to-qk-layernorm"), std::string::npos);
+}
+
 TEST(Options, FreezeParameters) {
   const Options frozen =
       base().with("--freeze-parameters", std::vector<std::string>{"*.mlp.*", "embedding.*"});

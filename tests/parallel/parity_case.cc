@@ -352,8 +352,7 @@ void RankRun::train_step() {
 double RankRun::evaluate(std::size_t micro_batches) {
   std::vector<Batch> first = batches(0, engine_->policy());
   first.resize(micro_batches);
-  const training::EvaluationResult result = engine_->evaluate(first);
-  return result.loss_sum / result.num_valid_tokens;
+  return engine_->evaluate(first).loss();
 }
 
 Outcome RankRun::finish() {
