@@ -89,6 +89,50 @@ KeyRule choice_key(std::string key, std::vector<std::string> values,
 
 KeyRule ignored_keys(std::vector<std::string> keys) { return {.keys = std::move(keys)}; }
 
+KeyRules usual_sizes() {
+  return {size_key("vocab_size", &ModelConfig::vocab_size),
+          size_key("hidden_size", &ModelConfig::hidden_size),
+          size_key("intermediate_size", &ModelConfig::ffn_hidden_size),
+          size_key("num_hidden_layers", &ModelConfig::num_layers),
+          size_key("num_attention_heads", &ModelConfig::num_attention_heads),
+          size_key("max_position_embeddings", &ModelConfig::max_position_embeddings)};
+}
+
+KeyRule residual_dropout(std::string residual, std::string embedding, double missing) {
+  KeyRule rule{.keys = {residual, embedding}};
+  rule.read = [=](const ConfigFile& file, ModelConfig& model) {
+    const auto rate = [&](const std::string& key) {
+      return file.find(key) == nullptr ? missing : file.number(key);
+    };
+    model.hidden_dropout = rate(residual);
+    if (rate(embedding) != model.hidden_dropout) {
+      file.refuse(embedding,
+                  fmt::format("the value of '{}': there is one rate for both", residual));
+    }
+  };
+  rule.write = [=](const ModelConfig& model, Json& json) {
+    json[residual] = model.hidden_dropout;
+    json[embedding] = model.hidden_dropout;
+  };
+  return rule;
+}
+
+KeyRule gelu_form(std::string key, std::string missing) {
+  KeyRule rule{.keys = {key}};
+  rule.read = [=](const ConfigFile& file, ModelConfig& model) {
+    const std::string name = file.find(key) == nullptr ? missing : file.text(key);
+    const bool tanh = name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast";
+    if (!tanh && name != "gelu") {
+      file.refuse(key, "gelu_new, gelu_pytorch_tanh, gelu_fast or gelu");
+    }
+    model.bias_gelu_fusion = tanh;
+  };
+  rule.write = [=](const ModelConfig& model, Json& json) {
+    json[key] = model.bias_gelu_fusion ? "gelu_new" : "gelu";
+  };
+  return rule;
+}
+
 KeyRule key_value_heads(std::string key) {
   KeyRule rule{.keys = {key}};
   rule.read = [=](const ConfigFile& file, ModelConfig& model) {
