@@ -143,16 +143,6 @@ Outcome run(const config::RunConfig& config) {
   return outcome;
 }
 
-void expect_equal(const Tensors& a, const Tensors& b, const char* what) {
-  ASSERT_EQ(a.size(), b.size());
-  double largest = 0;
-  for (const auto& [name, t] : b) largest = std::max(largest, t.abs().max().item<double>());
-  for (const auto& [name, t] : b) {
-    const double scale = std::max(t.abs().max().item<double>(), 1e-3 * largest);
-    EXPECT_LE(a.at(name).sub(t).abs().max().item<double>(), 1e-10 * scale) << what << " " << name;
-  }
-}
-
 class DynamicContext : public ::testing::TestWithParam<DynamicCase> {};
 
 TEST_P(DynamicContext, EqualsOneProcess) {

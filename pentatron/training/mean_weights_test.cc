@@ -61,16 +61,6 @@ Tensors mean_of_single_steps() {
   return sum;
 }
 
-double worst_difference(const Tensors& a, const Tensors& b) {
-  double largest = 0;
-  double worst = 0;
-  for (const auto& [name, t] : b) {
-    largest = std::max(largest, t.abs().max().item<double>());
-    worst = std::max(worst, a.at(name).sub(t).abs().max().item<double>());
-  }
-  return worst / largest;
-}
-
 double token_mean(const Layout& layout) {
   return gradients_of(fp64_config(layout, "tokens")).evaluated;
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -154,6 +157,28 @@ inline TrainState state_after(const config::RunConfig& config, std::int64_t iter
 }
 
 using Tensors = std::map<std::string, Tensor>;
+
+// To 1e-10 of each tensor's largest value, or of 1e-3 of all tensors' where that is more.
+inline void expect_equal(const Tensors& a, const Tensors& b, const char* what) {
+  ASSERT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (const auto& [name, t] : b) largest = std::max(largest, t.abs().max().item<double>());
+  for (const auto& [name, t] : b) {
+    const double scale = std::max(t.abs().max().item<double>(), 1e-3 * largest);
+    EXPECT_LE(a.at(name).sub(t).abs().max().item<double>(), 1e-10 * scale) << what << " " << name;
+  }
+}
+
+// The largest difference, as a share of the largest value of `b`.
+inline double worst_difference(const Tensors& a, const Tensors& b) {
+  double largest = 0;
+  double worst = 0;
+  for (const auto& [name, t] : b) {
+    largest = std::max(largest, t.abs().max().item<double>());
+    worst = std::max(worst, a.at(name).sub(t).abs().max().item<double>());
+  }
+  return worst / largest;
+}
 
 // Name of a tensor that is missing or not equal bit for bit; empty when all are equal.
 inline std::string first_difference(const Tensors& a, const Tensors& b) {

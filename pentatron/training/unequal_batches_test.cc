@@ -91,16 +91,6 @@ Outcome train(const Layout& layout, std::int64_t max_tokens) {
   return outcome;
 }
 
-void expect_equal(const Tensors& a, const Tensors& b, const char* what) {
-  ASSERT_EQ(a.size(), b.size());
-  double largest = 0;
-  for (const auto& [name, t] : b) largest = std::max(largest, t.abs().max().item<double>());
-  for (const auto& [name, t] : b) {
-    const double scale = std::max(t.abs().max().item<double>(), 1e-3 * largest);
-    EXPECT_LE(a.at(name).sub(t).abs().max().item<double>(), 1e-10 * scale) << what << " " << name;
-  }
-}
-
 struct UnequalCase {
   const char* name;
   Layout layout;

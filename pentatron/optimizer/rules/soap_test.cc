@@ -167,16 +167,15 @@ TEST(Soap, ResumesBitForBit) {
 }
 
 TEST(Soap, ASkippedStepChangesNothing) {
+  EXPECT_EQ(change_by_skipped_step(precision_policy("fp32"), soap_config(), 2), 0.0);
+}
+
+TEST(Soap, StartsAnewFromParameters) {
   const auto backend = comm::make_single_backend();
   Rig rig(*backend, {}, precision_policy("fp32"), soap_config());
   rig.train(0, 2);
-  WholeTensors before, after;
-  copy_state(*rig.optimizer, true, before, false);
-  for (distributed::Piece& piece : rig.store->pieces()) piece.grad.fill_(std::nan(""));
-  EXPECT_TRUE(rig.optimizer->step(kStepRate, kStepDecay).skipped);
-  copy_state(*rig.optimizer, true, after, false);
-  EXPECT_EQ(difference(before, after), 0.0);
   rig.optimizer->reset_from_parameters();
+  WholeTensors after;
   copy_state(*rig.optimizer, true, after, false);
   EXPECT_EQ(after.at("soap_left/proj").abs().max().item<double>(), 0.0);
 }
