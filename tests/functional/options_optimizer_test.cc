@@ -13,19 +13,6 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-constexpr double kLr = 1e-2;
-
-Numbers rates(const Options& options) {
-  return train(options).series("train", "applied_learning_rate");
-}
-
-void expect_near(const Numbers& found, const Numbers& expected) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    EXPECT_NEAR(found[i], expected[i], 1e-12) << "step " << i + 1;
-  }
-}
-
 Options decaying(const std::string& style) {
   return base().with("--lr-decay-style", style).with("--train-iters", 4);
 }

@@ -175,6 +175,17 @@ TinyRun try_train(const Options& options, ProgramRequest request) {
   return run;
 }
 
+std::vector<double> rates(const Options& options) {
+  return train(options).series("train", "applied_learning_rate");
+}
+
+void expect_near(const std::vector<double>& found, const std::vector<double>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found[i], expected[i], 1e-12) << "step " << i + 1;
+  }
+}
+
 Options small_llama() {
   return base()
       .with("--position-embedding-type", "rope")

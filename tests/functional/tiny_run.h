@@ -65,6 +65,12 @@ struct TinyRun {
 // tokens, constant learning rate, no dropout, no evaluation, no checkpoint.
 [[nodiscard]] Options base();
 
+inline constexpr double kLr = 1e-2;  // of base()
+// The rate that each step of a run applied.
+[[nodiscard]] std::vector<double> rates(const Options& options);
+// To 1e-12, step by step.
+void expect_near(const std::vector<double>& found, const std::vector<double>& expected);
+
 // The base as a model of the Llama kind: what Hugging Face's files can hold.
 [[nodiscard]] Options small_llama();
 // `pentatron convert export` of a checkpoint, with more words behind.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/base/error.h"
 #include "pentatron/optimizer/optimizer.h"
 #include "pentatron/optimizer/rules/whole_matrix.h"
 #include "pentatron/tensor/ops.h"
@@ -228,6 +229,25 @@ inline double difference(const WholeTensors& a, const WholeTensors& b) {
     worst = std::isfinite(here) ? std::max(worst, here) : 1e30;
   }
   return worst;
+}
+
+// Whether an optimizer of whole matrices is made over a store that is cut by elements.
+inline bool takes_cut_by_elements(const config::OptimizerConfig& config) {
+  bool taken = false;
+  comm::run_threads({.world_size = 2}, [&](comm::Backend& backend) {
+    comm::ParallelContext context(backend, make_grid({.dp = 2}));
+    const PrecisionPolicy policy = precision_policy("fp32");
+    Model model(context, policy);
+    distributed::ParameterStore store(model.units, context,
+                                      {.sharding = distributed::Sharding::kOptimizer}, policy);
+    try {
+      const Optimizer made(store, context, config, policy);
+      if (backend.rank() == 0) taken = true;
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kInternal) throw;
+    }
+  });
+  return taken;
 }
 
 // How far a step whose gradients are not finite moves the state that `steps` steps left: it must be
