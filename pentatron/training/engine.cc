@@ -9,6 +9,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/comm/group.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/nn/step_ledger.h"
 #include "pentatron/ops/unit_event_fan_out.h"
@@ -205,7 +206,8 @@ std::vector<Batch> Engine::on_device(const std::vector<Batch>& micro_batches) co
   const config::ModelConfig& m = config_.model;
   const bool shared = state_->place.size > 1 && dynamic_context_ == nullptr;
   for (const Batch& batch : micro_batches) {
-    if (m.position_embedding_type != "none") check_positions(batch, m.max_position_embeddings);
+    if (config::position_kind(m) != config::PositionKind::kNone)
+      check_positions(batch, m.max_position_embeddings);
     const bool whole = batch.text().cut() == nullptr;
     const Batch mine = shared && whole ? cut_batch(batch, state_->place) : batch;
     batches.push_back(to_device(

@@ -6,6 +6,7 @@
 
 #include "pentatron/config/adapters.h"
 #include "pentatron/config/attention_window.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/layer_pattern.h"
 
 namespace pentatron::transformer {
@@ -34,8 +35,7 @@ parallel_layers::AdapterForm adapter_form(const config::ModelConfig& config) {
 }
 
 bool rotates(const config::ModelConfig& config) {
-  const std::string& type = config.position_embedding_type;
-  return type == "rope" || type == "yarn" || type == "longrope" || type == "mrope";
+  return config::rotates(config::position_kind(config));
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/optimizer/optimizer.h"
 #include "pentatron/optimizer/rules/whole_matrix.h"
 #include "pentatron/tensor/ops.h"
@@ -123,7 +124,7 @@ struct Rig {
   Rig(comm::Backend& backend, const Layout& layout, const PrecisionPolicy& policy,
       const config::OptimizerConfig& config)
       : context(backend, make_grid(layout)), model(context, policy) {
-    const bool matrices = config.optimizer == "muon" || config.optimizer == "soap";
+    const bool matrices = config::updates_matrices(config::optimizer_kind(config));
     store = std::make_unique<distributed::ParameterStore>(
         model.units, context,
         distributed::StoreOptions{
