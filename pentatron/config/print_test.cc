@@ -145,7 +145,8 @@ TEST(ConfigJson, HoldsTheFieldsOfAResumeClass) {
   RunConfig config;
   config.training.precision = "bf16";
   EXPECT_EQ(to_json(config, Resume::kRun),
-            R"({"attention_dropout":0.1,"freeze_parameters":[],"hidden_dropout":0.1,)"
+            R"({"apply_wd_to_qk_layernorm":false,"attention_dropout":0.1,)"
+            R"("freeze_parameters":[],"hidden_dropout":0.1,)"
             R"("lora_dropout":0.0,"loss_mean":"tokens","precision":"bf16","seed":1234})");
   EXPECT_NE(to_json(config, Resume::kModel).find(R"("num_layers":0)"), std::string::npos);
   EXPECT_EQ(to_json(config, Resume::kModel).find("seq_length"), std::string::npos);
