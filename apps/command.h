@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "pentatron/config/option_words.h"
+
 // One subcommand a file. Commands throw pentatron::Error; main maps its kind to the exit code.
 namespace pentatron::apps {
 
@@ -43,8 +45,9 @@ int doctor(const Words& words);
 int completion(const Words& words);
 int man(const Words& words);
 
-// A small option reader for the subcommands that are not training programs: declared options only,
-// all problems at once.
+// The options of the subcommands that are not training programs: declared rows only, all problems
+// at once. Words are split as a run's are (config/option_words.h); a row has no field of the
+// configuration, no class, origin or rule for resumed runs, so it is not config/option_table.h's.
 class Flags final {
  public:
   struct Spec {
@@ -74,6 +77,11 @@ class Flags final {
   [[nodiscard]] const std::vector<std::string>& positionals() const { return positionals_; }
 
  private:
+  // One option and its values; what is wrong is added to `problems`.
+  void read_option(config::OptionWord option, config::OptionWords& line,
+                   std::vector<std::string>& problems);
+  void check_required(const std::vector<std::string>& positionals,
+                      std::vector<std::string>& problems) const;
   [[nodiscard]] const Spec& spec(std::string_view name) const;
   void print_help(const std::string& description, const std::vector<std::string>& names) const;
 

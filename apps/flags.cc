@@ -14,21 +14,6 @@
 namespace pentatron::apps {
 namespace {
 
-// --top_k and --top-k are one; a value behind = stays as it is.
-std::string with_dashes(std::string word) {
-  const std::size_t end = std::min(word.find('='), word.size());
-  std::replace(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
-  return word;
-}
-
-// A word that can only be an option's name: "--" and no blank before an equals sign. Text such as
-// "-- hi" is a value.
-bool looks_like_option(std::string_view word) {
-  if (!word.starts_with("--") || word.size() < 3) return false;
-  const std::string_view name = word.substr(2, word.find('=') - 2);
-  return name.find_first_of(" \t\n") == std::string_view::npos;
-}
-
 std::vector<std::string> names_of(const std::vector<Flags::Spec>& specs) {
   std::vector<std::string> names;
   for (const Flags::Spec& s : specs) {
@@ -58,64 +43,69 @@ Flags::Flags(std::string command, const std::string& description,
              std::vector<std::string> positionals, std::vector<Spec> specs, const Words& words)
     : command_(std::move(command)), specs_(std::move(specs)) {
   std::vector<std::string> problems;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    std::string word = words[i];
-    if (word == "--help" || word == "-h") {
+  for (config::OptionWords line(words, config::OptionWords::Values::kTexts); !line.done();) {
+    if (line.peek() == "--help" || line.peek() == "-h") {
       help_ = true;
       print_help(description, positionals);
       return;
     }
-    if (!looks_like_option(word)) {
-      positionals_.push_back(word);
-      continue;
-    }
-    word = with_dashes(word);
-    std::optional<std::string> attached;
-    if (const std::size_t equals = word.find('='); equals != std::string::npos) {
-      attached = word.substr(equals + 1);
-      word.resize(equals);
-    }
-    const auto known = std::find_if(specs_.begin(), specs_.end(), [&](const Spec& s) {
-      return s.name == word || std::find(s.also.begin(), s.also.end(), word) != s.also.end();
-    });
-    if (known == specs_.end()) {
-      const std::string near = near_name(word, names_of(specs_));
-      problems.push_back(fmt::format("unknown option {}{}", printable(word, 80),
-                                     near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
-      // What follows belongs to it.
-      while (i + 1 < words.size() && !looks_like_option(words[i + 1])) ++i;
-      continue;
-    }
-    word = known->name;
-    std::vector<std::string> values;
-    if (attached) {
-      values.push_back(*attached);
-    } else if (!known->value.empty()) {
-      while (i + 1 < words.size() && !looks_like_option(words[i + 1]) &&
-             (known->many || values.empty())) {
-        values.push_back(words[++i]);
-      }
-    }
-    if (!known->value.empty() && values.empty()) {
-      problems.push_back(fmt::format("{} needs a value ({})", word, known->value));
-      // "--prompt --help" asks for no help.
-      if (i + 1 < words.size() && words[i + 1] == "--help") {
-        ++i;
-        problems.back() += fmt::format("; a text that begins with -- is written {}=--help", word);
-      }
-    }
-    if (known->value.empty() && attached)
-      problems.push_back(fmt::format("{} takes no value", word));
-    const auto before = std::find_if(values_.begin(), values_.end(),
-                                     [&](const auto& entry) { return entry.first == word; });
-    if (before == values_.end()) {
-      values_.emplace_back(word, std::move(values));
-    } else if (known->many) {
-      before->second.insert(before->second.end(), values.begin(), values.end());
+    if (std::optional<config::OptionWord> option = line.take_option()) {
+      read_option(std::move(*option), line, problems);
     } else {
-      before->second = std::move(values);  // the last word counts
+      positionals_.push_back(line.take());
     }
   }
+  check_required(positionals, problems);
+  if (!problems.empty()) {
+    PENTATRON_THROW(kConfig, "pentatron {}: {}. See pentatron {} --help", command_,
+                    fmt::format("{}", fmt::join(problems, "; ")), command_);
+  }
+}
+
+void Flags::read_option(config::OptionWord option, config::OptionWords& line,
+                        std::vector<std::string>& problems) {
+  std::replace(option.name.begin(), option.name.end(), '_', '-');
+  const auto known = std::find_if(specs_.begin(), specs_.end(), [&](const Spec& s) {
+    return s.name == option.name ||
+           std::find(s.also.begin(), s.also.end(), option.name) != s.also.end();
+  });
+  if (known == specs_.end()) {
+    const std::string near = near_name(option.name, names_of(specs_));
+    problems.push_back(fmt::format("unknown option {}{}", printable(option.name, 80),
+                                   near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
+    // What follows belongs to it.
+    static_cast<void>(line.take_values(/*many=*/true));
+    return;
+  }
+  const std::string& name = known->name;
+  std::vector<std::string> values;
+  if (option.value) {
+    values.push_back(*option.value);
+    if (known->value.empty()) problems.push_back(fmt::format("{} takes no value", name));
+  } else if (!known->value.empty()) {
+    values = line.take_values(known->many);
+  }
+  if (!known->value.empty() && values.empty()) {
+    problems.push_back(fmt::format("{} needs a value ({})", name, known->value));
+    // "--prompt --help" asks for no help.
+    if (!line.done() && line.peek() == "--help") {
+      line.take();
+      problems.back() += fmt::format("; a text that begins with -- is written {}=--help", name);
+    }
+  }
+  const auto before = std::find_if(values_.begin(), values_.end(),
+                                   [&](const auto& entry) { return entry.first == name; });
+  if (before == values_.end()) {
+    values_.emplace_back(name, std::move(values));
+  } else if (known->many) {
+    before->second.insert(before->second.end(), values.begin(), values.end());
+  } else {
+    before->second = std::move(values);  // the last word counts
+  }
+}
+
+void Flags::check_required(const std::vector<std::string>& positionals,
+                           std::vector<std::string>& problems) const {
   for (const Spec& s : specs_) {
     if (s.required && !has(s.name))
       problems.push_back(fmt::format("{} {} is required", s.name, s.value));
@@ -126,10 +116,6 @@ Flags::Flags(std::string command, const std::string& description,
     problems.push_back(fmt::format("expected {}{} ({}), got {} words without an option name",
                                    open_end ? "at least " : "", positionals.size(),
                                    fmt::join(positionals, " "), positionals_.size()));
-  }
-  if (!problems.empty()) {
-    PENTATRON_THROW(kConfig, "pentatron {}: {}. See pentatron {} --help", command_,
-                    fmt::format("{}", fmt::join(problems, "; ")), command_);
   }
 }
 

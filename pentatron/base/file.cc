@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "pentatron/base/descriptor.h"
 #include "pentatron/base/error.h"
 #include "pentatron/base/fault.h"
 #include "pentatron/base/io_error.h"
@@ -23,21 +24,6 @@
 namespace pentatron {
 namespace fs = std::filesystem;
 namespace {
-
-// A descriptor closed at the end of the scope; for reads and folders, where close cannot lose data.
-class Descriptor final {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 int open_retrying(const fs::path& path, int flags, mode_t mode = 0) {
   for (;;) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/stat.h>
 
-#include <fstream>
-
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/checkpoint/open.h"
@@ -14,15 +12,6 @@ namespace pentatron::checkpoint {
 namespace {
 namespace fs = std::filesystem;
 using namespace testing_support;
-
-void write_text(const fs::path& path, std::string_view text) {
-  fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-}
-
-fs::path step(const fs::path& root, std::int64_t iteration) {
-  return root / iteration_folder(iteration);
-}
 
 void flip_byte(const fs::path& file) {
   std::string bytes = read_text_file(file);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -13,19 +12,10 @@ namespace {
 namespace fs = std::filesystem;
 using namespace testing_support;
 
-void write_text(const fs::path& path, std::string_view text) {
-  fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-}
-
 void flip_bit(const fs::path& path, std::uint64_t bit) {
   std::string bytes = read_text_file(path);
   bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1U << bit % 8));
   write_text(path, bytes);
-}
-
-fs::path step(const fs::path& root, std::int64_t iteration) {
-  return root / iteration_folder(iteration);
 }
 
 void expect_refused(const fs::path& root, std::string_view part, std::int64_t ckpt_step = 0) {

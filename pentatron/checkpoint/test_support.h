@@ -5,7 +5,9 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pentatron/base/test_support.h"
@@ -73,6 +75,15 @@ inline const std::vector<Layout>& layouts() {
       {"2 cut the last dimension, 2 share elements", 2, 2, 2},
   };
   return kAll;
+}
+
+// With its folders.
+inline void write_text(const std::filesystem::path& path, std::string_view text) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+inline std::filesystem::path step(const std::filesystem::path& root, std::int64_t iteration) {
+  return root / iteration_folder(iteration);
 }
 
 struct Held {

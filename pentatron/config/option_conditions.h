@@ -205,6 +205,13 @@ inline constexpr Condition kDynamicLossScale{
     },
     "it belongs to dynamic loss scaling: --fp16 without --loss-scale"};
 
+inline constexpr Condition kQkLayerNormTrains{
+    [](const RunConfig& c) { return c.model.qk_layernorm && !c.training.skip_train; },
+    "it belongs to training with --qk-layernorm"};
+// Evaluations of conversations are averaged as training is.
+inline constexpr Condition kAverages{
+    [](const RunConfig& c) { return !c.training.skip_train || c.data.sft; },
+    "--skip-train trains nothing, and there is no --sft"};
 inline constexpr Condition kTrains{[](const RunConfig& c) { return !c.training.skip_train; },
                                    "--skip-train trains nothing"};
 inline constexpr Condition kValidatesResults{

@@ -14,6 +14,7 @@
 #include "pentatron/config/effects.h"
 #include "pentatron/config/option_file.h"
 #include "pentatron/config/option_index.h"
+#include "pentatron/config/option_words.h"
 
 namespace pentatron::config {
 namespace {
@@ -42,7 +43,9 @@ bool is_option_word(std::string_view word) { return word.size() > 2 && word.star
 class Parser final {
  public:
   Parser(const ParseRequest& request, Problems& problems)
-      : request_(request), problems_(problems) {}
+      : request_(request),
+        problems_(problems),
+        words_(request.words, OptionWords::Values::kNumbers) {}
 
   ParsedOptions run() {
     read_command_line();
@@ -66,10 +69,8 @@ class Parser final {
  private:
   // Splitting.
   void read_command_line();
-  void read_option(std::string_view name, std::optional<std::string> inline_value, std::size_t& at);
-  bool read_program_option(std::string_view name, const std::optional<std::string>& inline_value,
-                           std::size_t& at);
-  std::vector<std::string> take_words(std::size_t& at, bool many) const;
+  void read_option(OptionWord option);
+  bool read_program_option(const OptionWord& option);
   void read_run_option(const OptionSpec& spec, const std::vector<std::string>& words);
   void read_file(const std::string& path);
   void read_set(const std::string& word);
@@ -94,6 +95,7 @@ class Parser final {
 
   const ParseRequest& request_;
   Problems& problems_;
+  OptionWords words_;
   OptionIndex index_;
   ParsedOptions parsed_;
   std::vector<Assignment> from_files_;
@@ -103,85 +105,58 @@ class Parser final {
 };
 
 void Parser::read_command_line() {
-  const std::vector<std::string>& words = request_.words;
-  for (std::size_t at = 0; at < words.size();) {
-    const std::string& word = words[at];
-    if (word == "-h") {
-      ++at;
-      read_option("--help", std::nullopt, at);
-    } else if (is_option_word(word)) {
-      ++at;
-      const std::size_t equals = word.find('=');
-      std::optional<std::string> value;
-      if (equals != std::string::npos) value = word.substr(equals + 1);
-      read_option(std::string_view(word).substr(0, equals), std::move(value), at);
+  while (!words_.done()) {
+    if (words_.peek() == "-h") {
+      words_.take();
+      read_option({.name = "--help", .value = std::nullopt});
+    } else if (std::optional<OptionWord> option = words_.take_option()) {
+      read_option(std::move(*option));
     } else {
-      if (!request_.allow_leftover) {
-        problems_.add(
-            fmt::format("unexpected word {}: it belongs to no option", quoted_for_message(word)));
-      }
-      parsed_.leftover.push_back(word);
-      ++at;
+      problems_.add(fmt::format("unexpected word {}: it belongs to no option",
+                                quoted_for_message(words_.take())));
     }
   }
 }
 
-// The words up to the next option. One alone may be a negative number, but nothing else that starts
-// with a dash.
-std::vector<std::string> Parser::take_words(std::size_t& at, bool many) const {
-  std::vector<std::string> taken;
-  while (at < request_.words.size() && (many || taken.empty())) {
-    const std::string& word = request_.words[at];
-    const bool dashed = word.size() > 1 && word.front() == '-';
-    if (dashed && !parse_number(word)) break;
-    taken.push_back(word);
-    ++at;
+bool Parser::read_program_option(const OptionWord& option) {
+  const auto row = std::find_if(request_.program_options.begin(), request_.program_options.end(),
+                                [&](const ProgramOption& one) { return one.name == option.name; });
+  if (row == request_.program_options.end()) return false;
+  std::vector<std::string> words;
+  if (option.value) {
+    words.push_back(*option.value);
+  } else if (row->nargs != 0) {
+    words = words_.take_values(row->nargs == '+');
   }
-  return taken;
+  if (row->nargs != 0 && words.empty()) {
+    problems_.add(fmt::format("{}: expected a value", option.name));
+  } else if (row->nargs == 0 && option.value) {
+    problems_.add(fmt::format("{}: a switch takes no value", option.name));
+  }
+  parsed_.program_values.insert_or_assign(option.name, std::move(words));
+  return true;
 }
 
-bool Parser::read_program_option(std::string_view name,
-                                 const std::optional<std::string>& inline_value, std::size_t& at) {
-  for (const ProgramOption& option : request_.program_options) {
-    if (option.name != name) continue;
-    std::vector<std::string> words;
-    if (inline_value) {
-      words.push_back(*inline_value);
-    } else if (option.nargs != 0) {
-      words = take_words(at, option.nargs == '+');
-    }
-    if (option.nargs != 0 && words.empty()) {
-      problems_.add(fmt::format("{}: expected a value", name));
-    } else if (option.nargs == 0 && inline_value) {
-      problems_.add(fmt::format("{}: a switch takes no value", name));
-    }
-    parsed_.program_values.insert_or_assign(std::string(name), std::move(words));
-    return true;
+void Parser::read_option(OptionWord option) {
+  if (read_program_option(option)) return;
+  if (option.name == "--help" && !option.value && !words_.done()) {
+    option.value = words_.take();  // a topic, or an option's name with its dashes
   }
-  return false;
-}
-
-void Parser::read_option(std::string_view name, std::optional<std::string> inline_value,
-                         std::size_t& at) {
-  if (read_program_option(name, inline_value, at)) return;
-  if (name == "--help" && !inline_value && at < request_.words.size()) {
-    inline_value = request_.words[at++];  // a topic, or an option's name with its dashes
-  }
-  const OptionSpec* spec = index_.find_name(name);
+  const OptionSpec* spec = index_.find_name(option.name);
   if (spec == nullptr) {
-    unknown("option", name, {});
-    static_cast<void>(take_words(at, true));
+    unknown("option", option.name, {});
+    static_cast<void>(words_.take_values(/*many=*/true));
     return;
   }
-  Assignment assignment{.spec = spec, .spelled = std::string(name), .where = std::string(name)};
-  if (inline_value) {
-    assignment.words.push_back(std::move(*inline_value));
+  Assignment assignment{.spec = spec, .spelled = option.name, .where = option.name};
+  if (option.value) {
+    assignment.words.push_back(std::move(*option.value));
     if (is_switch(spec->kind)) {
-      problems_.add(fmt::format("{}: a switch takes no value", name), spec->dest);
+      problems_.add(fmt::format("{}: a switch takes no value", option.name), spec->dest);
       return;
     }
   } else if (!is_switch(spec->kind)) {
-    assignment.words = take_words(at, spec->nargs != 0);
+    assignment.words = words_.take_values(spec->nargs != 0);
   }
   if (spec->topic == Topic::kRun && spec->option_class == OptionClass::kWorks) {
     read_run_option(*spec, assignment.words);

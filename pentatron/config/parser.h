@@ -63,7 +63,6 @@ struct ParseRequest {
   // More layers that the values themselves ask for (--model-preset, --load); its errors of kind
   // config, data and unsupported become problems.
   std::function<std::vector<ValueLayer>(const EarlyValue&)> layers_for = {};
-  bool allow_leftover = false;  // keep words that belong to no option instead of refusing them
 };
 
 enum class Action { kRun, kHelp, kCheck };
@@ -83,7 +82,6 @@ struct ParsedOptions {
   std::vector<OptionNote> always_so;
   std::vector<OptionNote> no_effect;
   std::map<std::string, std::vector<std::string>, std::less<>> program_values;
-  std::vector<std::string> leftover;
   Action action = Action::kRun;
   std::string help_topic;
 };

@@ -321,16 +321,14 @@ TEST(Parser, PrecisionFollowsTheOriginThatWins) {
 
 TEST(Parser, ProgramOptionsAreKeptApart) {
   ParseRequest from =
-      request("--prompt hello --log-interval 7 --echo --files a b --num-layers 2 rest");
+      request("--prompt hello --log-interval 7 --echo --files a b --num-layers 2");
   from.program_options = {{"--prompt"}, {"--log-interval"}, {"--echo", 0}, {"--files", '+'}};
-  from.allow_leftover = true;
   const ParsedOptions parsed = parse(from);
   EXPECT_EQ(parsed.program_values.at("--prompt"), std::vector<std::string>{"hello"});
   EXPECT_EQ(parsed.program_values.at("--log-interval"), std::vector<std::string>{"7"});
   EXPECT_TRUE(parsed.program_values.at("--echo").empty());
   EXPECT_EQ(parsed.program_values.at("--files"), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(parsed.config.training.log_interval, 100);
-  EXPECT_EQ(parsed.leftover, std::vector<std::string>{"rest"});
   from.words = {"--prompt"};
   EXPECT_EQ(problems_of(from), std::vector<std::string>{"--prompt: expected a value"});
 }

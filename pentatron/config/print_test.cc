@@ -145,9 +145,9 @@ TEST(ConfigJson, HoldsTheFieldsOfAResumeClass) {
   RunConfig config;
   config.training.precision = "bf16";
   EXPECT_EQ(to_json(config, Resume::kRun),
-            R"({"attention_dropout":0.1,"freeze_parameters":[],"hidden_dropout":0.1,)"
-            R"("label_smoothing":0.0,"lora_dropout":0.0,"loss_mean":"tokens","precision":"bf16",)"
-            R"("seed":1234})");
+            R"({"apply_wd_to_qk_layernorm":false,"attention_dropout":0.1,)"
+            R"("freeze_parameters":[],"hidden_dropout":0.1,"label_smoothing":0.0,)"
+            R"("lora_dropout":0.0,"loss_mean":"tokens","precision":"bf16","seed":1234})");
   EXPECT_NE(to_json(config, Resume::kModel).find(R"("num_layers":0)"), std::string::npos);
   EXPECT_EQ(to_json(config, Resume::kModel).find("seq_length"), std::string::npos);
   EXPECT_NE(to_json(config, Resume::kSchedule).find("adam_beta1"), std::string::npos);

@@ -265,10 +265,11 @@ constexpr OptionSpec kRows[] = {
      .choices = "tokens|micro-batches",
      .topic = Topic::kTraining,
      .help = "what is trained on: the mean over all valid tokens of the global batch, or, as "
-             "Megatron-LM without --calculate-per-token-loss, the mean of each micro-batch's mean",
-     .test = "functional_test Options.LossMean; training_test "
-             "LossMean.GradientsAreThoseOfSingleMicroBatchesAveraged",
-     .needs = kTrains,
+             "Megatron-LM without --calculate-per-token-loss, the mean of each micro-batch's mean; "
+             "with --sft evaluations too",
+     .test = "functional_test Options.LossMean; functional_test Sft.EvaluationsAreMeansOfMeans; "
+             "training_test LossMean.GradientsAreThoseOfSingleMicroBatchesAveraged",
+     .needs = kAverages,
      .resume = Resume::kRun,
      .field = training<&TrainingConfig::loss_mean>(),
      .ours = true},

@@ -8,6 +8,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/rotary_forms.h"
 
 namespace pentatron::config {
@@ -82,10 +83,9 @@ void check_qk_clip(const ModelConfig& model, Problems& problems) {
 }
 
 void check_rotation(const ModelConfig& model, Problems& problems) {
-  const bool yarn = model.position_embedding_type == "yarn";
-  const bool longrope = model.position_embedding_type == "longrope";
-  const bool mrope = model.position_embedding_type == "mrope";
-  if (model.position_embedding_type != "rope" && !yarn && !longrope && !mrope) return;
+  const PositionKind kind = position_kind(model);
+  if (!rotates(kind)) return;
+  const bool mrope = kind == PositionKind::kMrope;
   const std::int64_t rotated = rotated_channels(model);
   if (rotated < 2 || rotated % 2 != 0) {
     problems.add(
@@ -94,7 +94,7 @@ void check_rotation(const ModelConfig& model, Problems& problems) {
                     model.kv_channels, model.rotary_percent, rotated));
   }
   try {
-    if (longrope) static_cast<void>(longrope_of(model));
+    if (kind == PositionKind::kLongRope) static_cast<void>(longrope_of(model));
     if (mrope) static_cast<void>(mrope_sections(model));
   } catch (const Error& error) {
     problems.add(error.what());
@@ -104,7 +104,7 @@ void check_rotation(const ModelConfig& model, Problems& problems) {
         "--rotary-interleaved and --position-embedding-type mrope exclude each other: the sections "
         "of --mrope-section are of halves");
   }
-  if (!yarn) return;
+  if (kind != PositionKind::kYarn) return;
   if (model.yarn_beta_fast <= model.yarn_beta_slow) {
     problems.add(fmt::format("--yarn-beta-fast {} must be above --yarn-beta-slow {}",
                              model.yarn_beta_fast, model.yarn_beta_slow));
@@ -118,7 +118,7 @@ void check_rotation(const ModelConfig& model, Problems& problems) {
 }
 
 void check_relative_positions(const ModelConfig& model, Problems& problems) {
-  if (model.position_embedding_type != "relative") return;
+  if (position_kind(model) != PositionKind::kRelative) return;
   constexpr std::int64_t kMaxDistance = 1'000'000;
   const std::int64_t buckets = model.relative_attention_num_buckets;
   const std::int64_t distance = model.relative_attention_max_distance;

@@ -56,8 +56,8 @@ TEST_P(ValidationRules, RefusesWithBothValues) {
   }
 }
 
-const std::vector<Rule>& rules() {
-  static const std::vector<Rule> kRules = {
+std::vector<Rule> rules_of_ranks() {
+  return {
       {"Fine", "--train-iters 4", {}},
       // 1
       {"WorldByModel",
@@ -89,6 +89,11 @@ const std::vector<Rule>& rules() {
       {"HiddenByHeads",
        "--train-iters 4 --hidden-size 60",
        {"--hidden-size 60", "--num-attention-heads 8", "--kv-channels"}},
+  };
+}
+
+std::vector<Rule> rules_of_stages() {
+  return {
       // 4
       {"LayersByStages",
        "--train-iters 4 --world-size 3 --pipeline-model-parallel-size 3",
@@ -143,6 +148,11 @@ const std::vector<Rule>& rules() {
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
        "--pipeline-model-parallel-layout Ett|t|tL",
        {"stages, 3,", "--pipeline-model-parallel-size 2"}},
+  };
+}
+
+std::vector<Rule> rules_of_lengths() {
+  return {
       // 5
       {"SequenceByContext",
        "--train-iters 4 --world-size 4 --context-parallel-size 4 --seq-length 20",
@@ -193,6 +203,11 @@ const std::vector<Rule>& rules() {
        "--train-iters 4 --world-size 2 --overlap-param-gather --overlap-grad-reduce "
        "--use-distributed-optimizer",
        {}},
+  };
+}
+
+std::vector<Rule> rules_of_files_and_recomputation() {
+  return {
       // 9
       {"TwoPrecisions", "--train-iters 4 --fp16 --bf16", {"--bf16", "--fp16", "exclude"}},
       {"GradientsOfTwoWidths",
@@ -242,7 +257,15 @@ const std::vector<Rule>& rules() {
        "--distribute-saved-activations",
        {}},
   };
-  return kRules;
+}
+
+std::vector<Rule> rules() {
+  std::vector<Rule> all;
+  for (const auto& part : {rules_of_ranks(), rules_of_stages(), rules_of_lengths(),
+                           rules_of_files_and_recomputation()}) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Megatron, ValidationRules, ::testing::ValuesIn(rules()),

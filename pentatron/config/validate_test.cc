@@ -351,8 +351,18 @@ TEST(Resolve, RefusesWhatDoesNotDivide) {
             std::string::npos);
 }
 
-TEST(Resolve, RefusesContradictions) {
-  const std::vector<std::pair<std::function<void(RunConfig&)>, std::string>> cases = {
+using Contradictions = std::vector<std::pair<std::function<void(RunConfig&)>, std::string>>;
+
+void expect_refused(const Contradictions& cases) {
+  for (const auto& [change, part] : cases) {
+    const std::string message = problem(change);
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST(Resolve, RefusesContradictionsOfLengthAndSchedule) {
+  expect_refused({
       {[](RunConfig& c) { c.training.train_iters = 0; }, "the length of the run is missing"},
       {[](RunConfig& c) { c.training.train_samples = 5; }, "exclude each other"},
       {[](RunConfig& c) { c.optimizer.lr = 0; }, "--lr is missing"},
@@ -384,6 +394,11 @@ TEST(Resolve, RefusesContradictions) {
       {[](RunConfig& c) { c.optimizer.weight_decay_incr_style = "linear"; },
        "needs --start-weight-decay and --end-weight-decay"},
       {[](RunConfig& c) { c.optimizer.end_weight_decay = 1; }, "a constant weight decay is"},
+  });
+}
+
+TEST(Resolve, RefusesContradictions) {
+  expect_refused({
       {[](RunConfig& c) { c.optimizer.min_loss_scale = 1e12; },
        "--min-loss-scale 1000000000000 is above --initial-loss-scale 4294967296"},
       {[](RunConfig& c) { c.training.step_batch_size_schedule = "0:2 x"; },
@@ -430,12 +445,7 @@ TEST(Resolve, RefusesContradictions) {
          c.model.swiglu = true;
        },
        "set --ffn-hidden-size"},
-  };
-  for (const auto& [change, part] : cases) {
-    const std::string message = problem(change);
-    EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-  }
+  });
 }
 
 TEST(Resolve, AllProblemsAtOnceAndByPurpose) {

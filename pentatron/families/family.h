@@ -15,23 +15,26 @@ namespace pentatron::families {
 
 // A published model. The facts stand as its config.json has them.
 struct Preset {
-  std::string_view name;    // "llama3.1-8b"
-  std::string_view config;  // config.json without what changes no result
+  std::string name;    // "llama3.1-8b"
+  std::string config;  // config.json without what changes no result
 };
+// Those of <family>/<family>.json (embedded at build time), in its order. kInternal: no such file,
+// or a fault in it.
+[[nodiscard]] std::span<const Preset> presets_of(std::string_view family);
 
 struct Family {
   std::string_view name;
   std::string_view model_type;    // of config.json
   std::string_view architecture;  // the class that has logits: "LlamaForCausalLM"
   // Files of the bare model leave this out of their names: "model."
-  std::string_view base_prefix;
+  std::string_view base_prefix = {};
   // Ends of tensor names that old exports hold and no model reads: tables of angles, masks
-  std::span<const std::string_view> ignored_tensors;
+  std::span<const std::string_view> ignored_tensors = {};
   // What all models of the family are and no key says. Dropout is off before it.
-  void (*start)(ModelConfig& model);
+  void (*start)(ModelConfig& model) = nullptr;
   KeyRules (*keys)();
-  std::span<const NameRule> (*names)(const ModelConfig& model);
-  std::span<const Preset> presets;
+  std::span<const NameRule> (*names)(const ModelConfig& model) = nullptr;
+  std::span<const Preset> presets = {};
   // Options of which start() sets others than the defaults, by destination, where no key says so
   std::vector<std::string_view> needs = {};
 };

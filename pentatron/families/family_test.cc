@@ -261,13 +261,13 @@ TEST(Presets, FillInTheModel) {
   for (const Family* family : families()) {
     EXPECT_FALSE(family->presets.empty()) << family->name;
     for (const Preset& preset : family->presets) {
-      SCOPED_TRACE(std::string(preset.name));
+      SCOPED_TRACE(preset.name);
       ++count;
       const Description d = preset_model(preset.name);
       EXPECT_EQ(model_differences(
                     read_config(write_config(*d.family, d.model, "float32"), "own").model, d.model),
                 "");
-      EXPECT_EQ(preset_table().find(std::string(preset.name) + " ") == std::string::npos, false);
+      EXPECT_EQ(preset_table().find(preset.name + " ") == std::string::npos, false);
     }
   }
   EXPECT_GE(count, 60U);

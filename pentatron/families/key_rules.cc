@@ -89,6 +89,50 @@ KeyRule choice_key(std::string key, std::vector<std::string> values,
 
 KeyRule ignored_keys(std::vector<std::string> keys) { return {.keys = std::move(keys)}; }
 
+KeyRules usual_sizes() {
+  return {size_key("vocab_size", &ModelConfig::vocab_size),
+          size_key("hidden_size", &ModelConfig::hidden_size),
+          size_key("intermediate_size", &ModelConfig::ffn_hidden_size),
+          size_key("num_hidden_layers", &ModelConfig::num_layers),
+          size_key("num_attention_heads", &ModelConfig::num_attention_heads),
+          size_key("max_position_embeddings", &ModelConfig::max_position_embeddings)};
+}
+
+KeyRule residual_dropout(std::string residual, std::string embedding, double missing) {
+  KeyRule rule{.keys = {residual, embedding}};
+  rule.read = [=](const ConfigFile& file, ModelConfig& model) {
+    const auto rate = [&](const std::string& key) {
+      return file.find(key) == nullptr ? missing : file.number(key);
+    };
+    model.hidden_dropout = rate(residual);
+    if (rate(embedding) != model.hidden_dropout) {
+      file.refuse(embedding,
+                  fmt::format("the value of '{}': there is one rate for both", residual));
+    }
+  };
+  rule.write = [=](const ModelConfig& model, Json& json) {
+    json[residual] = model.hidden_dropout;
+    json[embedding] = model.hidden_dropout;
+  };
+  return rule;
+}
+
+KeyRule gelu_form(std::string key, std::string missing) {
+  KeyRule rule{.keys = {key}};
+  rule.read = [=](const ConfigFile& file, ModelConfig& model) {
+    const std::string name = file.find(key) == nullptr ? missing : file.text(key);
+    const bool tanh = name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast";
+    if (!tanh && name != "gelu") {
+      file.refuse(key, "gelu_new, gelu_pytorch_tanh, gelu_fast or gelu");
+    }
+    model.bias_gelu_fusion = tanh;
+  };
+  rule.write = [=](const ModelConfig& model, Json& json) {
+    json[key] = model.bias_gelu_fusion ? "gelu_new" : "gelu";
+  };
+  return rule;
+}
+
 KeyRule key_value_heads(std::string key) {
   KeyRule rule{.keys = {key}};
   rule.read = [=](const ConfigFile& file, ModelConfig& model) {
@@ -126,74 +170,100 @@ KeyRule head_size(std::optional<std::int64_t> missing) {
   return rule;
 }
 
+namespace {
+
+// Of the library and of tools
+constexpr const char* kLibrary[] = {"_name_or_path",
+                                    "transformers_version",
+                                    "torch_dtype",
+                                    "dtype",
+                                    "auto_map",
+                                    "tokenizer_class",
+                                    "prefix",
+                                    "_attn_implementation",
+                                    "attn_implementation",
+                                    "torchscript",
+                                    "use_bfloat16",
+                                    "tf_legacy_loss",
+                                    "return_dict",
+                                    "output_attentions",
+                                    "output_hidden_states",
+                                    "use_cache",
+                                    "id2label",
+                                    "label2id",
+                                    "problem_type",
+                                    "finetuning_task",
+                                    "task_specific_params",
+                                    "chunk_size_feed_forward",
+                                    "is_decoder",
+                                    "tie_encoder_decoder",
+                                    "cross_attention_hidden_size",
+                                    "classifier_dropout",
+                                    "summary_activation",
+                                    "summary_first_dropout",
+                                    "summary_proj_to_labels",
+                                    "summary_type",
+                                    "summary_use_proj",
+                                    "pretraining_tp",
+                                    "unsloth_version",
+                                    "unsloth_fixed",
+                                    "_unsloth_fixed",
+                                    "vocab_file",
+                                    "is_llama_config",
+                                    "transformers.js_config"};
+// Special tokens
+constexpr const char* kSpecialTokens[] = {"bos_token_id",
+                                          "eos_token_id",
+                                          "pad_token_id",
+                                          "sep_token_id",
+                                          "cls_token_id",
+                                          "mask_token_id",
+                                          "unk_token_id",
+                                          "decoder_start_token_id",
+                                          "bos_token",
+                                          "eos_token",
+                                          "pad_token",
+                                          "forced_bos_token_id",
+                                          "forced_eos_token_id",
+                                          "suppress_tokens",
+                                          "begin_suppress_tokens",
+                                          "bad_words_ids"};
+// Generation
+constexpr const char* kGeneration[] = {"max_length",
+                                       "min_length",
+                                       "do_sample",
+                                       "early_stopping",
+                                       "num_beams",
+                                       "num_beam_groups",
+                                       "diversity_penalty",
+                                       "temperature",
+                                       "top_k",
+                                       "top_p",
+                                       "typical_p",
+                                       "repetition_penalty",
+                                       "length_penalty",
+                                       "no_repeat_ngram_size",
+                                       "encoder_no_repeat_ngram_size",
+                                       "num_return_sequences",
+                                       "output_scores",
+                                       "return_dict_in_generate",
+                                       "remove_invalid_values",
+                                       "exponential_decay_length_penalty"};
+
+template <std::size_t N>
+KeyRule ignored_list(const char* const (&keys)[N]) {
+  return ignored_keys({std::begin(keys), std::end(keys)});
+}
+
+}  // namespace
+
 const KeyRules& common_keys() {
   static const KeyRules kRules = {
       // Read by family.cc
       ignored_keys({"model_type", "architectures"}),
-      ignored_keys({"_name_or_path",
-                    "transformers_version",
-                    "torch_dtype",
-                    "dtype",
-                    "auto_map",
-                    "tokenizer_class",
-                    "prefix",
-                    "_attn_implementation",
-                    "attn_implementation",
-                    "torchscript",
-                    "use_bfloat16",
-                    "tf_legacy_loss",
-                    "return_dict",
-                    "output_attentions",
-                    "output_hidden_states",
-                    "use_cache",
-                    "id2label",
-                    "label2id",
-                    "problem_type",
-                    "finetuning_task",
-                    "task_specific_params",
-                    "chunk_size_feed_forward",
-                    "is_decoder",
-                    "tie_encoder_decoder",
-                    "cross_attention_hidden_size",
-                    "classifier_dropout",
-                    "summary_activation",
-                    "summary_first_dropout",
-                    "summary_proj_to_labels",
-                    "summary_type",
-                    "summary_use_proj",
-                    "pretraining_tp",
-                    "unsloth_version",
-                    "unsloth_fixed",
-                    "_unsloth_fixed",
-                    "vocab_file",
-                    "is_llama_config",
-                    "transformers.js_config"}),
-      // Special tokens
-      ignored_keys({"bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id",
-                    "mask_token_id", "unk_token_id", "decoder_start_token_id", "bos_token",
-                    "eos_token", "pad_token", "forced_bos_token_id", "forced_eos_token_id",
-                    "suppress_tokens", "begin_suppress_tokens", "bad_words_ids"}),
-      // Generation
-      ignored_keys({"max_length",
-                    "min_length",
-                    "do_sample",
-                    "early_stopping",
-                    "num_beams",
-                    "num_beam_groups",
-                    "diversity_penalty",
-                    "temperature",
-                    "top_k",
-                    "top_p",
-                    "typical_p",
-                    "repetition_penalty",
-                    "length_penalty",
-                    "no_repeat_ngram_size",
-                    "encoder_no_repeat_ngram_size",
-                    "num_return_sequences",
-                    "output_scores",
-                    "return_dict_in_generate",
-                    "remove_invalid_values",
-                    "exponential_decay_length_penalty"}),
+      ignored_list(kLibrary),
+      ignored_list(kSpecialTokens),
+      ignored_list(kGeneration),
       fixed_key("is_encoder_decoder", false),
       fixed_key("add_cross_attention", false),
       fixed_key("pruned_heads", Json::object()),

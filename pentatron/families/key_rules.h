@@ -43,6 +43,14 @@ using KeyRules = std::vector<KeyRule>;
 // Keys that change no result of the model: special tokens, caches, names.
 [[nodiscard]] KeyRule ignored_keys(std::vector<std::string> keys);
 
+// vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads and
+// max_position_embeddings, as most families call them.
+[[nodiscard]] KeyRules usual_sizes();
+// One rate here for the residual stream and for the embedding's output: two keys of one value.
+[[nodiscard]] KeyRule residual_dropout(std::string residual, std::string embedding, double missing);
+// GELU in its tanh form, the fused kernel's (gelu_new, gelu_pytorch_tanh, gelu_fast), or in the erf
+// form (gelu).
+[[nodiscard]] KeyRule gelu_form(std::string key, std::string missing);
 // num_key_value_heads; missing: as many as heads.
 [[nodiscard]] KeyRule key_value_heads(std::string key = "num_key_value_heads");
 // tie_word_embeddings

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/families/name_map.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -50,6 +51,16 @@ std::int64_t group_rows(const ModelConfig& m) {
 }
 
 }  // namespace
+
+std::vector<NameRule> names_with(std::span<const NameRule> others,
+                                 std::initializer_list<NameRule> own) {
+  std::vector<NameRule> rules = own;
+  for (const NameRule& rule : others) {
+    const auto is_own = [&](const NameRule& one) { return one.ours == rule.ours; };
+    if (std::none_of(own.begin(), own.end(), is_own)) rules.push_back(rule);
+  }
+  return rules;
+}
 
 std::vector<TensorLink> link_parts(std::string_view family, std::span<const NameRule> rules,
                                    const ModelConfig& model, std::span<const Part> parts) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,10 @@ struct NameRule {
   RowBlocks (*rows)(const config::ModelConfig& model) = nullptr;  // null: the part is the tensor
   bool transposed = false;  // a matrix is stored as its transpose: [inputs, outputs]
 };
+
+// The rules of a family that names most parts as another does: `own` ones go before `others`.
+[[nodiscard]] std::vector<NameRule> names_with(std::span<const NameRule> others,
+                                               std::initializer_list<NameRule> own);
 
 // A part by name and logical shape.
 struct Part {

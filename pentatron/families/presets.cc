@@ -1,14 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/families/presets.h"
 
+#include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/base/json.h"
 #include "pentatron/families/near_names.h"
+#include "pentatron/families/preset_files.h"
 
 namespace pentatron::families {
+
+namespace {
+
+std::vector<Preset> read_presets(const EmbeddedFile& file) {
+  std::vector<Preset> presets;
+  for (const nlohmann::json& row : parse_json(file.content, file.name)) {
+    presets.push_back({.name = row.at("name"), .config = dump_json(row.at("config"))});
+  }
+  return presets;
+}
+
+using PresetsByFile = std::map<std::string_view, std::vector<Preset>>;
+
+PresetsByFile read_all_presets() {
+  PresetsByFile all;
+  for (const EmbeddedFile& file : preset_files()) all.emplace(file.name, read_presets(file));
+  return all;
+}
+
+}  // namespace
+
+std::span<const Preset> presets_of(std::string_view family) {
+  static const PresetsByFile kAll = read_all_presets();
+  const auto found = kAll.find(fmt::format("{}.json", family));
+  PENTATRON_CHECK(found != kAll.end(), kInternal, "no presets of the family {} were built in",
+                  family);
+  return found->second;
+}
 
 config::ValueLayer layer_of(const ModelConfig& model, config::Origin origin, std::string label) {
   config::RunConfig run;

@@ -56,6 +56,7 @@ TEST(Registry, EveryFolderHasOneSourceAndOnePage) {
     SCOPED_TRACE(name);
     const fs::path folder = source_folder() / name;
     EXPECT_TRUE(fs::is_regular_file(folder / (name + ".cc")));
+    EXPECT_TRUE(fs::is_regular_file(folder / (name + ".json")));
     const std::string page = read_text_file(folder / "README.md");
     EXPECT_LE(std::count(page.begin(), page.end(), '\n'), kPage);
     for (const char* part : {"arXiv", "## What differs", "## How to run", "recipes/"}) {

@@ -380,11 +380,13 @@ TEST(RemoteCorpus, EqualsTheFiles) {
   expect_error(ErrorKind::kIo, "404", [&] { datasets::IndexedDataset{server.url("/f")}; });
 }
 
-// Training reads a corpus on a disturbed server as it reads the files, in several threads.
-TEST(RemoteCorpus, FeedsTheLoader) {
-  const TempFolder folder;
-  const std::string prefix = (folder.path() / "corpus").string();
-  {
+// Documents of different lengths, on disk and on a server.
+struct ServedCorpus {
+  TempFolder folder;
+  std::string prefix = (folder.path() / "corpus").string();
+  RangeServer server;
+
+  ServedCorpus() {
     datasets::IndexedDatasetWriter writer(prefix, datasets::TokenDtype::kUint16);
     for (int d = 0; d < 200; ++d) {
       std::vector<std::int32_t> tokens(static_cast<std::size_t>(5 + d * 37 % 300));
@@ -395,28 +397,35 @@ TEST(RemoteCorpus, FeedsTheLoader) {
       writer.end_document();
     }
     writer.finish();
+    server.put("/c.idx", read_text_file(prefix + ".idx"), "\"i\"");
+    server.put("/c.bin", read_text_file(prefix + ".bin"), "\"b\"");
   }
-  RangeServer server;
-  server.put("/c.idx", read_text_file(prefix + ".idx"), "\"i\"");
-  server.put("/c.bin", read_text_file(prefix + ".bin"), "\"b\"");
-  server.disturb([](const httplib::Request&, httplib::Response& response, int number) {
-    if (number == 2) response.status = 503;
-    return number == 2;
-  });
-  const auto options_of = [](const std::string& path) {
+
+  [[nodiscard]] datasets::GptDatasetOptions options(const std::string& path) const {
     datasets::GptDatasetOptions options;
     options.data_path = path;
     options.split = "1";
     options.sequence_length = 64;
     options.vocab_size = 1000;
     options.eod = 999;
-    return options;
-  };
-  const auto batches = [&](const std::string& path) {
-    datasets::GptDatasetOptions options = options_of(path);
     options.data_cache_path = (folder.path() / "cache").string();
-    const datasets::GptDataset dataset(datasets::open_gpt_corpus(options), options,
-                                       datasets::DataSplit::kTrain, 100);
+    return options;
+  }
+  [[nodiscard]] datasets::GptDataset dataset(const std::string& path) const {
+    const datasets::GptDatasetOptions o = options(path);
+    return datasets::GptDataset(datasets::open_gpt_corpus(o), o, datasets::DataSplit::kTrain, 100);
+  }
+};
+
+// Training reads a corpus on a disturbed server as it reads the files, in several threads.
+TEST(RemoteCorpus, FeedsTheLoader) {
+  ServedCorpus corpus;
+  corpus.server.disturb([](const httplib::Request&, httplib::Response& response, int number) {
+    if (number == 2) response.status = 503;
+    return number == 2;
+  });
+  const auto batches = [&](const std::string& path) {
+    const datasets::GptDataset dataset = corpus.dataset(path);
     datasets::DataLoader loader(
         dataset, {.plan = std::make_shared<datasets::GlobalBatchPlan>(4, 2, 1), .num_workers = 3});
     std::vector<std::int64_t> tokens;
@@ -428,35 +437,37 @@ TEST(RemoteCorpus, FeedsTheLoader) {
     }
     return tokens;
   };
-  const std::vector<std::int64_t> local = batches(prefix);
+  const std::vector<std::int64_t> local = batches(corpus.prefix);
   EXPECT_GE(local.size(), 6400U);
-  EXPECT_EQ(batches(server.url("/c")), local);
-  // What a reading thread meets is thrown in the step that needs it, with address and sequence.
-  {
-    datasets::GptDatasetOptions options = options_of(server.url("/c"));
-    options.data_cache_path = (folder.path() / "cache").string();
-    const datasets::GptDataset dataset(datasets::open_gpt_corpus(options), options,
-                                       datasets::DataSplit::kTrain, 100);
-    server.disturb([](const httplib::Request&, httplib::Response& response, int) {
-      response.status = 404;
-      return true;
-    });
-    datasets::DataLoader loader(dataset,
-                                {.plan = std::make_shared<datasets::GlobalBatchPlan>(4, 2, 1)});
-    try {
-      (void)loader.next();
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kIo);
-      const std::string_view text = error.what();
-      EXPECT_NE(text.find(server.url("/c.bin")), std::string_view::npos) << text;
-      EXPECT_NE(text.find("while sequence "), std::string_view::npos) << text;
-    }
+  EXPECT_EQ(batches(corpus.server.url("/c")), local);
+}
+
+// What a reading thread meets is thrown in the step that needs it, with address and sequence.
+TEST(RemoteCorpus, FaultsReachTheStep) {
+  ServedCorpus corpus;
+  const datasets::GptDataset dataset = corpus.dataset(corpus.server.url("/c"));
+  corpus.server.disturb([](const httplib::Request&, httplib::Response& response, int) {
+    response.status = 404;
+    return true;
+  });
+  datasets::DataLoader loader(dataset,
+                              {.plan = std::make_shared<datasets::GlobalBatchPlan>(4, 2, 1)});
+  try {
+    (void)loader.next();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kIo);
+    const std::string_view text = error.what();
+    EXPECT_NE(text.find(corpus.server.url("/c.bin")), std::string_view::npos) << text;
+    EXPECT_NE(text.find("while sequence "), std::string_view::npos) << text;
   }
-  server.disturb(nullptr);
-  // Without a folder for its index.
+}
+
+TEST(RemoteCorpus, NeedsAFolderForItsIndex) {
+  ServedCorpus corpus;
+  datasets::GptDatasetOptions options = corpus.options(corpus.server.url("/c"));
+  options.data_cache_path.clear();
   expect_error(ErrorKind::kConfig, "--data-cache-path", [&] {
-    const datasets::GptDatasetOptions options = options_of(server.url("/c"));
     (void)datasets::GptDataset(datasets::open_gpt_corpus(options), options,
                                datasets::DataSplit::kTrain, 10);
   });

@@ -100,21 +100,27 @@ TEST(Generator, SameTokensWithAndWithoutCacheInEveryFormOfAttention) {
   }
 }
 
-// Biases by distance reach back to the first cached key.
-TEST(Generator, SameTokensWithAndWithoutCacheOfRelativePositions) {
-  config::ModelConfig kind = test_support::llama_kind();
-  kind.position_embedding_type = "relative";
-  kind.relative_attention_num_buckets = 8;
-  kind.relative_attention_max_distance = 14;
-  for (const Layout& layout : {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}}) {
-    with_model("fp64", kind, layout, [](const TinyModel& model) {
-      GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 3}, .max_new_tokens = 20};
+void expect_cache_changes_nothing(const config::ModelConfig& kind,
+                                  const std::vector<Layout>& layouts, std::int64_t new_tokens) {
+  for (const Layout& layout : layouts) {
+    with_model("fp64", kind, layout, [&](const TinyModel& model) {
+      GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 3},
+                                .max_new_tokens = new_tokens};
       const Generated cached = model.run(kPrompt, options);
       options.use_kv_cache = false;
       EXPECT_EQ(cached.tokens, model.run(kPrompt, options).tokens);
       EXPECT_GT(std::set<std::int32_t>(cached.tokens.begin(), cached.tokens.end()).size(), 4U);
     });
   }
+}
+
+// Biases by distance reach back to the first cached key.
+TEST(Generator, SameTokensWithAndWithoutCacheOfRelativePositions) {
+  config::ModelConfig kind = test_support::llama_kind();
+  kind.position_embedding_type = "relative";
+  kind.relative_attention_num_buckets = 8;
+  kind.relative_attention_max_distance = 14;
+  expect_cache_changes_nothing(kind, {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}}, 20);
 }
 
 // A text that grows beyond the original length is rotated anew from its first token on, with and
@@ -125,15 +131,7 @@ TEST(Generator, SameTokensWithAndWithoutCacheOverLongRopesBorder) {
   kind.longrope_short_factor = {"1", "1.25", "2"};
   kind.longrope_long_factor = {"1.5", "3", "7.5"};
   kind.longrope_original_max_position_embeddings = 12;
-  for (const Layout& layout : {Layout{}, Layout{.tp = 2}}) {
-    with_model("fp64", kind, layout, [](const TinyModel& model) {
-      GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 3}, .max_new_tokens = 24};
-      const Generated cached = model.run(kPrompt, options);
-      options.use_kv_cache = false;
-      EXPECT_EQ(cached.tokens, model.run(kPrompt, options).tokens);
-      EXPECT_GT(std::set<std::int32_t>(cached.tokens.begin(), cached.tokens.end()).size(), 4U);
-    });
-  }
+  expect_cache_changes_nothing(kind, {Layout{}, Layout{.tp = 2}}, 24);
 }
 
 // Layers with other numbers of key heads in the cache, or with none.
@@ -145,15 +143,7 @@ TEST(Generator, SameTokensWithAndWithoutCacheOfHeterogeneousLayers) {
     {"attention": {"replace_with_linear": true}, "ffn": {"no_op": true}},
     {"attention": {"no_op": true}, "ffn": {"replace_with_linear": true}},
     {"attention": {"num_query_groups": 4}, "ffn": {"ffn_hidden_size": 56}}]})";
-  for (const Layout& layout : {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}}) {
-    with_model("fp64", kind, layout, [](const TinyModel& model) {
-      GenerationOptions options{.sampling = {.temperature = 1.0, .seed = 3}, .max_new_tokens = 20};
-      const Generated cached = model.run(kPrompt, options);
-      options.use_kv_cache = false;
-      EXPECT_EQ(cached.tokens, model.run(kPrompt, options).tokens);
-      EXPECT_GT(std::set<std::int32_t>(cached.tokens.begin(), cached.tokens.end()).size(), 4U);
-    });
-  }
+  expect_cache_changes_nothing(kind, {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}}, 20);
 }
 
 TEST(Generator, GreedyTokensAreTheLargestLogitsOfTheWholeText) {

@@ -8,6 +8,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/comm/group.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/tensor/ops.h"
@@ -59,8 +60,8 @@ void ModelRunner::forget_short_angles(std::size_t num_tokens) {
   const config::ModelConfig& model = config_.model;
   const auto short_length =
       static_cast<std::size_t>(model.longrope_original_max_position_embeddings);
-  if (model.position_embedding_type != "longrope" || num_cached_ > short_length ||
-      num_tokens <= short_length) {
+  if (config::position_kind(model) != config::PositionKind::kLongRope ||
+      num_cached_ > short_length || num_tokens <= short_length) {
     return;
   }
   for (const auto& cache : caches_) cache->clear();

@@ -7,27 +7,12 @@
 
 #include <algorithm>
 
+#include "pentatron/base/descriptor.h"
+
 namespace pentatron::monitor {
 namespace {
 
 constexpr std::size_t kFingerprint = 64;  // bytes
-
-// Closes at the end of the scope.
-class Descriptor final {
- public:
-  explicit Descriptor(const std::filesystem::path& path)
-      // No link is followed and no pipe waited for: the folder may hold anything.
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Up to `length` bytes at `offset`; fewer at the end of the file.
 std::string read_at(int fd, std::uint64_t offset, std::size_t length) {
@@ -61,7 +46,8 @@ bool MetricsTail::still_the_same(int fd, dev_t device, ino_t inode, std::uint64_
 }
 
 MetricsTail::Result MetricsTail::poll(std::vector<Record>& records) {
-  const Descriptor file(path_);
+  // No link is followed and no pipe waited for: the folder may hold anything.
+  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     open_before_ = false;

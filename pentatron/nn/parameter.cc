@@ -19,6 +19,12 @@ Parameter::Parameter(std::string local_name, ShardSpec spec, const PrecisionPoli
   check_spec(spec_);
 }
 
+void Parameter::decay_vectors() {
+  for (ShardPart& part : spec_.parts) {
+    if (part.role == ShardRole::kVector) part.role = ShardRole::kDecayedVector;
+  }
+}
+
 void Parameter::make_ready() {
   if (host_ != nullptr) {
     host_->provide_data(*this);

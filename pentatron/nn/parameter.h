@@ -29,6 +29,8 @@ class Parameter final : public WeightRef {
   [[nodiscard]] bool trainable() const override { return trainable_; }
 
   void set_trainable(bool trainable) { trainable_ = trainable; }
+  // Weight decay applies to its vectors (biases, norms) too; before anybody has read the roles.
+  void decay_vectors();
   [[nodiscard]] const std::string& local_name() const { return local_name_; }
   [[nodiscard]] const ShardSpec& spec() const { return spec_; }
   [[nodiscard]] std::int64_t num_local_elements() const;

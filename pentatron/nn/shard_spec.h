@@ -34,7 +34,8 @@ enum class ShardRole {
   kPositionTable,  // a matrix, but to maximal update parametrisation an embedding
   kWordEmbedding,  // --decoupled-lr applies to it and to the output layer
   kOutput,
-  kVector,  // of a norm, or a bias: no weight decay
+  kVector,         // of a norm, or a bias: no weight decay
+  kDecayedVector,  // a vector to which weight decay applies all the same
 };
 [[nodiscard]] constexpr bool decays(ShardRole role) { return role != ShardRole::kVector; }
 [[nodiscard]] constexpr bool has_decoupled_lr(ShardRole role) {

@@ -211,59 +211,74 @@ inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
                            const Tensors& w) { return plain_attention(x, w, s, scale); }};
 }
 
-// Windows, capped scores and sinks, by themselves and together.
-inline std::vector<OpCase> attention_form_cases() {
-  const std::vector<std::int64_t> short_rows{0, 5, 6, 6, 41}, long_rows{0, 300, 860};
-  const AttentionShape few{
-      .boundaries = short_rows, .heads = 6, .kv_heads = 2, .d = 8, .causal = true, .p = 0.0};
-  const AttentionShape many{
-      .boundaries = long_rows, .heads = 2, .kv_heads = 1, .d = 8, .causal = true, .p = 0.0};
-  const AttentionShape cross{.boundaries = {0, 5, 12},
-                             .heads = 4,
-                             .kv_heads = 2,
-                             .d = 8,
-                             .causal = true,
-                             .p = 0.0,
-                             .k_boundaries = {0, 11, 31}};
-  const AttentionShape few_keys{.boundaries = {0, 9, 20},
-                                .heads = 2,
-                                .kv_heads = 1,
-                                .d = 8,
-                                .causal = true,
-                                .p = 0.0,
-                                .k_boundaries = {0, 3, 14}};
+// Shapes of the cases of forms: short and long rows, keys of another length, fewer keys.
+struct FormShapes {
+  AttentionShape few{
+      .boundaries = {0, 5, 6, 6, 41}, .heads = 6, .kv_heads = 2, .d = 8, .causal = true, .p = 0.0};
+  AttentionShape many{
+      .boundaries = {0, 300, 860}, .heads = 2, .kv_heads = 1, .d = 8, .causal = true, .p = 0.0};
+  AttentionShape cross{.boundaries = {0, 5, 12},
+                       .heads = 4,
+                       .kv_heads = 2,
+                       .d = 8,
+                       .causal = true,
+                       .p = 0.0,
+                       .k_boundaries = {0, 11, 31}};
+  AttentionShape few_keys{.boundaries = {0, 9, 20},
+                          .heads = 2,
+                          .kv_heads = 1,
+                          .d = 8,
+                          .causal = true,
+                          .p = 0.0,
+                          .k_boundaries = {0, 3, 14}};
+};
+
+// Cases under the names "attention_...", each a shape and a change.
+struct FormCases {
+  FormShapes shapes;
   std::vector<OpCase> cases;
-  const auto add = [&cases](const std::string& name, AttentionShape shape, auto change) {
+
+  template <typename Change>
+  void add(const std::string& name, AttentionShape shape, Change change) {
     change(shape);
     cases.push_back(attention_case("attention_" + name, shape));
-  };
+  }
+};
+
+inline void add_window_and_sink_cases(FormCases& to) {
+  const FormShapes& shapes = to.shapes;
   for (const std::int64_t window : {1, 7, 1000}) {
-    add("window_" + std::to_string(window), few, [=](auto& s) { s.window = window; });
+    to.add("window_" + std::to_string(window), shapes.few, [=](auto& s) { s.window = window; });
   }
   // Of a token that sees itself alone no gradient reaches q and k: with a sink one does.
-  add("window_0_sink", few, [](auto& s) {
+  to.add("window_0_sink", shapes.few, [](auto& s) {
     s.window = 0;
     s.sink = true;
   });
-  add("blocks_window_0_sink", many, [](auto& s) {
+  to.add("blocks_window_0_sink", shapes.many, [](auto& s) {
     s.window = 0;
     s.sink = true;
   });
   for (const std::int64_t window : {7, 130, 257}) {
-    add("blocks_window_" + std::to_string(window), many, [=](auto& s) { s.window = window; });
+    to.add("blocks_window_" + std::to_string(window), shapes.many,
+           [=](auto& s) { s.window = window; });
   }
-  add("window_cross", cross, [](auto& s) { s.window = 3; });
-  add("window_few_keys", few_keys, [](auto& s) { s.window = 2; });
-  add("window_both_ways", few, [](auto& s) {
+  to.add("window_cross", shapes.cross, [](auto& s) { s.window = 3; });
+  to.add("window_few_keys", shapes.few_keys, [](auto& s) { s.window = 2; });
+  to.add("window_both_ways", shapes.few, [](auto& s) {
     s.window = 4;
     s.causal = false;
   });
-  add("softcap", few, [](auto& s) { s.softcap = 1.5; });
-  add("softcap_blocks", many, [](auto& s) { s.softcap = 20.0; });
-  add("sink", few, [](auto& s) { s.sink = true; });
-  add("sink_blocks", many, [](auto& s) { s.sink = true; });
-  add("sink_cross", cross, [](auto& s) { s.sink = true; });
-  add("sink_few_keys", few_keys, [](auto& s) { s.sink = true; });
+  to.add("softcap", shapes.few, [](auto& s) { s.softcap = 1.5; });
+  to.add("softcap_blocks", shapes.many, [](auto& s) { s.softcap = 20.0; });
+  to.add("sink", shapes.few, [](auto& s) { s.sink = true; });
+  to.add("sink_blocks", shapes.many, [](auto& s) { s.sink = true; });
+  to.add("sink_cross", shapes.cross, [](auto& s) { s.sink = true; });
+  to.add("sink_few_keys", shapes.few_keys, [](auto& s) { s.sink = true; });
+}
+
+inline void add_bias_cases(FormCases& to) {
+  const FormShapes& shapes = to.shapes;
   const auto biases = [](std::int64_t buckets, std::int64_t furthest, bool both_ways = false) {
     return [=](auto& s) {
       s.buckets = buckets;
@@ -272,25 +287,32 @@ inline std::vector<OpCase> attention_form_cases() {
       s.causal = !both_ways;
     };
   };
-  add("biases", few, biases(8, 20));
-  add("biases_blocks", many, biases(32, 120));
-  add("biases_far", many, biases(12, 1000));
-  add("biases_cross", cross, biases(6, 9));
-  add("biases_few_keys", few_keys, biases(6, 9));
-  add("biases_both_ways", few, biases(8, 11, true));
-  add("biases_both_ways_blocks", many, biases(14, 90, true));
-  add("biases_window_sink_softcap", many, [=](auto& s) {
+  to.add("biases", shapes.few, biases(8, 20));
+  to.add("biases_blocks", shapes.many, biases(32, 120));
+  to.add("biases_far", shapes.many, biases(12, 1000));
+  to.add("biases_cross", shapes.cross, biases(6, 9));
+  to.add("biases_few_keys", shapes.few_keys, biases(6, 9));
+  to.add("biases_both_ways", shapes.few, biases(8, 11, true));
+  to.add("biases_both_ways_blocks", shapes.many, biases(14, 90, true));
+  to.add("biases_window_sink_softcap", shapes.many, [=](auto& s) {
     biases(10, 70)(s);
     s.window = 100;
     s.softcap = 3.0;
     s.sink = true;
   });
-  add("window_sink_softcap_alibi", many, [](auto& s) {
+  to.add("window_sink_softcap_alibi", shapes.many, [](auto& s) {
     s.window = 100;
     s.softcap = 3.0;
     s.sink = s.alibi = true;
   });
-  return cases;
+}
+
+// Windows, capped scores and sinks, by themselves and together.
+inline std::vector<OpCase> attention_form_cases() {
+  FormCases cases;
+  add_window_and_sink_cases(cases);
+  add_bias_cases(cases);
+  return std::move(cases.cases);
 }
 
 // Only a device with an attention kernel of ours has these.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::optimizer {
@@ -36,7 +37,7 @@ bool stands_on(const nn::Parameter& parameter, const std::string& grid) {
 
 distributed::StoreOptions store_options(const config::RunConfig& config, const GridPlace& place) {
   const config::OptimizerConfig& optimizer = config.optimizer;
-  const bool matrices = optimizer.optimizer == "muon" || optimizer.optimizer == "soap";
+  const bool matrices = config::updates_matrices(config::optimizer_kind(optimizer));
   return {.sharding = sharding_of(config.parallel),
           .cut = matrices ? distributed::ShardCut::kMatrices : distributed::ShardCut::kElements,
           .shard_over = place.shard_over,

@@ -87,22 +87,9 @@ TEST(NarrowState, StaysNearFp32) {
 TEST(NarrowState, ResumesBitForBitInAnotherLayout) {
   const PrecisionPolicy policy = precision_policy("bf16_state");
   const WholeTensors straight = state_after({}, policy, all_bf16(), 4);
-  WholeTensors half = state_after({.tp = 2}, policy, all_bf16(), 2);
+  const WholeTensors half = state_after({.tp = 2}, policy, all_bf16(), 2);
   for (const Layout& layout : layouts()) {
-    WholeTensors resumed;
-    std::mutex mutex;
-    comm::run_threads({.world_size = layout.world()}, [&](comm::Backend& backend) {
-      Rig rig(backend, layout, policy, all_bf16());
-      {
-        const std::lock_guard lock(mutex);
-        copy_state(*rig.optimizer, /*owner_only=*/false, half, /*out=*/true);
-      }
-      rig.optimizer->set_num_updates(2);
-      rig.optimizer->refresh_parameters();
-      rig.train(2, 4);
-      const std::lock_guard lock(mutex);
-      copy_state(*rig.optimizer, /*owner_only=*/true, resumed, /*out=*/false);
-    });
+    const WholeTensors resumed = resumed_state(layout, policy, all_bf16(), half);
     EXPECT_EQ(difference(resumed, straight), 0.0) << layout;
   }
 }

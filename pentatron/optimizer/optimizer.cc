@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/optimizer/rules/adamw.h"
 #include "pentatron/optimizer/rules/lion.h"
 #include "pentatron/optimizer/rules/muon.h"
@@ -16,6 +17,9 @@
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::optimizer {
+
+using config::OptimizerKind;
+
 namespace {
 
 using distributed::Piece;
@@ -76,7 +80,7 @@ struct Optimizer::State {
     const bool narrow = tensor::item_bytes(policy.main_parameter) < 4 ||
                         tensor::item_bytes(policy.state) < 4 ||
                         config.use_precision_aware_optimizer;
-    PENTATRON_CHECK(!narrow || config.optimizer == "adam", kUnsupported,
+    PENTATRON_CHECK(!narrow || config::optimizer_kind(config) == OptimizerKind::kAdam, kUnsupported,
                     "main parameters in {} and moments in {} belong to --optimizer adam, not {}",
                     tensor::dtype_name(policy.main_parameter), tensor::dtype_name(policy.state),
                     config.optimizer);
@@ -103,17 +107,27 @@ struct Optimizer::State {
     check_widths(policy);
     std::unique_ptr<UpdateRule> usual;
     std::unique_ptr<UpdateRule> of_matrices;
-    if (config.optimizer == "sgd") usual = make_sgd(config, scaling);
-    if (config.optimizer == "lion") usual = make_lion();
-    if (config.optimizer == "adam" || config.optimizer == "muon" || config.optimizer == "soap") {
+    switch (config::optimizer_kind(config)) {
+      case OptimizerKind::kSgd:
+        usual = make_sgd(config, scaling);
+        break;
+      case OptimizerKind::kLion:
+        usual = make_lion();
+        break;
+      case OptimizerKind::kMuon:
+        of_matrices = make_muon(config, context);
+        break;
+      case OptimizerKind::kSoap:
+        of_matrices = make_soap(config, context);
+        break;
+      case OptimizerKind::kAdam:
+        break;
+    }
+    // What is no matrix has Adam's rule beside Muon and SOAP.
+    if (usual == nullptr) {
       usual = has_scaled_moments(config) ? make_scaled_adamw(config, scaling, seed, scale_sharing())
                                          : make_adamw(config, scaling, seed);
     }
-    if (config.optimizer == "muon") of_matrices = make_muon(config, context);
-    if (config.optimizer == "soap") of_matrices = make_soap(config, context);
-    PENTATRON_CHECK(usual != nullptr, kConfig,
-                    "--optimizer is '{}', expected adam, sgd, lion, muon or soap",
-                    config.optimizer);
     const bool split = of_matrices != nullptr;
     if (split) {
       PENTATRON_CHECK(

@@ -9,39 +9,20 @@
 #include "pentatron/base/error.h"
 
 namespace pentatron::optimizer {
+
+using config::DecayStyle;
+using config::WsdStyle;
+
 namespace {
 
 double cosine(double r) { return 0.5 * (1.0 + std::cos(std::numbers::pi * r)); }
-
-void check_styles(const config::OptimizerConfig& config, std::int64_t wsd_samples,
-                  std::int64_t decay_samples) {
-  const std::string& style = config.lr_decay_style;
-  const bool known = style == "constant" || style == "linear" || style == "cosine" ||
-                     style == "inverse-square-root" || style == "WSD";
-  PENTATRON_CHECK(known, kConfig,
-                  "--lr-decay-style is '{}', expected constant, linear, cosine, "
-                  "inverse-square-root or WSD",
-                  style);
-  if (style != "WSD") return;
-  const std::string& window = config.lr_wsd_decay_style;
-  PENTATRON_CHECK(
-      window == "exponential" || window == "linear" || window == "cosine" || window == "minus_sqrt",
-      kConfig,
-      "--lr-wsd-decay-style is '{}', expected exponential, linear, cosine or "
-      "minus_sqrt",
-      window);
-  PENTATRON_CHECK(wsd_samples >= 1 && wsd_samples <= decay_samples, kConfig,
-                  "WSD decays over {} samples, expected 1 to the {} of the whole decay; set "
-                  "--lr-wsd-decay-iters or --lr-wsd-decay-samples",
-                  wsd_samples, decay_samples);
-}
 
 }  // namespace
 
 LearningRateSchedule::LearningRateSchedule(const config::OptimizerConfig& config,
                                            const config::TrainingConfig& training,
                                            const config::BatchSchedule& batches)
-    : config_(config) {
+    : config_(config), style_(config::decay_style(config)) {
   const bool in_samples = training.train_samples > 0;
   run_samples_ = in_samples ? training.train_samples : batches.samples_after(training.train_iters);
   if (config.lr_decay_samples > 0) {
@@ -75,7 +56,12 @@ LearningRateSchedule::LearningRateSchedule(const config::OptimizerConfig& config
         batches.iterations_within(decay_samples_) - config.lr_wsd_decay_iters;
     wsd_samples_ = decay_samples_ - (before >= 0 ? batches.samples_after(before) : -1);
   }
-  check_styles(config_, wsd_samples_, decay_samples_);
+  if (style_ != DecayStyle::kWsd) return;
+  wsd_style_ = config::wsd_style(config);
+  PENTATRON_CHECK(wsd_samples_ >= 1 && wsd_samples_ <= decay_samples_, kConfig,
+                  "WSD decays over {} samples, expected 1 to the {} of the whole decay; set "
+                  "--lr-wsd-decay-iters or --lr-wsd-decay-samples",
+                  wsd_samples_, decay_samples_);
 }
 
 double LearningRateSchedule::rate(std::int64_t samples, double highest, double lowest) const {
@@ -84,9 +70,9 @@ double LearningRateSchedule::rate(std::int64_t samples, double highest, double l
     return config_.lr_warmup_init + (highest - config_.lr_warmup_init) * n / warmup_;
   }
   const bool nothing_decays = warmup_ > 0 && warmup_ >= static_cast<double>(decay_samples_);
-  if (config_.lr_decay_style == "constant" || nothing_decays) return highest;
+  if (style_ == DecayStyle::kConstant || nothing_decays) return highest;
   if (samples > decay_samples_) return lowest;
-  if (config_.lr_decay_style == "inverse-square-root") {
+  if (style_ == DecayStyle::kInverseSquareRoot) {
     const double falling =
         highest * std::sqrt(std::max(warmup_, 1.0)) / std::sqrt(std::max(n, 1.0));
     return std::max(lowest, falling);
@@ -102,16 +88,23 @@ double LearningRateSchedule::decoupled_lr(std::int64_t samples) const {
 
 double LearningRateSchedule::coefficient(double n) const {
   const auto end = static_cast<double>(decay_samples_);
-  if (config_.lr_decay_style != "WSD") {
+  if (style_ != DecayStyle::kWsd) {
     const double r = (n - warmup_) / (end - warmup_);
-    return config_.lr_decay_style == "linear" ? 1.0 - r : cosine(r);
+    return style_ == DecayStyle::kLinear ? 1.0 - r : cosine(r);
   }
   const auto window = static_cast<double>(wsd_samples_);
   const double x = (n - (end - window)) / window;
   if (x <= 0) return 1.0;
-  if (config_.lr_wsd_decay_style == "linear") return 1.0 - x;
-  if (config_.lr_wsd_decay_style == "cosine") return cosine(x);
-  if (config_.lr_wsd_decay_style == "minus_sqrt") return 1.0 - std::sqrt(x);
+  switch (wsd_style_) {
+    case WsdStyle::kLinear:
+      return 1.0 - x;
+    case WsdStyle::kCosine:
+      return cosine(x);
+    case WsdStyle::kMinusSqrt:
+      return 1.0 - std::sqrt(x);
+    case WsdStyle::kExponential:
+      break;
+  }
   return 2.0 * std::pow(0.5, x) - 1.0;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "pentatron/config/batch_schedule.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/config.h"
 
 namespace pentatron::optimizer {
@@ -46,6 +47,8 @@ class LearningRateSchedule final {
   [[nodiscard]] double coefficient(double n) const;
 
   config::OptimizerConfig config_;
+  config::DecayStyle style_;
+  config::WsdStyle wsd_style_ = config::WsdStyle::kExponential;
   double warmup_ = 0;  // as warmup_samples_, not rounded (a fraction of the decay)
   std::int64_t warmup_samples_ = 0;
   std::int64_t decay_samples_ = 0;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/distributed/store_plan.h"
 #include "pentatron/optimizer/rules/adamw.h"
 #include "pentatron/optimizer/rules/lion.h"
@@ -43,13 +44,11 @@ std::int64_t moments_of(const Side& side, const config::OptimizerConfig& config,
 }  // namespace
 
 std::vector<std::string_view> states_of(const config::OptimizerConfig& config, bool matrix) {
-  const std::string& name = config.optimizer;
-  if (name == "sgd") return make_sgd(config, WidthScaling{})->states();
-  if (name == "lion") return make_lion()->states();
-  if (name == "muon" && matrix) return muon_states();
-  if (name == "soap" && matrix) return soap_states();
-  PENTATRON_CHECK(name == "adam" || name == "muon" || name == "soap", kConfig,
-                  "--optimizer is '{}', expected adam, sgd, lion, muon or soap", name);
+  const config::OptimizerKind kind = config::optimizer_kind(config);
+  if (kind == config::OptimizerKind::kSgd) return make_sgd(config, WidthScaling{})->states();
+  if (kind == config::OptimizerKind::kLion) return make_lion()->states();
+  if (kind == config::OptimizerKind::kMuon && matrix) return muon_states();
+  if (kind == config::OptimizerKind::kSoap && matrix) return soap_states();
   return make_adamw(config, WidthScaling{}, /*seed=*/0)->states();
 }
 
@@ -75,7 +74,8 @@ TrainingStateBytes plan_training_state(const distributed::FlatLayout& layout,
                                        const config::OptimizerConfig& config,
                                        const PrecisionPolicy& policy) {
   std::array<Side, 2> sides;  // device, host
-  const bool split = config.optimizer == "muon" || config.optimizer == "soap";
+  const config::OptimizerKind kind = config::optimizer_kind(config);
+  const bool split = config::updates_matrices(kind);
   const auto pieces = distributed::plan_pieces(layout, options.sharding, shard);
   const std::vector<bool> on_host = distributed::pieces_on_host(pieces, options);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -84,7 +84,7 @@ TrainingStateBytes plan_training_state(const distributed::FlatLayout& layout,
     Side& side = sides[on_host[i] ? 1 : 0];
     side.all.push_back({segment.flat_begin, segment.length});
     side.by_rule[matrix ? 1 : 0].push_back(side.all.back());
-    if (!matrix || config.optimizer != "soap") continue;
+    if (!matrix || kind != config::OptimizerKind::kSoap) continue;
     const Shape& shape = segment.part->logical_shape;
     side.whole_elements += soap_elements(shape[0], tensor::num_elements(shape) / shape[0]);
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/optimizer/width_scaling.h"
 
+#include "pentatron/config/choices.h"
+
 #include <fmt/format.h>
 
 namespace pentatron::optimizer {
@@ -30,14 +32,15 @@ WidthScaling width_scaling(const config::ModelConfig& model,
                            const config::OptimizerConfig& optimizer) {
   const double width = model.mup_width_mult;
   if (!model.use_mup || width == 1.0) return {};
-  if (optimizer.optimizer == "adam") {
-    return {.of_hidden = true, .lr_factor = 1.0 / width, .eps_factor = 1.0 / width};
+  switch (config::optimizer_kind(optimizer)) {
+    case config::OptimizerKind::kAdam:
+      return {.of_hidden = true, .lr_factor = 1.0 / width, .eps_factor = 1.0 / width};
+    case config::OptimizerKind::kSgd:
+      return {
+          .of_vectors = true, .decoupled = optimizer.decoupled_lr.has_value(), .lr_factor = width};
+    default:
+      return {};
   }
-  if (optimizer.optimizer == "sgd") {
-    return {
-        .of_vectors = true, .decoupled = optimizer.decoupled_lr.has_value(), .lr_factor = width};
-  }
-  return {};
 }
 
 std::string width_scaling_line(const config::ModelConfig& model,

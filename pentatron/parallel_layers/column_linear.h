@@ -5,19 +5,14 @@
 #include <string_view>
 #include <vector>
 
-#include "pentatron/nn/module.h"
-#include "pentatron/nn/parameter_plan.h"
-#include "pentatron/parallel_layers/adapter.h"
-#include "pentatron/parallel_layers/leaf_context.h"
+#include "pentatron/parallel_layers/linear_leaf.h"
 
 namespace pentatron::parallel_layers {
-
-class DelayedScales;
 
 // y = x W^T + b with W's output rows split over the tensor-parallel ranks, in named parts (q, k, v;
 // gate, up; or one), each split by itself. Input [local rows, in]; output [tokens, local out], the
 // parts side by side. Bias and adapters are there when planned.
-class ColumnLinear final : public nn::Module {
+class ColumnLinear final : public LinearLeaf {
  public:
   // `name`: local name without ".weight". `adapters`: what planned adapters are like.
   ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
@@ -32,13 +27,6 @@ class ColumnLinear final : public nn::Module {
   [[nodiscard]] std::int64_t part_width(std::size_t index) const;
   [[nodiscard]] std::int64_t part_total(std::size_t index) const;
   [[nodiscard]] std::int64_t part_begin(std::size_t index) const;
-
- private:
-  LeafContext context_;
-  nn::Parameter* weight_;
-  nn::Parameter* bias_;              // null: none
-  Adapter* adapter_;                 // null: none
-  DelayedScales* scales_ = nullptr;  // null: none
 };
 
 }  // namespace pentatron::parallel_layers

@@ -218,6 +218,55 @@ LoadResult load_hugging_face(Engine& engine, const TrainState& asked) {
   return result;
 }
 
+// --load names no checkpoint: allowed where --save names the same folder.
+void start_from_scratch(const config::CheckpointConfig& options, bool is_logging_rank) {
+  PENTATRON_CHECK(
+      same_folder(options.load, options.save), kCheckpoint,
+      "--load {}: no checkpoint there. Name the folder given to --save of the run to load.",
+      options.load);
+  PENTATRON_CHECK(!options.exit_on_missing_checkpoint, kCheckpoint,
+                  "--load {}: no checkpoint there, and --exit-on-missing-checkpoint is set.",
+                  options.load);
+  PENTATRON_CHECK(options.lora_load.empty(), kCheckpoint,
+                  "--lora-load {}: --load {} holds no weights for the adapter to stand on",
+                  options.lora_load, options.load);
+  if (!is_logging_rank) return;
+  log::info("--load and --save name {}, where no checkpoint is yet: starting from scratch",
+            options.load);
+}
+
+// After the weights: adapters that start anew, come from --lora-load, or came with the weights.
+void read_adapters(Engine& engine, const Wanted& wanted, const std::string& folder,
+                   bool is_logging_rank) {
+  const std::string& asked = engine.config().checkpoint.lora_load;
+  if (!wanted.adapters) {
+    start_adapters(engine);
+  } else if (!asked.empty() && wanted.weights_alone) {
+    load_adapter(engine);
+  } else if (!asked.empty() && is_logging_rank) {
+    log::info("--lora-load: the run goes on with the adapters in {}", folder);
+  }
+}
+
+// What of a checkpoint's state becomes the run's: all where it goes on, counters of updates and
+// the loss scale with the optimizer alone.
+void resume_state(Engine& engine, const TrainState& saved, const TrainState& asked, bool goes_on,
+                  bool with_optimizer, TrainState& state) {
+  const bool own_schedule = !engine.config().optimizer.use_checkpoint_opt_param_scheduler;
+  if (goes_on) {
+    state = saved;
+    if (own_schedule) state.schedule = asked.schedule;
+  }
+  if (with_optimizer) {
+    engine.optimizer().set_num_updates(saved.num_updates);
+    engine.loss_scaler().restore(saved.loss_scaler);
+    return;
+  }
+  // As Megatron: the schedule starts again with the optimizer, unless the checkpoint's is wanted.
+  state.num_updates = 0;
+  if (own_schedule) state.scheduler_samples = 0;
+}
+
 }  // namespace
 
 ResumePoint resume_point(const config::CheckpointConfig& options) {
@@ -355,20 +404,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   const checkpoint::Found& found = opened.found;
   const bool there = found.result == checkpoint::FindResult::kFound;
   if (!there) {
-    PENTATRON_CHECK(
-        same_folder(options.load, options.save), kCheckpoint,
-        "--load {}: no checkpoint there. Name the folder given to --save of the run to load.",
-        options.load);
-    PENTATRON_CHECK(!options.exit_on_missing_checkpoint, kCheckpoint,
-                    "--load {}: no checkpoint there, and --exit-on-missing-checkpoint is set.",
-                    options.load);
-    PENTATRON_CHECK(options.lora_load.empty(), kCheckpoint,
-                    "--lora-load {}: --load {} holds no weights for the adapter to stand on",
-                    options.lora_load, options.load);
-    if (is_logging_rank) {
-      log::info("--load and --save name {}, where no checkpoint is yet: starting from scratch",
-                options.load);
-    }
+    start_from_scratch(options, is_logging_rank);
     return result;
   }
   if (!found.note.empty() && is_logging_rank) log::warn("{}", found.note);
@@ -399,13 +435,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
   check_part_names(wanted_parts(engine, wanted), reader.manifest(), found.folder.string());
   const bool with_optimizer = !options.no_load_optim && !finetune;
   const bool complete = read_state(engine, reader, with_optimizer, wanted.adapters);
-  if (!wanted.adapters) {
-    start_adapters(engine);
-  } else if (!options.lora_load.empty() && finetune) {
-    load_adapter(engine);
-  } else if (!options.lora_load.empty() && is_logging_rank) {
-    log::info("--lora-load: the run goes on with the adapters in {}", found.folder.string());
-  }
+  read_adapters(engine, wanted, found.folder.string(), is_logging_rank);
   PENTATRON_CHECK(
       complete, kCheckpoint,
       "{} holds no state of --optimizer {}: it was saved with --no-save-optim, or trained with "
@@ -413,23 +443,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
       found.folder.string(), engine.config().optimizer.optimizer);
   result.loaded = true;
   result.iteration = found.iteration;
-  if (!finetune) {
-    result.state = saved;
-    if (!engine.config().optimizer.use_checkpoint_opt_param_scheduler) {
-      result.state.schedule = asked.schedule;
-    }
-  }
-  if (with_optimizer) {
-    engine.optimizer().set_num_updates(saved.num_updates);
-    engine.loss_scaler().restore(saved.loss_scaler);
-  }
-  if (!with_optimizer) {
-    // As Megatron: the schedule starts again with the optimizer, unless the checkpoint's is wanted.
-    result.state.num_updates = 0;
-    if (!engine.config().optimizer.use_checkpoint_opt_param_scheduler) {
-      result.state.scheduler_samples = 0;
-    }
-  }
+  resume_state(engine, saved, asked, !finetune, with_optimizer, result.state);
   if (is_logging_rank) {
     log::print_line(fmt::format(
         "  successfully loaded checkpoint from {} [ t {}/{}, gtp_remat 1/1, p {}/{} ] at iteration "

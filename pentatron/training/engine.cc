@@ -9,6 +9,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/comm/group.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/nn/step_ledger.h"
 #include "pentatron/ops/unit_event_fan_out.h"
@@ -19,6 +20,7 @@
 #include "pentatron/tensor/sequence_cut.h"
 #include "pentatron/training/adapters.h"
 #include "pentatron/training/data.h"
+#include "pentatron/training/decay_norms.h"
 #include "pentatron/training/freeze.h"
 #include "pentatron/training/grid_place.h"
 #include "pentatron/training/make_ledger.h"
@@ -159,6 +161,7 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
                            : models::make_stage(models::model_kind(config.model), config.model,
                                                 leaf_context, plans[stage]));
   }
+  decay_qk_norms(config, stages_.parameters());
   freeze_parameters(config, stages_.parameters());
   if (config.model.lora_rank > 0) freeze_all_but_adapters(stages_.parameters());
   // Groups are made here, not inside the first step.
@@ -203,7 +206,8 @@ std::vector<Batch> Engine::on_device(const std::vector<Batch>& micro_batches) co
   const config::ModelConfig& m = config_.model;
   const bool shared = state_->place.size > 1 && dynamic_context_ == nullptr;
   for (const Batch& batch : micro_batches) {
-    if (m.position_embedding_type != "none") check_positions(batch, m.max_position_embeddings);
+    if (config::position_kind(m) != config::PositionKind::kNone)
+      check_positions(batch, m.max_position_embeddings);
     const bool whole = batch.text().cut() == nullptr;
     const Batch mine = shared && whole ? cut_batch(batch, state_->place) : batch;
     batches.push_back(to_device(
@@ -426,12 +430,31 @@ void Engine::run_schedule(const pipeline_parallel::ActionList& list,
       micro_batches, options);
 }
 
+EvaluationResult& EvaluationResult::operator+=(const EvaluationResult& other) {
+  loss_sum += other.loss_sum;
+  loss_count += other.loss_count;
+  num_valid_tokens += other.num_valid_tokens;
+  return *this;
+}
+
+double EvaluationResult::loss() const {
+  return loss_count > 0 ? loss_sum / loss_count : std::nan("");
+}
+
+bool evaluates_means(const config::RunConfig& config) {
+  return config.data.sft && config.training.loss_mean == "micro-batches";
+}
+
 EvaluationResult Engine::evaluate(const std::vector<Batch>& micro_batches) {
   check_equal_counts(micro_batches);
-  const std::vector<Batch> batches = on_device(micro_batches);
+  std::vector<Batch> batches = on_device(micro_batches);
   nn::StepLedger& ledger = *state_->evaluation;
   begin_ledger(ledger, batches);
   const tensor::NoGrad no_grad;
+  const bool of_means = evaluates_means(config_);
+  if (of_means) {
+    MeanWeights(batches, context_.replicas(), device_).apply(batches, policy_.statistics);
+  }
   const auto lists = pipeline_parallel::forward_only(shape_of(batches));
   run_schedule(lists.at(static_cast<std::size_t>(context_.coordinate("pp"))), batches,
                {.policy = policy_,
@@ -444,7 +467,9 @@ EvaluationResult Engine::evaluate(const std::vector<Batch>& micro_batches) {
   reduce_ledger(ledger);
   const nn::StepScalars scalars = ledger.read();
   const double count = scalars.find(kMainLossCount).value_or(0);
-  return {.loss_sum = scalars.find(kMainLoss).value_or(0) * count, .num_valid_tokens = count};
+  const double mean = scalars.find(kMainLoss).value_or(0);
+  const double weight = of_means ? (count > 0 ? 1 : 0) : count;
+  return {.loss_sum = mean * weight, .loss_count = weight, .num_valid_tokens = count};
 }
 
 std::vector<optimizer::StateSlice> Engine::state_slices(bool owner_only) {

@@ -45,10 +45,19 @@ struct StepResult {
   nn::StepScalars scalars = {};
 };
 
+// Of one step, or added up over several.
 struct EvaluationResult {
-  double loss_sum = 0;  // nats, over the valid tokens of all ranks
-  double num_valid_tokens = 0;
+  double loss_sum = 0;          // nats: of valid tokens, or of means (evaluates_means())
+  double loss_count = 0;        // of what was summed
+  double num_valid_tokens = 0;  // of all ranks
+
+  EvaluationResult& operator+=(const EvaluationResult& other);
+  [[nodiscard]] double loss() const;  // NaN where nothing was valid
 };
+// Conversations (--sft) with --loss-mean micro-batches: an evaluation step's loss is the mean of
+// its micro-batches' means, an evaluation's that of its steps, as Megatron-LM's; otherwise each is
+// a mean over valid tokens.
+[[nodiscard]] bool evaluates_means(const config::RunConfig& config);
 
 // Makes one of this rank's stages.
 using StageFactory = std::function<std::unique_ptr<nn::Stage>(

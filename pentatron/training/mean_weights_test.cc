@@ -37,8 +37,7 @@ Result gradients_of(const config::RunConfig& config) {
     Result mine;
     mine.loss = engine.forward_backward(batches).loss;
     mine.gradients = engine.gather_gradients();
-    const EvaluationResult evaluation = engine.evaluate(batches);
-    mine.evaluated = evaluation.loss_sum / evaluation.num_valid_tokens;
+    mine.evaluated = engine.evaluate(batches).loss();
     const std::lock_guard lock(mutex);
     result = std::move(mine);
   });
@@ -62,14 +61,8 @@ Tensors mean_of_single_steps() {
   return sum;
 }
 
-double worst_difference(const Tensors& a, const Tensors& b) {
-  double largest = 0;
-  double worst = 0;
-  for (const auto& [name, t] : b) {
-    largest = std::max(largest, t.abs().max().item<double>());
-    worst = std::max(worst, a.at(name).sub(t).abs().max().item<double>());
-  }
-  return worst / largest;
+double token_mean(const Layout& layout) {
+  return gradients_of(fp64_config(layout, "tokens")).evaluated;
 }
 
 TEST(LossMean, GradientsAreThoseOfSingleMicroBatchesAveraged) {
@@ -119,6 +112,44 @@ TEST(LossMean, ContextParallelRanksHaveMeansOfTheirOwn) {
   EXPECT_LE(worst_difference(means.gradients, expected), 1e-11);
   EXPECT_GT(worst_difference(gradients_of(fp64_config({}, "micro-batches")).gradients, expected),
             1e-4);
+}
+
+// Evaluations of conversations are means of micro-batches' means too, and over several steps the
+// mean of the steps', whatever their tokens; a step that counts nothing is left out.
+TEST(LossMean, EvaluationsOfConversations) {
+  const auto talking = [](const Layout& layout) {
+    config::RunConfig c = fp64_config(layout, "micro-batches");
+    c.data.sft = true;
+    return c;
+  };
+  double expected = 0;
+  with_engine(fp64_config({}, "tokens"), [&](Engine& engine) {
+    for (std::int64_t step = 0; step < 2; ++step) {
+      const std::vector<Batch> batches = micro_batches(engine, step);
+      for (const Batch& batch : batches) {
+        const EvaluationResult one = engine.evaluate({batch});
+        if (one.num_valid_tokens == 0) continue;  // its mean is zero
+        expected += one.loss() / static_cast<double>(2 * batches.size());
+      }
+    }
+  });
+  for (const Layout& layout : std::vector<Layout>{{}, {.tp = 2, .pp = 2}, {.dp = 2}}) {
+    with_engine(talking(layout), [&](Engine& engine) {
+      EvaluationResult sum;
+      for (std::int64_t step = 0; step < 2; ++step)
+        sum += engine.evaluate(micro_batches(engine, step));
+      EXPECT_NEAR(sum.loss(), expected, 1e-12 * expected);
+      EXPECT_EQ(sum.loss_count, 2);
+      std::vector<Batch> nothing = micro_batches(engine, 2);
+      for (Batch& batch : nothing) batch.fields["loss_mask"] = batch.loss_mask().mul(0.0);
+      sum += engine.evaluate(nothing);
+      EXPECT_NEAR(sum.loss(), expected, 1e-12 * expected);
+      // A mean over tokens is another number.
+      const std::vector<Batch> first = micro_batches(engine, 0);
+      const double mean = engine.evaluate(first).loss();
+      EXPECT_GT(std::abs(mean - token_mean(layout)), 1e-6 * mean);
+    });
+  }
 }
 
 // A step without any valid token has neither loss nor gradient.

@@ -13,6 +13,7 @@ namespace {
 
 PartUpdate update_of(const nn::Parameter& parameter, const nn::ShardPart& part) {
   if (!parameter.trainable()) return PartUpdate::kFrozen;
+  if (part.role == nn::ShardRole::kDecayedVector) return PartUpdate::kVectorWithDecay;
   return nn::decays(part.role) ? PartUpdate::kWithDecay : PartUpdate::kPlain;
 }
 
@@ -50,8 +51,11 @@ std::string weight_decay_line(const ModelParts& parts, double weight_decay) {
     if (name.starts_with("param/")) ++count[update];
   }
   const std::int64_t frozen = count[PartUpdate::kFrozen];
-  return fmt::format(" > weight decay {} on {} matrices; none on {} vectors (norms and biases){}",
-                     weight_decay, count[PartUpdate::kWithDecay], count[PartUpdate::kPlain],
+  const std::int64_t norms = count[PartUpdate::kVectorWithDecay];
+  return fmt::format(" > weight decay {} on {} matrices{}; none on {} vectors (norms and biases){}",
+                     weight_decay, count[PartUpdate::kWithDecay],
+                     norms > 0 ? fmt::format(" and {} vectors of query and key norms", norms) : "",
+                     count[PartUpdate::kPlain],
                      frozen > 0 ? fmt::format("; {} parts are frozen", frozen) : "");
 }
 

@@ -49,16 +49,6 @@ Result train(const config::RunConfig& config) {
   return result;
 }
 
-double worst_difference(const Tensors& a, const Tensors& b) {
-  double largest = 0;
-  double worst = 0;
-  for (const auto& [name, t] : b) {
-    largest = std::max(largest, t.abs().max().item<double>());
-    worst = std::max(worst, a.at(name).sub(t).abs().max().item<double>());
-  }
-  return worst / largest;
-}
-
 TEST(PadVocabInSoftmax, IsAModelOfAsManyTrueRows) {
   const Result expected = train(config_of({}, all_true));
   const Result outside = train(config_of({}, pad_outside));

@@ -159,24 +159,37 @@ nn::StepScalars step_scalars(std::optional<double> loss, double norm, bool skipp
 // Steps that made no update, and those without valid tokens, are not in the mean; what is not
 // finite is in the metrics file alone; what screen, file and TensorBoard have in common is equal; a
 // number that nobody has heard of is in all three.
-TEST(Reporter, ScreenFileAndEventsTellTheSame) {
-  const TempFolder folder;
-  const config::RunConfig config = tiny_config({.dp = 2}, [&](config::RunConfig& c) {
-    c.training.log_interval = 4;
-    c.training.train_iters = 6;
-    c.training.metrics_file = (folder.path() / "m.jsonl").string();
-    c.logging.tensorboard_dir = (folder.path() / "events").string();
-  });
-  const std::vector<nn::StepScalars> steps{
-      step_scalars(1.0, 0.5, false), step_scalars(std::nullopt, 0, false),
-      step_scalars(HUGE_VAL, -std::nan(""), true), step_scalars(2.0, HUGE_VAL, true),
-      step_scalars(4.0, 0.75, false)};
-  testing::internal::CaptureStdout();
-  with_reporters(config, [&](Reporter& reporter, std::int64_t) {
+class ReportedRun : public ::testing::Test {
+ protected:
+  // What the run prints.
+  std::string run() {
+    testing::internal::CaptureStdout();
+    with_reporters(config_, [&](Reporter& reporter, std::int64_t) { report(reporter); });
+    return testing::internal::GetCapturedStdout();
+  }
+  std::vector<double> series(const char* name) const {
+    std::vector<double> found;
+    for (const MetricsPoint& point : read_metrics(folder_.path() / "m.jsonl", "train", name)) {
+      found.push_back(point.value);
+    }
+    return found;
+  }
+  std::map<std::string, std::vector<float>> events() const {
+    std::map<std::string, std::vector<float>> all;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "events")) {
+      for (const ReadEvent& event : read_event_file(entry.path())) {
+        if (event.text.empty()) all[event.tag].push_back(event.value);
+      }
+    }
+    return all;
+  }
+
+ private:
+  void report(Reporter& reporter) {
     TrainState state;
     reporter.open(state);
     reporter.begin_training(state);
-    for (const nn::StepScalars& scalars : steps) {
+    for (const nn::StepScalars& scalars : steps_) {
       ++state.iteration;
       if (scalars.find("skipped") != 0) ++state.skipped_iterations;
       if (scalars.find("lm loss") == HUGE_VAL) ++state.nan_iterations;
@@ -187,8 +200,23 @@ TEST(Reporter, ScreenFileAndEventsTellTheSame) {
     reporter.last_line(state);
     reporter.last_line(state);
     reporter.close();
+  }
+
+  TempFolder folder_;
+  config::RunConfig config_ = tiny_config({.dp = 2}, [&](config::RunConfig& c) {
+    c.training.log_interval = 4;
+    c.training.train_iters = 6;
+    c.training.metrics_file = (folder_.path() / "m.jsonl").string();
+    c.logging.tensorboard_dir = (folder_.path() / "events").string();
   });
-  const std::string printed = testing::internal::GetCapturedStdout();
+  std::vector<nn::StepScalars> steps_{
+      step_scalars(1.0, 0.5, false), step_scalars(std::nullopt, 0, false),
+      step_scalars(HUGE_VAL, -std::nan(""), true), step_scalars(2.0, HUGE_VAL, true),
+      step_scalars(4.0, 0.75, false)};
+};
+
+TEST_F(ReportedRun, ScreenFileAndEventsTellTheSame) {
+  const std::string printed = run();
   std::vector<std::string> lines;
   const std::regex line(" iteration [^\n]*");
   for (std::sregex_iterator it(printed.begin(), printed.end(), line), end; it != end; ++it) {
@@ -207,29 +235,17 @@ TEST(Reporter, ScreenFileAndEventsTellTheSame) {
                        " iteration        5/       6" + begin + "4.000000E+00" + middle +
                            "grad norm: 0.750 | " + end + "0 | number of nan iterations:   0 |"}))
       << printed;
-  const auto series = [&](const char* name) {
-    std::vector<double> found;
-    for (const MetricsPoint& point : read_metrics(folder.path() / "m.jsonl", "train", name)) {
-      found.push_back(point.value);
-    }
-    return found;
-  };
   EXPECT_EQ(series("lm_loss"), (std::vector<double>{1, HUGE_VAL, 2, 4}));
   EXPECT_EQ(series("valid_tokens"), (std::vector<double>{64, 0, 64, 64, 64}));
   EXPECT_EQ(series("learning_rate"), std::vector<double>(5, 0.25));
   EXPECT_EQ(series("applied_learning_rate"), std::vector<double>(5, 0.5));
   EXPECT_EQ(series("router_entropy"), std::vector<double>(5, 1.5));
   EXPECT_EQ(series("tokens_per_second"), std::vector<double>(5, 4 * kSequence / 0.5));
-  std::map<std::string, std::vector<float>> events;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "events")) {
-    for (const ReadEvent& event : read_event_file(entry.path())) {
-      if (event.text.empty()) events[event.tag].push_back(event.value);
-    }
-  }
-  EXPECT_EQ(events["lm loss"], (std::vector<float>{1, 4}));
-  EXPECT_EQ(events["grad-norm"], (std::vector<float>{0.5F, 0, 0.75F}));
-  EXPECT_EQ(events["learning-rate"], std::vector<float>(5, 0.25F));
-  EXPECT_EQ(events["router entropy"], std::vector<float>(5, 1.5F));
+  std::map<std::string, std::vector<float>> told = events();
+  EXPECT_EQ(told["lm loss"], (std::vector<float>{1, 4}));
+  EXPECT_EQ(told["grad-norm"], (std::vector<float>{0.5F, 0, 0.75F}));
+  EXPECT_EQ(told["learning-rate"], std::vector<float>(5, 0.25F));
+  EXPECT_EQ(told["router entropy"], std::vector<float>(5, 1.5F));
 }
 
 // The iteration's own line comes each time, what is left to do at most once a second, but for the

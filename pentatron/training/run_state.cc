@@ -147,9 +147,7 @@ EvaluationResult evaluate_set(Engine& engine, const EvaluationSet& set, std::int
                      engine.dynamic_context());
   EvaluationResult sum;
   for (std::int64_t i = 0; i < set.iterations; ++i) {
-    const EvaluationResult result = engine.evaluate(stream.next());
-    sum.loss_sum += result.loss_sum;
-    sum.num_valid_tokens += result.num_valid_tokens;
+    sum += engine.evaluate(stream.next());
     if (on_share) on_share(static_cast<double>(i + 1) / static_cast<double>(set.iterations));
   }
   return sum;

@@ -12,7 +12,7 @@
 #include "pentatron/pipeline_parallel/executor.h"
 #include "pentatron/pipeline_parallel/make_schedule.h"
 #include "pentatron/pipeline_parallel/transport.h"
-#include "pentatron/training/test_support.h"
+#include "pentatron/training/traced_step_test_support.h"
 
 namespace pentatron::training {
 namespace {
@@ -24,16 +24,9 @@ std::map<std::int64_t, std::vector<TraceSpan>> traced_step(const config::RunConf
   std::map<std::int64_t, std::vector<TraceSpan>> spans;
   std::mutex mutex;
   with_engine(config, [&](Engine& engine) {
-    Trace trace;
-    Timers timers(0);
-    timers.set_trace(&trace);
-    engine.set_timers(&timers);
-    (void)train_steps(engine, 0, 1);
-    trace.set_recording(true);
-    (void)train_steps(engine, 1, 2);
-    trace.set_recording(false);
+    TracedStep step(engine);
     const std::lock_guard lock(mutex);
-    spans[engine.context().world().rank()] = trace.take();
+    spans[engine.context().world().rank()] = step.trace.take();
   });
   return spans;
 }

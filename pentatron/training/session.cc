@@ -179,10 +179,8 @@ std::vector<SessionEvaluation> Session::evaluate() {
   for (const EvaluationSet& set : sets) {
     const EvaluationResult sum =
         evaluate_set(*p.engine, set, goes_on ? p.state.consumed_valid_samples : 0);
-    const double count = sum.num_valid_tokens;
-    results.push_back({.name = set.name,
-                       .loss = count > 0 ? sum.loss_sum / count : std::nan(""),
-                       .num_valid_tokens = count});
+    results.push_back(
+        {.name = set.name, .loss = sum.loss(), .num_valid_tokens = sum.num_valid_tokens});
   }
   if (goes_on) p.state.consumed_valid_samples += t.eval_iters * t.eval_global_batch_size;
   return results;

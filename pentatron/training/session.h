@@ -33,8 +33,8 @@ struct SessionOptions {
 
 // The mean loss over an evaluation set.
 struct SessionEvaluation {
-  std::string name;             // of the set; empty: the only one
-  double loss = 0;              // nats a valid token; NaN where none is valid
+  std::string name;  // of the set; empty: the only one
+  double loss = 0;   // nats a valid token (or evaluates_means()); NaN where none is valid
   double num_valid_tokens = 0;  // over all ranks
 };
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -60,6 +63,33 @@ inline config::RunConfig tiny_config(const Layout& layout = {}, const ChangeConf
   return config;
 }
 
+// A sample of `rows` tokens, the first `cut` of them a document of their own (0: one document).
+// `token(t)` is that of row t and the label of the row before.
+inline datasets::Sample make_sample(std::int32_t rows, std::int32_t cut,
+                                    const std::function<std::int64_t(std::int64_t)>& token,
+                                    const std::function<bool(std::int64_t)>& masked) {
+  datasets::SampleSequence sequence;
+  std::vector<std::int64_t> tokens, labels;
+  std::vector<float> mask;
+  for (std::int32_t t = 0; t < rows; ++t) {
+    tokens.push_back(token(t));
+    labels.push_back(token(t + 1));
+    mask.push_back(masked(t) ? 0.0F : 1.0F);
+    sequence.positions.push_back(t < cut ? t : t - cut);
+  }
+  if (cut > 0) sequence.runs.push_back(cut);
+  sequence.runs.push_back(rows - cut);
+  datasets::Sample sample;
+  sample.sequences.emplace(datasets::Sample::kText, std::move(sequence));
+  sample.fields = {{"tokens", tokens}, {"labels", labels}, {"loss_mask", mask}};
+  return sample;
+}
+// Random ones, the same in every run.
+inline std::int64_t random_token(std::uint64_t stream, std::int64_t key) {
+  return static_cast<std::int64_t>(philox_uniform(1, stream, static_cast<std::uint64_t>(key)) *
+                                   kVocabulary);
+}
+
 // Samples of random tokens, each of two documents, whose masks differ from row to row; every
 // seventh counts nothing.
 class SyntheticSource final : public datasets::SampleSource {
@@ -67,30 +97,14 @@ class SyntheticSource final : public datasets::SampleSource {
   [[nodiscard]] std::int64_t num_samples() const override { return 1 << 20; }
   [[nodiscard]] std::int64_t length(std::int64_t) const override { return kSequence; }
   [[nodiscard]] datasets::Sample sample(std::int64_t i) const override {
-    const std::int64_t cut = 3 + i % 10;
-    std::vector<std::int64_t> tokens, labels;
-    std::vector<float> mask;
-    datasets::SampleSequence sequence;
-    for (std::int64_t t = 0; t < kSequence; ++t) {
-      tokens.push_back(token(i, t));
-      labels.push_back(token(i, t + 1));
-      const bool masked = i % 7 == 5 || t == cut - 1 || (i % 3 == 1 && t % 4 != 0);
-      mask.push_back(masked ? 0.0F : 1.0F);
-      sequence.positions.push_back(t < cut ? t : t - cut);
-    }
-    sequence.runs = {static_cast<std::int32_t>(cut), static_cast<std::int32_t>(kSequence - cut)};
-    datasets::Sample sample;
-    sample.sequences.emplace(datasets::Sample::kText, std::move(sequence));
-    sample.fields = {{"tokens", tokens}, {"labels", labels}, {"loss_mask", mask}};
-    return sample;
+    const auto cut = static_cast<std::int32_t>(3 + i % 10);
+    return make_sample(
+        kSequence, cut, [i](std::int64_t t) { return random_token(77, i * (kSequence + 1) + t); },
+        [i, cut](std::int64_t t) {
+          return i % 7 == 5 || t == cut - 1 || (i % 3 == 1 && t % 4 != 0);
+        });
   }
   [[nodiscard]] std::string identity() const override { return "synthetic"; }
-
- private:
-  [[nodiscard]] static std::int64_t token(std::int64_t sample, std::int64_t t) {
-    const auto key = static_cast<std::uint64_t>(sample * (kSequence + 1) + t);
-    return static_cast<std::int64_t>(philox_uniform(1, 77, key) * kVocabulary);
-  }
 };
 
 // This data-parallel rank's micro-batches of a step (from 0).
@@ -154,6 +168,28 @@ inline TrainState state_after(const config::RunConfig& config, std::int64_t iter
 }
 
 using Tensors = std::map<std::string, Tensor>;
+
+// To 1e-10 of each tensor's largest value, or of 1e-3 of all tensors' where that is more.
+inline void expect_equal(const Tensors& a, const Tensors& b, const char* what) {
+  ASSERT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (const auto& [name, t] : b) largest = std::max(largest, t.abs().max().item<double>());
+  for (const auto& [name, t] : b) {
+    const double scale = std::max(t.abs().max().item<double>(), 1e-3 * largest);
+    EXPECT_LE(a.at(name).sub(t).abs().max().item<double>(), 1e-10 * scale) << what << " " << name;
+  }
+}
+
+// The largest difference, as a share of the largest value of `b`.
+inline double worst_difference(const Tensors& a, const Tensors& b) {
+  double largest = 0;
+  double worst = 0;
+  for (const auto& [name, t] : b) {
+    largest = std::max(largest, t.abs().max().item<double>());
+    worst = std::max(worst, a.at(name).sub(t).abs().max().item<double>());
+  }
+  return worst / largest;
+}
 
 // Name of a tensor that is missing or not equal bit for bit; empty when all are equal.
 inline std::string first_difference(const Tensors& a, const Tensors& b) {

@@ -7,6 +7,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/config/batch_schedule.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/config_json.h"
 
 namespace pentatron::training {
@@ -176,7 +177,7 @@ std::string schedule_identity(const config::RunConfig& config) {
   json["lr_warmup_steps"] = samples(o.lr_warmup_samples, o.lr_warmup_iters);
   if (o.lr_warmup_fraction) json["lr_warmup_fraction"] = *o.lr_warmup_fraction;
   json["lr_decay_steps"] = samples(o.lr_decay_samples, o.lr_decay_iters);
-  if (o.lr_decay_style == "WSD") {
+  if (config::decay_style(o) == config::DecayStyle::kWsd) {
     json["lr_wsd_decay_style"] = o.lr_wsd_decay_style;
     json["lr_wsd_decay_iters"] = o.lr_wsd_decay_iters;
     json["lr_wsd_decay_samples"] = o.lr_wsd_decay_samples;
@@ -195,7 +196,8 @@ std::string schedule_identity(const config::RunConfig& config) {
   json["adam_beta2"] = o.adam_beta2;
   json["adam_eps"] = o.adam_eps;
   json["sgd_momentum"] = o.sgd_momentum;
-  if (o.optimizer == "muon") {
+  const config::OptimizerKind kind = config::optimizer_kind(o);
+  if (kind == config::OptimizerKind::kMuon) {
     json["muon_momentum"] = o.muon_momentum;
     json["muon_num_ns_steps"] = o.muon_num_ns_steps;
     json["muon_coefficient_type"] = o.muon_coefficient_type;
@@ -204,7 +206,7 @@ std::string schedule_identity(const config::RunConfig& config) {
     json["muon_nesterov"] = o.muon_nesterov;
     json["muon_split_qkv"] = o.muon_split_qkv;
   }
-  if (o.optimizer == "soap") {
+  if (kind == config::OptimizerKind::kSoap) {
     json["soap_shampoo_beta"] = o.soap_shampoo_beta;
     json["soap_precondition_frequency"] = o.soap_precondition_frequency;
   }

@@ -400,9 +400,8 @@ void Trainer::evaluate_on(const EvaluationSet& set, const std::string& where, co
                           std::int64_t consumed) {
   const EvaluationResult result =
       evaluate_set(*engine_, set, consumed, [this](double share) { reporter_.phase_share(share); });
-  const double count = result.num_valid_tokens;
-  reporter_.evaluation(state_, where, kind, set.name,
-                       count > 0 ? result.loss_sum / count : std::nan(""), count, final_);
+  reporter_.evaluation(state_, where, kind, set.name, result.loss(), result.num_valid_tokens,
+                       final_);
 }
 
 void Trainer::evaluate(const std::string& where, const char* kind, datasets::DataSplit split) {

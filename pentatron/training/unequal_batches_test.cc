@@ -28,22 +28,9 @@ class RaggedSource final : public datasets::SampleSource {
   [[nodiscard]] datasets::Sample sample(std::int64_t i) const override {
     const auto rows = static_cast<std::int32_t>(length(i));
     const std::int32_t cut = rows > 6 ? 4 : 0;
-    datasets::SampleSequence sequence;
-    std::vector<std::int64_t> tokens, labels;
-    std::vector<float> mask;
-    for (std::int32_t t = 0; t < rows; ++t) {
-      const auto key = static_cast<std::uint64_t>(i * 64 + t);
-      tokens.push_back(static_cast<std::int64_t>(philox_uniform(1, 5, key) * kVocabulary));
-      labels.push_back(static_cast<std::int64_t>(philox_uniform(1, 5, key + 1) * kVocabulary));
-      mask.push_back((i + t) % 4 == 0 ? 0.0F : 1.0F);
-      sequence.positions.push_back(t < cut ? t : t - cut);
-    }
-    if (cut > 0) sequence.runs.push_back(cut);
-    sequence.runs.push_back(rows - cut);
-    datasets::Sample made;
-    made.sequences.emplace(datasets::Sample::kText, std::move(sequence));
-    made.fields = {{"tokens", tokens}, {"labels", labels}, {"loss_mask", mask}};
-    return made;
+    return make_sample(
+        rows, cut, [i](std::int64_t t) { return random_token(5, i * 64 + t); },
+        [i](std::int64_t t) { return (i + t) % 4 == 0; });
   }
 };
 
@@ -89,16 +76,6 @@ Outcome train(const Layout& layout, std::int64_t max_tokens) {
     outcome = std::move(mine);
   });
   return outcome;
-}
-
-void expect_equal(const Tensors& a, const Tensors& b, const char* what) {
-  ASSERT_EQ(a.size(), b.size());
-  double largest = 0;
-  for (const auto& [name, t] : b) largest = std::max(largest, t.abs().max().item<double>());
-  for (const auto& [name, t] : b) {
-    const double scale = std::max(t.abs().max().item<double>(), 1e-3 * largest);
-    EXPECT_LE(a.at(name).sub(t).abs().max().item<double>(), 1e-10 * scale) << what << " " << name;
-  }
 }
 
 struct UnequalCase {

@@ -6,6 +6,7 @@
 
 #include "pentatron/config/adapters.h"
 #include "pentatron/config/attention_window.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/tensor/fp8_blockwise.h"
 
@@ -35,8 +36,7 @@ parallel_layers::AdapterForm adapter_form(const config::ModelConfig& config) {
 }
 
 bool rotates(const config::ModelConfig& config) {
-  const std::string& type = config.position_embedding_type;
-  return type == "rope" || type == "yarn" || type == "longrope" || type == "mrope";
+  return config::rotates(config::position_kind(config));
 }
 
 namespace {

@@ -4,10 +4,14 @@
 #include <algorithm>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/rotary_forms.h"
 #include "pentatron/tensor/sequence_cut.h"
 
 namespace pentatron::transformer {
+
+using config::PositionKind;
+
 namespace {
 
 // Megatron's, where no option names the length that the model was trained with first.
@@ -27,7 +31,7 @@ ops::YarnForm yarn_form(const config::ModelConfig& c) {
 
 ops::RotaryForm usual_form(const config::ModelConfig& c) {
   ops::RotaryForm form{.interleaved = c.rotary_interleaved};
-  if (c.position_embedding_type == "yarn") {
+  if (config::position_kind(c) == PositionKind::kYarn) {
     form.yarn = yarn_form(c);
     return form;
   }
@@ -81,7 +85,8 @@ RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolic
         positions, rotary_dim, static_cast<double>(base), policy.statistics, device, form));
   };
   RotaryTables tables;
-  if (config.position_embedding_type == "longrope") {
+  const PositionKind kind = config::position_kind(config);
+  if (kind == PositionKind::kLongRope) {
     const config::LongRope form = config::longrope_of(config);
     const auto with = [&](const std::vector<double>& divisors) {
       return table(config.rotary_base, {.interleaved = config.rotary_interleaved,
@@ -95,7 +100,7 @@ RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolic
   } else {
     tables.usual = table(config.rotary_base, usual_form(config));
   }
-  if (config.position_embedding_type == "mrope") tables.sections = config::mrope_sections(config);
+  if (kind == PositionKind::kMrope) tables.sections = config::mrope_sections(config);
   if (config.rotary_base_local > 0) {
     tables.local = table(config.rotary_base_local, {.interleaved = config.rotary_interleaved});
   }

@@ -19,12 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kConfig = 2;
-constexpr int kData = 3;
-constexpr int kIo = 4;
-constexpr int kComm = 6;
-constexpr int kCheckpoint = 7;
-
 // A complaint is one logged error; usage or stack traces beside it would bury it.
 void expect_one_message(const ProgramResult& result) {
   const std::size_t last = count("\n" + result.err, "\nerror: ");
@@ -119,17 +113,18 @@ fs::path copy_of_trained() {
 TEST(BadInput, MissingFile) {
   const std::string prefix = (new_folder() / "nothing").string();
   const TinyRun run = try_train(base().with("--data-path", prefix));
-  expect_complaint(run.program, kIo, {prefix});
+  expect_complaint(run.program, kExitIo, {prefix});
   const std::string text = (new_folder() / "no.jsonl").string();
   expect_complaint(call({"preprocess_data", "--input", text, "--output-prefix", prefix,
                          "--tokenizer-type", "NullTokenizer", "--vocab-size", "63"}),
-                   kIo, {text});
+                   kExitIo, {text});
   EXPECT_FALSE(fs::exists(prefix + "_text_document.bin"));
-  expect_complaint(call({"inspect_dataset", prefix}), kIo, {prefix});
-  expect_complaint(call({"plot", text, "--output", prefix + ".svg"}), kIo, {text});
+  expect_complaint(call({"inspect_dataset", prefix}), kExitIo, {prefix});
+  expect_complaint(call({"plot", text, "--output", prefix + ".svg"}), kExitIo, {text});
   EXPECT_FALSE(fs::exists(prefix + ".svg"));
-  expect_complaint(call({"checkpoint", "verify", prefix}), kCheckpoint, {prefix});
-  expect_complaint(call({"generate", "--load", prefix, "--prompt", "1 2"}), kCheckpoint, {prefix});
+  expect_complaint(call({"checkpoint", "verify", prefix}), kExitCheckpoint, {prefix});
+  expect_complaint(call({"generate", "--load", prefix, "--prompt", "1 2"}), kExitCheckpoint,
+                   {prefix});
 }
 
 TEST(BadInput, UnreadableFolder) {
@@ -138,10 +133,10 @@ TEST(BadInput, UnreadableFolder) {
   write_file(file, "no folder");
   const fs::path below = file / "checkpoints";
   const TinyRun saved = try_train(saving(base(), below));
-  expect_complaint(saved.program, kIo, {below.string()});
+  expect_complaint(saved.program, kExitIo, {below.string()});
   EXPECT_EQ(read_file(file), "no folder");
-  expect_complaint(try_train(base().with("--data-path", (file / "corpus").string())).program, kIo,
-                   {(file / "corpus").string()});
+  expect_complaint(try_train(base().with("--data-path", (file / "corpus").string())).program,
+                   kExitIo, {(file / "corpus").string()});
 
   // A folder without rights, for a user who is not root.
   const fs::path locked = new_folder() / "locked";
@@ -151,7 +146,8 @@ TEST(BadInput, UnreadableFolder) {
   const ProgramResult denied = run_program(
       {.words = {"checkpoint", "verify", (locked / "run").string()}, .as_nobody = root});
   fs::permissions(locked, fs::perms::owner_all);
-  EXPECT_TRUE(denied.exit_code == kIo || denied.exit_code == kCheckpoint) << denied.describe();
+  EXPECT_TRUE(denied.exit_code == kExitIo || denied.exit_code == kExitCheckpoint)
+      << denied.describe();
   EXPECT_NE(denied.err.find(locked.string()), std::string::npos) << denied.describe();
 }
 
@@ -167,7 +163,7 @@ TEST(BadInput, DiskFull) {
     request.words = more.words("pretrain_gpt");
     const ProgramResult full = run_program(request);
     if (full.ok()) break;  // fewer writes than n in the whole run
-    expect_complaint(full, kIo, {"No space left on device"});
+    expect_complaint(full, kExitIo, {"No space left on device"});
     EXPECT_EQ(saved_iterations(folder), (std::vector<int>{3})) << "write " << n;
     EXPECT_EQ(state_hash(folder), state_hash(trained()));
     const TinyRun again = train(more);
@@ -181,7 +177,7 @@ TEST(BadInput, DiskFull) {
   }
   const TinyRun run = try_train(saving(base(), device / "checkpoints"));
   // Known before the first step.
-  expect_complaint(run.program, kIo, {"its file system has room for", device.string()});
+  expect_complaint(run.program, kExitIo, {"its file system has room for", device.string()});
   EXPECT_TRUE(run.iteration_lines().empty());
   expect_nothing_saved(device / "checkpoints");
 }
@@ -190,7 +186,7 @@ TEST(BadInput, CorpusOfZeroDocuments) {
   const std::string prefix = (new_folder() / "empty").string();
   datasets::IndexedDatasetWriter writer(prefix, datasets::TokenDtype::kUint16);
   writer.finish();
-  expect_complaint(try_train(base().with("--data-path", prefix)).program, kData, {prefix});
+  expect_complaint(try_train(base().with("--data-path", prefix)).program, kExitData, {prefix});
 
   const fs::path folder = new_folder();
   write_file(folder / "empty.jsonl", "\n\n");
@@ -198,7 +194,7 @@ TEST(BadInput, CorpusOfZeroDocuments) {
   expect_complaint(
       call({"preprocess_data", "--input", (folder / "empty.jsonl").string(), "--output-prefix", out,
             "--tokenizer-type", "NullTokenizer", "--vocab-size", "63"}),
-      kData, {"no document"});
+      kExitData, {"no document"});
   EXPECT_FALSE(fs::exists(out + "_text_document.bin"));
   EXPECT_FALSE(fs::exists(out + "_text_document.idx"));
 }
@@ -206,40 +202,41 @@ TEST(BadInput, CorpusOfZeroDocuments) {
 TEST(BadInput, SequenceLongerThanPositions) {
   const fs::path folder = new_folder() / "checkpoints";
   const TinyRun run = try_train(saving(base().with("--seq-length", 24), folder));
-  expect_complaint(run.program, kConfig, {"--seq-length 24", "--max-position-embeddings 16"});
+  expect_complaint(run.program, kExitConfig, {"--seq-length 24", "--max-position-embeddings 16"});
   EXPECT_FALSE(fs::exists(folder));
 }
 
 TEST(BadInput, HeadsThatDoNotDivide) {
-  expect_complaint(try_train(base().with("--num-attention-heads", 3)).program, kConfig,
+  expect_complaint(try_train(base().with("--num-attention-heads", 3)).program, kExitConfig,
                    {"--hidden-size 16", "--num-attention-heads 3", "--kv-channels"});
   const Options two = base().with("--distributed-backend", "threads").with("--world-size", 2);
   expect_complaint(
       try_train(two.with("--num-attention-heads", 1).with("--tensor-model-parallel-size", 2))
           .program,
-      kConfig, {"--num-attention-heads 1", "--tensor-model-parallel-size 2"});
+      kExitConfig, {"--num-attention-heads 1", "--tensor-model-parallel-size 2"});
   // All problems at once, in one message.
   expect_complaint(
       try_train(base().with("--num-attention-heads", 3).with("--seq-length", 99).without("--lr"))
           .program,
-      kConfig, {"--num-attention-heads 3", "--seq-length 99", "--lr is missing"});
+      kExitConfig, {"--num-attention-heads 3", "--seq-length 99", "--lr is missing"});
 }
 
 TEST(BadInput, CheckpointOfAnotherModel) {
   const Options load = base().with("--load", trained().string());
-  expect_complaint(try_train(load.with("--hidden-size", 32)).program, kCheckpoint,
+  expect_complaint(try_train(load.with("--hidden-size", 32)).program, kExitCheckpoint,
                    {trained().string(), "hidden_size 16 in the checkpoint, 32 asked"});
   expect_complaint(try_train(load.with("--hidden-size", 32).with("--finetune")).program,
-                   kCheckpoint, {"hidden_size 16 in the checkpoint, 32 asked"});
+                   kExitCheckpoint, {"hidden_size 16 in the checkpoint, 32 asked"});
 }
 
 TEST(BadInput, TruncatedBin) {
   const std::string prefix = copy_corpus();
   fs::resize_file(prefix + ".bin", fs::file_size(prefix + ".bin") - 10);
-  expect_complaint(try_train(base().with("--data-path", prefix)).program, kData, {prefix, ".bin"});
-  expect_complaint(call({"inspect_dataset", prefix}), kData, {prefix});
+  expect_complaint(try_train(base().with("--data-path", prefix)).program, kExitData,
+                   {prefix, ".bin"});
+  expect_complaint(call({"inspect_dataset", prefix}), kExitData, {prefix});
   fs::resize_file(prefix + ".idx", 20);
-  expect_complaint(call({"inspect_dataset", prefix}), kData, {prefix + ".idx"});
+  expect_complaint(call({"inspect_dataset", prefix}), kExitData, {prefix + ".idx"});
 }
 
 TEST(BadInput, DamagedManifest) {
@@ -252,22 +249,22 @@ TEST(BadInput, DamagedManifest) {
   for (const std::string& text : {wrong, good.substr(0, good.size() / 2), std::string(), deep}) {
     write_file(manifest, text);
     const TinyRun run = try_train(base().with("--load", folder.string()));
-    expect_complaint(run.program, kCheckpoint, {folder.string()});
+    expect_complaint(run.program, kExitCheckpoint, {folder.string()});
     EXPECT_TRUE(run.losses().empty());
     const ProgramResult verified = call({"checkpoint", "verify", manifest.parent_path().string()});
-    EXPECT_EQ(verified.exit_code, kCheckpoint) << verified.describe();
+    EXPECT_EQ(verified.exit_code, kExitCheckpoint) << verified.describe();
     const ProgramResult spoken =
         call({"generate", "--load", manifest.parent_path().string(), "--prompt", "1 2"});
-    EXPECT_EQ(spoken.exit_code, kCheckpoint) << spoken.describe();
+    EXPECT_EQ(spoken.exit_code, kExitCheckpoint) << spoken.describe();
   }
 }
 
 TEST(BadInput, VocabularyThatDoesNotMatch) {
   // The corpus holds tokens up to 63.
   const TinyRun small = try_train(base().with("--vocab-size", 31));
-  expect_complaint(small.program, kData, {corpus(0), "--vocab-size"});
+  expect_complaint(small.program, kExitData, {corpus(0), "--vocab-size"});
   const Options load = base().with("--load", trained().string());
-  expect_complaint(try_train(load.with("--vocab-size", 99)).program, kCheckpoint,
+  expect_complaint(try_train(load.with("--vocab-size", 99)).program, kExitCheckpoint,
                    {"vocab_size 64 in the checkpoint, 100 asked"});
 }
 
@@ -282,7 +279,7 @@ TEST(BadInput, TakenPort) {
                        {"MASTER_ADDR", "127.0.0.1"},
                        {"MASTER_PORT", port.number()}};
   alone.timeout = std::chrono::seconds(30);
-  expect_complaint(try_train(base(), alone).program, kComm,
+  expect_complaint(try_train(base(), alone).program, kExitComm,
                    {port.number(), "--master-port", "MASTER_PORT"});
 
   std::vector<std::string> words{"launch",      "--nproc-per-node", "2", "--master-port",
@@ -290,7 +287,7 @@ TEST(BadInput, TakenPort) {
   const std::vector<std::string> run = base().words("pretrain_gpt");
   words.insert(words.end(), run.begin(), run.end());
   const ProgramResult launched = run_program({.words = words, .timeout = std::chrono::seconds(30)});
-  expect_refusal(launched, kComm, {port.number()});
+  expect_refusal(launched, kExitComm, {port.number()});
 }
 
 TEST(BadInput, RankThatDies) {

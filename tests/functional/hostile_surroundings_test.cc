@@ -15,11 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kConfig = 2;
-constexpr int kData = 3;
-constexpr int kIo = 4;
-constexpr int kCheckpoint = 7;
-
 // Through a shell, which sets limits or leaves the folder first.
 ProgramResult call_after(const std::string& command, const std::vector<std::string>& words,
                          std::chrono::seconds timeout = std::chrono::seconds(60)) {
@@ -65,17 +60,17 @@ TEST(HostileSurroundings, A14_PipesAreNotWaitedFor) {
     make_pipe(prefix + extension);
     const Options options = base().with("--data-path", prefix);
     for (const Options& run : {options, options.with("--no-mmap-bin-files")}) {
-      expect_clear(try_train(run).program, kIo, {prefix + extension});
+      expect_clear(try_train(run).program, kExitIo, {prefix + extension});
     }
-    expect_clear(call({"inspect_dataset", prefix}), kIo, {prefix + extension});
+    expect_clear(call({"inspect_dataset", prefix}), kExitIo, {prefix + extension});
   }
   for (const char* name : {"manifest.json", "rank_00000.safetensors"}) {
     const fs::path folder = new_folder();
     (void)train(saving(base(), folder));
     make_pipe(folder / iteration_name(3) / name);
-    expect_clear(try_train(base().with("--load", folder.string())).program, kCheckpoint,
+    expect_clear(try_train(base().with("--load", folder.string())).program, kExitCheckpoint,
                  {folder.string()});
-    expect_clear(call({"checkpoint", "verify", folder.string()}), kCheckpoint, {name});
+    expect_clear(call({"checkpoint", "verify", folder.string()}), kExitCheckpoint, {name});
   }
   const fs::path folder = new_folder();
   (void)train(saving(base(), folder));
@@ -92,7 +87,7 @@ TEST(HostileSurroundings, A14_VocabulariesPrintNothingRaw) {
       call({"preprocess_data", "--input", "/dev/null", "--output-prefix", (folder / "out").string(),
             "--tokenizer-type", "GPT2BPETokenizer", "--vocab-file",
             (folder / "vocab.json").string(), "--merge-file", (folder / "merges.txt").string()});
-  expect_clear(result, kData, {"vocab.json:1", "behind"});
+  expect_clear(result, kExitData, {"vocab.json:1", "behind"});
   EXPECT_EQ(result.err.find('\x1b'), std::string::npos) << result.describe();
   EXPECT_EQ(result.err.find('\0'), std::string::npos) << result.describe();
 }
@@ -102,7 +97,7 @@ TEST(HostileSurroundings, A14_FewDescriptors) {
     const ProgramResult one =
         call_after(fmt::format("ulimit -n {}", limit), base().words("pretrain_gpt"));
     EXPECT_FALSE(one.timed_out) << one.describe();
-    EXPECT_TRUE(one.ok() || one.exit_code == kIo || one.exit_code == 6) << one.describe();
+    EXPECT_TRUE(one.ok() || one.exit_code == kExitIo || one.exit_code == 6) << one.describe();
     if (!one.ok()) {
       EXPECT_NE(one.err.find("Too many open files"), std::string::npos) << one.describe();
     }
@@ -132,24 +127,25 @@ TEST(HostileSurroundings, F16_AFolderThatIsGone) {
        {std::vector<std::string>{"version"}, base().words("pretrain_gpt"),
         base().with("--save", "checkpoints").with("--save-interval", 1).words("pretrain_gpt")}) {
     fs::create_directories(folder);
-    expect_clear(call_after(leave, words), kIo, {"the folder that this was started in is gone"});
+    expect_clear(call_after(leave, words), kExitIo,
+                 {"the folder that this was started in is gone"});
   }
 }
 
 TEST(HostileSurroundings, F16_NumbersAtTheEndOfTheirRange) {
-  expect_clear(call({"launch", "--nproc-per-node", "4294967297", "true"}), kConfig,
+  expect_clear(call({"launch", "--nproc-per-node", "4294967297", "true"}), kExitConfig,
                {"--nproc-per-node 4294967297"});
-  expect_clear(call(base().with("--num-workers", 1'000'000).words("pretrain_gpt")), kConfig,
+  expect_clear(call(base().with("--num-workers", 1'000'000).words("pretrain_gpt")), kExitConfig,
                {"--num-workers"});
   expect_clear(call(base().with("--cpu-threads-per-rank", 1'000'000).words("pretrain_gpt")),
-               kConfig, {"--cpu-threads-per-rank"});
+               kExitConfig, {"--cpu-threads-per-rank"});
   expect_clear(call({"preprocess_data", "--input", "/dev/null", "--output-prefix",
                      (new_folder() / "out").string(), "--tokenizer-type", "NullTokenizer",
                      "--vocab-size", "63", "--workers", "1000000"}),
-               kConfig, {"--workers 1000000"});
+               kExitConfig, {"--workers 1000000"});
   expect_clear(call({"train_tokenizer", "--input", "/dev/null", "--vocab-size", "300", "--output",
                      new_folder().string(), "--workers", "1000000"}),
-               kConfig, {"--workers 1000000"});
+               kExitConfig, {"--workers 1000000"});
 }
 
 // SIGXFSZ: a limit on the size of files is an error like a full disk, not the end without a word.
@@ -158,7 +154,7 @@ TEST(HostileSurroundings, F16_ALimitOnTheSizeOfFiles) {
   const ProgramResult result =
       call_after("ulimit -f 4", saving(base(), folder).words("pretrain_gpt"));
   EXPECT_EQ(result.signal, 0) << result.describe();
-  expect_clear(result, kIo, {"File too large"});
+  expect_clear(result, kExitIo, {"File too large"});
   EXPECT_TRUE(saved_iterations(folder).empty());
 }
 

@@ -15,34 +15,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// The options of a small model of the Llama kind.
-Options llama() {
-  return base()
-      .with("--position-embedding-type", "rope")
-      .with("--normalization", "RMSNorm")
-      .with("--swiglu")
-      .with("--ffn-hidden-size", 64)
-      .with("--disable-bias-linear")
-      .with("--untie-embeddings-and-output-weights")
-      .with("--num-attention-heads", 4)
-      .with("--group-query-attention")
-      .with("--num-query-groups", 2)
-      .with("--max-position-embeddings", 64);
-}
-
 ProgramResult convert_import(const fs::path& hf, const fs::path& save,
                              std::vector<std::string> more = {}) {
   std::vector<std::string> words{"convert", "import", "--hf", hf.string(), "--save", save.string()};
   words.insert(words.end(), more.begin(), more.end());
   return call(words);
 }
-ProgramResult convert_export(const fs::path& load, const fs::path& hf,
-                             std::vector<std::string> more = {}) {
-  std::vector<std::string> words{"convert", "export", "--load", load.string(), "--hf", hf.string()};
-  words.insert(words.end(), more.begin(), more.end());
-  return call(words);
-}
-
 // A trained checkpoint and its Hugging Face folder.
 struct Trained {
   fs::path checkpoint;
@@ -52,7 +30,7 @@ const Trained& trained() {
   static const Trained kMade = [] {
     const fs::path folder = new_folder();
     const Trained paths{folder / "checkpoint", folder / "hf"};
-    (void)train(saving(llama(), paths.checkpoint));
+    (void)train(saving(small_llama(), paths.checkpoint));
     const ProgramResult result = convert_export(paths.checkpoint, paths.hf);
     EXPECT_TRUE(result.ok()) << result.describe();
     EXPECT_EQ(count(result.out, "family llama, 21 tensors"), 1U) << result.out;
@@ -146,11 +124,11 @@ TEST(HuggingFace, TheFolderGeneratesAsTheCheckpointDoes) {
 }
 
 TEST(HuggingFace, FinetuneStartsFromTheFolder) {
-  const Options tune = llama().with("--finetune");
+  const Options tune = small_llama().with("--finetune");
   const TinyRun from_checkpoint = train(tune.with("--load", trained().checkpoint.string()));
   const TinyRun from_folder = train(tune.with("--load", trained().hf.string()));
   EXPECT_EQ(from_folder.losses(), from_checkpoint.losses());
-  EXPECT_NE(from_folder.first_loss(), train(llama()).first_loss());
+  EXPECT_NE(from_folder.first_loss(), train(small_llama()).first_loss());
   // The model's options need not be repeated, and ranks share the weights.
   Options short_tune = base().with("--finetune").with("--load", trained().hf.string());
   for (const char* name :
@@ -282,7 +260,7 @@ TEST(HuggingFace, ATrainedCheckpointExportsItsTokenizer) {
             (folder / "corpus").string(), "--tokenizer-type", "GPT2BPETokenizer", "--vocab-file",
             vocabulary, "--merge-file", merges, "--append-eod"})
           .ok());
-  (void)train(saving(llama()
+  (void)train(saving(small_llama()
                          .without("--vocab-size")
                          .with("--tokenizer-type", "GPT2BPETokenizer")
                          .with("--vocab-file", vocabulary)

@@ -17,32 +17,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Values = std::vector<float>;
 
-Options llama() {
-  return base()
-      .with("--position-embedding-type", "rope")
-      .with("--normalization", "RMSNorm")
-      .with("--swiglu")
-      .with("--ffn-hidden-size", 64)
-      .with("--disable-bias-linear")
-      .with("--untie-embeddings-and-output-weights")
-      .with("--num-attention-heads", 4)
-      .with("--group-query-attention")
-      .with("--num-query-groups", 2)
-      .with("--max-position-embeddings", 64);
-}
-
-ProgramResult convert_export(const fs::path& load, const fs::path& hf,
-                             std::vector<std::string> more = {}) {
-  std::vector<std::string> words{"convert", "export", "--load", load.string(), "--hf", hf.string()};
-  words.insert(words.end(), more.begin(), more.end());
-  return call(words);
-}
-
 // A small trained model as a Hugging Face folder.
 const fs::path& base_folder() {
   static const fs::path kFolder = [] {
     const fs::path folder = new_folder();
-    (void)train(saving(llama(), folder / "checkpoint"));
+    (void)train(saving(small_llama(), folder / "checkpoint"));
     EXPECT_TRUE(convert_export(folder / "checkpoint", folder / "hf").ok());
     return folder / "hf";
   }();
@@ -50,7 +29,10 @@ const fs::path& base_folder() {
 }
 
 Options tuning() {
-  return llama().with("--finetune").with("--load", base_folder().string()).with("--lr", "0.02");
+  return small_llama()
+      .with("--finetune")
+      .with("--load", base_folder().string())
+      .with("--lr", "0.02");
 }
 Options with_adapters() { return tuning().with("--lora-rank", 4); }
 
@@ -179,7 +161,7 @@ TEST(Lora, Options) {
   EXPECT_NE(train(modules({"q", "v"})).losses(), plain.losses());
   expect_refusal(try_train(modules({"qkv"})).program, 2,
                  {"--lora-target-modules 'qkv'", "q, k, v, o, gate, up, down"});
-  const TinyRun without = train(llama().with("--lora-alpha", "4"));
+  const TinyRun without = train(small_llama().with("--lora-alpha", "4"));
   EXPECT_EQ(count(without.program.out, "--lora-alpha (there is no --lora-rank)"), 1U);
   // A dry run knows what is trained and what is not.
   const ProgramResult planned = call(with_adapters().with("--dry-run").words("pretrain_gpt"));
@@ -227,8 +209,8 @@ TEST(Lora, ResumesBitForBitAndRefusesAnotherModel) {
   EXPECT_GT(moments, 20U);
   expect_refusal(try_train(resuming(rest.with("--lora-rank", 2), broken, 2)).program, 7,
                  {"lora_rank 4 in the checkpoint, 2 asked"});
-  expect_refusal(try_train(llama().with("--finetune").with("--load", whole.string())).program, 7,
-                 {"lora_rank"});
+  expect_refusal(try_train(small_llama().with("--finetune").with("--load", whole.string())).program,
+                 7, {"lora_rank"});
 }
 
 TEST(Lora, ExportsMergedAndAlone) {
@@ -240,7 +222,7 @@ TEST(Lora, ExportsMergedAndAlone) {
     ASSERT_TRUE(merged.ok()) << merged.describe();
     const std::string tokens = generated(folder / "tuned");
     EXPECT_EQ(generated(folder / "merged"), tokens);
-    const Options judged = llama().with("--finetune").with("--train-iters", 1);
+    const Options judged = small_llama().with("--finetune").with("--train-iters", 1);
     const TinyRun of_merged = train(judged.with("--load", (folder / "merged").string()));
     EXPECT_NEAR(of_merged.first_loss(),
                 train(judged.with("--load", base_folder().string())).first_loss(), 1.0);
@@ -272,7 +254,7 @@ TEST(Lora, ExportsMergedAndAlone) {
 }
 
 TEST(Lora, LoadsAnAdapter) {
-  const Options judged = llama().with("--finetune").with("--train-iters", 1);
+  const Options judged = small_llama().with("--finetune").with("--train-iters", 1);
   for (const bool dora : {false, true}) {
     const HandMade made = hand_made(dora);
     const TinyRun merged = train(judged.with("--load", made.merged.string()));

@@ -14,19 +14,6 @@ namespace {
 using Numbers = std::vector<double>;
 using Words = std::vector<std::string>;
 
-constexpr double kLr = 1e-2;
-
-Numbers rates(const Options& options) {
-  return train(options).series("train", "applied_learning_rate");
-}
-
-void expect_near(const Numbers& found, const Numbers& expected) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    EXPECT_NEAR(found[i], expected[i], 1e-12) << "step " << i + 1;
-  }
-}
-
 std::vector<int> iterations(const TinyRun& run, const std::string& kind) {
   const Numbers numbers = run.series(kind, "iteration");
   return {numbers.begin(), numbers.end()};

@@ -13,19 +13,6 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-constexpr double kLr = 1e-2;
-
-Numbers rates(const Options& options) {
-  return train(options).series("train", "applied_learning_rate");
-}
-
-void expect_near(const Numbers& found, const Numbers& expected) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    EXPECT_NEAR(found[i], expected[i], 1e-12) << "step " << i + 1;
-  }
-}
-
 Options decaying(const std::string& style) {
   return base().with("--lr-decay-style", style).with("--train-iters", 4);
 }
@@ -55,6 +42,20 @@ TEST(Options, Optimizer) {
   EXPECT_GT(tensors_of_kind(sgd, "momentum"), 0U);
   EXPECT_EQ(train(sgd).first_loss(), train(base()).first_loss());
   EXPECT_NE(train(sgd).last_loss(), train(base()).last_loss());
+}
+
+TEST(Options, ApplyWdToQkLayernorm) {
+  const Options plain = base().with("--qk-layernorm").with("--weight-decay", "0.5");
+  const Options decayed = plain.with("--apply-wd-to-qk-layernorm");
+  const TinyRun run = train(decayed);
+  EXPECT_EQ(run.first_loss(), train(plain).first_loss());
+  EXPECT_NE(run.last_loss(), train(plain).last_loss());
+  EXPECT_NE(run.program.out.find(" matrices and 8 vectors of query and key norms; none on "),
+            std::string::npos);
+  // Without such norms it has no effect, which is said.
+  const TinyRun without = train(base().with("--apply-wd-to-qk-layernorm"));
+  expect_same_losses(without, train(base()), 0);
+  EXPECT_NE(without.program.out.find("--apply-wd-to-qk-layernorm"), std::string::npos);
 }
 
 TEST(Options, FreezeParameters) {

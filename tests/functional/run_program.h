@@ -28,6 +28,13 @@ struct ProgramRequest {
   std::function<void(const RunningProgram&)> observe = {};  // every millisecond or so
 };
 
+// Exit codes by kind of error.
+inline constexpr int kExitConfig = 2;
+inline constexpr int kExitData = 3;
+inline constexpr int kExitIo = 4;
+inline constexpr int kExitComm = 6;
+inline constexpr int kExitCheckpoint = 7;
+
 struct ProgramResult {
   int exit_code = -1;  // -1: ended by a signal
   int signal = 0;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "tests/functional/tiny_run.h"
 #include "tests/functional/tiny_talks.h"
 
 // Samples that are made otherwise than of running text: conversations, and fill in the middle.
@@ -59,6 +62,25 @@ TEST(Options, Sft) {
   expect_refusal(
       try_train(talking().with("--data-path", bad.string()).with("--split", "1")).program, 3,
       {"bad.jsonl:"});
+}
+
+// Megatron's evaluation of conversations: a mean of micro-batches' means, which are of one token or
+// of several here.
+TEST(Sft, EvaluationsAreMeansOfMeans) {
+  const Options tokens = talking()
+                             .with("--split", "50,50,0")
+                             .with("--eval-iters", 2)
+                             .with("--micro-batch-size", 1)
+                             .with("--skip-train");
+  const Options means = tokens.with("--loss-mean", "micro-batches");
+  const auto evaluation = [](const Options& options) {
+    return train(options).series("validation", "lm_loss").at(0);
+  };
+  EXPECT_GT(std::abs(evaluation(means) - evaluation(tokens)), 1e-4);
+  const Options ranks = means.with("--distributed-backend", "threads")
+                            .with("--world-size", 4)
+                            .with("--pipeline-model-parallel-size", 2);
+  EXPECT_NEAR(evaluation(ranks), evaluation(means), 1e-5);
 }
 
 // Packs of different lengths, conversations of one sample on several ranks, dropout.

@@ -175,6 +175,38 @@ TinyRun try_train(const Options& options, ProgramRequest request) {
   return run;
 }
 
+std::vector<double> rates(const Options& options) {
+  return train(options).series("train", "applied_learning_rate");
+}
+
+void expect_near(const std::vector<double>& found, const std::vector<double>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found[i], expected[i], 1e-12) << "step " << i + 1;
+  }
+}
+
+Options small_llama() {
+  return base()
+      .with("--position-embedding-type", "rope")
+      .with("--normalization", "RMSNorm")
+      .with("--swiglu")
+      .with("--ffn-hidden-size", 64)
+      .with("--disable-bias-linear")
+      .with("--untie-embeddings-and-output-weights")
+      .with("--num-attention-heads", 4)
+      .with("--group-query-attention")
+      .with("--num-query-groups", 2)
+      .with("--max-position-embeddings", 64);
+}
+
+ProgramResult convert_export(const std::filesystem::path& load, const std::filesystem::path& hf,
+                             std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"convert", "export", "--load", load.string(), "--hf", hf.string()};
+  words.insert(words.end(), more.begin(), more.end());
+  return call(words);
+}
+
 TinyRun train(const Options& options) {
   static std::mutex mutex;
   static std::map<std::vector<std::string>, TinyRun> finished;

@@ -65,6 +65,19 @@ struct TinyRun {
 // tokens, constant learning rate, no dropout, no evaluation, no checkpoint.
 [[nodiscard]] Options base();
 
+inline constexpr double kLr = 1e-2;  // of base()
+// The rate that each step of a run applied.
+[[nodiscard]] std::vector<double> rates(const Options& options);
+// To 1e-12, step by step.
+void expect_near(const std::vector<double>& found, const std::vector<double>& expected);
+
+// The base as a model of the Llama kind: what Hugging Face's files can hold.
+[[nodiscard]] Options small_llama();
+// `pentatron convert export` of a checkpoint, with more words behind.
+[[nodiscard]] ProgramResult convert_export(const std::filesystem::path& load,
+                                           const std::filesystem::path& hf,
+                                           std::vector<std::string> more = {});
+
 // Trains; a failure of the test unless the program ends well. Metrics go to <folder>/metrics.jsonl
 // unless the options name another file. Equal options without --save and --load run once only.
 [[nodiscard]] TinyRun train(const Options& options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
-// sources: pentatron/training/train_state.cc pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc
+// sources: pentatron/training/train_state.cc pentatron/config/choices.cc pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc
 // unlinked: what this target never calls
 // libs: fmt
 // max_len: 4096

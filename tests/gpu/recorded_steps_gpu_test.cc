@@ -3,21 +3,17 @@
 // RecordedRank is the ranks: it runs in processes that RecordedSteps starts, and is skipped else.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "pentatron/base/env.h"
-#include "pentatron/comm/launch.h"
-#include "pentatron/comm/nccl_backend.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/gpu_test_support.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/test_support.h"
+#include "tests/gpu/gpu_rank.h"
 
 namespace pentatron::training {
 namespace {
@@ -248,38 +244,23 @@ std::vector<NamedLayout> layouts() {
 
 TEST(RecordedRank, LayoutsEqualLaunchedSteps) {
   if (!env_string(kRankVariable)) GTEST_SKIP() << "a rank; started by the tests of RecordedSteps";
-  const auto local = static_cast<int>(env_int("LOCAL_RANK").value());
-  const std::int64_t world = env_int("WORLD_SIZE").value();
-  const Device device = tensor::resolve_device("cuda", local, static_cast<int>(world));
-  tensor::use_device(device);
-  const auto backend = comm::make_nccl_backend({.rank = env_int("RANK").value(),
-                                                .world_size = world,
-                                                .master_addr = env_string("MASTER_ADDR").value(),
-                                                .master_port = env_int("MASTER_PORT").value(),
-                                                .timeout = std::chrono::milliseconds(120'000),
-                                                .device = device});
+  const gpu_test::GpuRank rank = gpu_test::make_gpu_rank();
   const Case test{"llama", llama};
   for (const NamedLayout& layout : layouts()) {
     SCOPED_TRACE(layout.name);
-    const Losses launched =
-        run(config_of(test, false, layout.layout, layout.change), *backend, device, false);
+    const Losses launched = run(config_of(test, false, layout.layout, layout.change), *rank.backend,
+                                rank.device, false);
     const Losses recorded =
-        run(config_of(test, true, layout.layout, layout.change), *backend, device, false);
+        run(config_of(test, true, layout.layout, layout.change), *rank.backend, rank.device, false);
     EXPECT_EQ(recorded.recorded, 1);
     expect_same(launched, recorded, 2e-3);
   }
-  backend->shutdown();
+  rank.backend->shutdown();
 }
 
 TEST(RecordedSteps, LayoutsEqualLaunchedSteps) {
   PENTATRON_NEEDS_GPUS(2);
-  ::setenv(kRankVariable, "1", 1);
-  comm::LaunchOptions launch;
-  launch.nproc_per_node = 2;
-  launch.command = {std::filesystem::read_symlink("/proc/self/exe"),
-                    "--gtest_filter=RecordedRank.LayoutsEqualLaunchedSteps"};
-  EXPECT_EQ(comm::launch(launch), 0);
-  ::unsetenv(kRankVariable);
+  EXPECT_EQ(gpu_test::launch_test(kRankVariable, 2, "RecordedRank.LayoutsEqualLaunchedSteps"), 0);
 }
 
 }  // namespace

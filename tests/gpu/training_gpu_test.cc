@@ -4,23 +4,20 @@
 #include <ATen/Context.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
-#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "pentatron/base/env.h"
-#include "pentatron/comm/launch.h"
-#include "pentatron/comm/nccl_backend.h"
 #include "pentatron/datasets/gpt_sample.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/gpu_test_support.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/placement.h"
+#include "tests/gpu/gpu_rank.h"
 #include "tests/parallel/parity_case.h"
 
 namespace pentatron::parity {
@@ -258,23 +255,15 @@ void expect_near_alone(const Outcome& alone, const Outcome& many, const std::str
 
 TEST(GpuRank, LayoutsEqualOneGpu) {
   if (!env_string(kRankVariable)) GTEST_SKIP() << "a rank; started by the tests of GpuParity";
-  const auto local = static_cast<int>(env_int("LOCAL_RANK").value());
-  const std::int64_t world = env_int("WORLD_SIZE").value();
-  const Device device = tensor::resolve_device("cuda", local, static_cast<int>(world));
-  tensor::use_device(device);
-  const auto backend = comm::make_nccl_backend({.rank = env_int("RANK").value(),
-                                                .world_size = world,
-                                                .master_addr = env_string("MASTER_ADDR").value(),
-                                                .master_port = env_int("MASTER_PORT").value(),
-                                                .timeout = std::chrono::milliseconds(120'000),
-                                                .device = device});
+  const gpu_test::GpuRank rank = gpu_test::make_gpu_rank();
   for (const ModelKind kind : {ModelKind::kGpt2, ModelKind::kLlama}) {
-    const CaseOptions options = options_of(kind, "fp64", device);
+    const CaseOptions options = options_of(kind, "fp64", rank.device);
     const Outcome alone = run_alone(options);
-    for (const Layout& layout : layouts(world)) {
+    for (const Layout& layout : layouts(rank.world)) {
       SCOPED_TRACE(layout.name());
-      EXPECT_EQ(difference(alone, run_rank(options, layout, *backend, layout.name()), 1e-10, 1e-8),
-                "");
+      EXPECT_EQ(
+          difference(alone, run_rank(options, layout, *rank.backend, layout.name()), 1e-10, 1e-8),
+          "");
     }
     for (const std::string precision : {"fp32", "bf16"}) {
       const CaseOptions rounded = options_of(kind, precision, device);
@@ -286,21 +275,16 @@ TEST(GpuRank, LayoutsEqualOneGpu) {
       }
     }
   }
-  backend->shutdown();
+  rank.backend->shutdown();
 }
 
 TEST(GpuParity, SeveralGpusEqualOne) {
   PENTATRON_NEEDS_GPUS(2);
-  ::setenv(kRankVariable, "1", 1);
   for (int count : {2, 4}) {
     if (count > tensor::load_cuda_library().gpus) continue;
-    comm::LaunchOptions launch;
-    launch.nproc_per_node = count;
-    launch.command = {std::filesystem::read_symlink("/proc/self/exe"),
-                      "--gtest_filter=GpuRank.LayoutsEqualOneGpu"};
-    EXPECT_EQ(comm::launch(launch), 0) << count << " GPUs";
+    EXPECT_EQ(gpu_test::launch_test(kRankVariable, count, "GpuRank.LayoutsEqualOneGpu"), 0)
+        << count << " GPUs";
   }
-  ::unsetenv(kRankVariable);
 }
 
 }  // namespace

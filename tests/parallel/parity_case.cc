@@ -210,9 +210,7 @@ std::string Layout::refused() const {
   return {};
 }
 
-config::RunConfig make_config(const CaseOptions& options, const Layout& layout) {
-  config::RunConfig config;
-  config::ModelConfig& m = config.model;
+void set_model(config::ModelConfig& m, const CaseOptions& options) {
   m.num_layers = 4;
   m.hidden_size = 32;
   m.num_attention_heads = 4;
@@ -267,6 +265,12 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
     m.window_size = "6,0";
   }
   m.attention_output_gate = options.attention == "gate";
+}
+
+config::RunConfig make_config(const CaseOptions& options, const Layout& layout) {
+  config::RunConfig config;
+  config::ModelConfig& m = config.model;
+  set_model(m, options);
   config::ParallelConfig& p = config.parallel;
   p.world_size = layout.world_size();
   p.tensor_model_parallel_size = layout.tp;
@@ -353,8 +357,7 @@ void RankRun::train_step() {
 double RankRun::evaluate(std::size_t micro_batches) {
   std::vector<Batch> first = batches(0, engine_->policy());
   first.resize(micro_batches);
-  const training::EvaluationResult result = engine_->evaluate(first);
-  return result.loss_sum / result.num_valid_tokens;
+  return engine_->evaluate(first).loss();
 }
 
 Outcome RankRun::finish() {

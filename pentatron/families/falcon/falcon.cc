@@ -40,21 +40,6 @@ constexpr auto own_norm_names() {
 }
 constexpr std::array kOwnNormNames = own_norm_names();
 
-constexpr Preset kPresets[] = {
-    {"falcon-7b", R"({"model_type": "falcon", "vocab_size": 65024, "hidden_size": 4544,
-      "num_hidden_layers": 32, "num_attention_heads": 71, "multi_query": true})"},
-    {"falcon-40b", R"({"model_type": "falcon", "vocab_size": 65024, "hidden_size": 8192,
-      "num_hidden_layers": 60, "num_attention_heads": 128, "num_kv_heads": 8,
-      "new_decoder_architecture": true})"},
-    {"falcon-180b", R"({"model_type": "falcon", "vocab_size": 65024, "hidden_size": 14848,
-      "num_hidden_layers": 80, "num_attention_heads": 232, "num_kv_heads": 8,
-      "new_decoder_architecture": true})"},
-    {"falcon2-11b", R"({"model_type": "falcon", "vocab_size": 65024, "hidden_size": 4096,
-      "num_hidden_layers": 60, "num_attention_heads": 32, "num_kv_heads": 8,
-      "max_position_embeddings": 8192, "rope_theta": 500042.0, "tie_word_embeddings": false,
-      "new_decoder_architecture": true, "num_ln_in_parallel_attn": 1})"},
-};
-
 void start(ModelConfig& model) { model.normalization = "LayerNorm"; }
 
 bool flag_or(const ConfigFile& file, const char* key, bool missing) {
@@ -162,7 +147,7 @@ const Family& falcon() {
                               .start = start,
                               .keys = keys,
                               .names = names,
-                              .presets = kPresets};
+                              .presets = presets_of("falcon")};
   return kFamily;
 }
 

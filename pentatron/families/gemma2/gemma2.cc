@@ -10,40 +10,6 @@
 namespace pentatron::families {
 namespace {
 
-constexpr NameRule kNames[] = {
-    {"embedding.word_embeddings.", "model.embed_tokens."},
-    {"decoder.layers.{}.input_layernorm.", "model.layers.{}.input_layernorm."},
-    {"decoder.layers.{}.self_attention.linear_qkv.q.", "model.layers.{}.self_attn.q_proj."},
-    {"decoder.layers.{}.self_attention.linear_qkv.k.", "model.layers.{}.self_attn.k_proj."},
-    {"decoder.layers.{}.self_attention.linear_qkv.v.", "model.layers.{}.self_attn.v_proj."},
-    {"decoder.layers.{}.self_attention.q_layernorm.", "model.layers.{}.self_attn.q_norm."},
-    {"decoder.layers.{}.self_attention.k_layernorm.", "model.layers.{}.self_attn.k_norm."},
-    {"decoder.layers.{}.self_attention.linear_proj.", "model.layers.{}.self_attn.o_proj."},
-    {"decoder.layers.{}.post_self_attn_layernorm.", "model.layers.{}.post_attention_layernorm."},
-    {"decoder.layers.{}.pre_mlp_layernorm.", "model.layers.{}.pre_feedforward_layernorm."},
-    {"decoder.layers.{}.mlp.linear_fc1.gate.", "model.layers.{}.mlp.gate_proj."},
-    {"decoder.layers.{}.mlp.linear_fc1.up.", "model.layers.{}.mlp.up_proj."},
-    {"decoder.layers.{}.mlp.linear_fc2.", "model.layers.{}.mlp.down_proj."},
-    {"decoder.layers.{}.post_mlp_layernorm.", "model.layers.{}.post_feedforward_layernorm."},
-    {"decoder.final_layernorm.", "model.norm."},
-    {"output_layer.", "lm_head."},
-};
-
-constexpr Preset kPresets[] = {
-    {"gemma2-2b", R"({"model_type": "gemma2", "vocab_size": 256000, "hidden_size": 2304,
-      "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
-      "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 8192,
-      "query_pre_attn_scalar": 256})"},
-    {"gemma2-9b", R"({"model_type": "gemma2", "vocab_size": 256000, "hidden_size": 3584,
-      "intermediate_size": 14336, "num_hidden_layers": 42, "num_attention_heads": 16,
-      "num_key_value_heads": 8, "head_dim": 256, "max_position_embeddings": 8192,
-      "query_pre_attn_scalar": 256})"},
-    {"gemma2-27b", R"({"model_type": "gemma2", "vocab_size": 256000, "hidden_size": 4608,
-      "intermediate_size": 36864, "num_hidden_layers": 46, "num_attention_heads": 32,
-      "num_key_value_heads": 16, "head_dim": 128, "max_position_embeddings": 8192,
-      "query_pre_attn_scalar": 144})"},
-};
-
 // Scores are divided by the root of this instead of the head's size.
 KeyRule score_scale() {
   KeyRule rule{.keys = {"query_pre_attn_scalar"}};
@@ -91,40 +57,36 @@ void start_gemma(ModelConfig& model) {
 }
 
 KeyRules gemma_sizes() {
-  return {size_key("vocab_size", &ModelConfig::vocab_size),
-          size_key("hidden_size", &ModelConfig::hidden_size),
-          size_key("intermediate_size", &ModelConfig::ffn_hidden_size),
-          size_key("num_hidden_layers", &ModelConfig::num_layers),
-          size_key("num_attention_heads", &ModelConfig::num_attention_heads),
-          key_value_heads(),
-          head_size(/*missing=*/256),
-          score_scale(),
-          embedding_scale(),
-          size_key("max_position_embeddings", &ModelConfig::max_position_embeddings),
-          number_key("rms_norm_eps", &ModelConfig::layernorm_epsilon, 1e-6),
-          choice_key("hidden_activation", {"gelu_pytorch_tanh"}),
-          choice_key("hidden_act", {"gelu_pytorch_tanh"}),
-          number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
-          number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
-          fixed_key("attention_bias", false),
-          fixed_key("use_bidirectional_attention", false),
-          ignored_keys({"cache_implementation"}),
-          tied_embeddings(/*missing=*/true)};
+  return joined(
+      usual_sizes(),
+      {key_value_heads(), head_size(/*missing=*/256), score_scale(), embedding_scale(),
+       number_key("rms_norm_eps", &ModelConfig::layernorm_epsilon, 1e-6),
+       choice_key("hidden_activation", {"gelu_pytorch_tanh"}),
+       choice_key("hidden_act", {"gelu_pytorch_tanh"}),
+       number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
+       number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
+       fixed_key("attention_bias", false), fixed_key("use_bidirectional_attention", false),
+       ignored_keys({"cache_implementation"}), tied_embeddings(/*missing=*/true)});
 }
 
-std::span<const NameRule> gemma_names(const ModelConfig&) { return kNames; }
+std::span<const NameRule> gemma_names(const ModelConfig&) {
+  static const std::vector<NameRule> kNames = llama_names_with(
+      {{"decoder.layers.{}.post_self_attn_layernorm.", "model.layers.{}.post_attention_layernorm."},
+       {"decoder.layers.{}.pre_mlp_layernorm.", "model.layers.{}.pre_feedforward_layernorm."},
+       {"decoder.layers.{}.post_mlp_layernorm.", "model.layers.{}.post_feedforward_layernorm."}});
+  return kNames;
+}
 
 const Family& gemma2() {
-  static const Family kFamily{.name = "gemma2",
-                              .model_type = "gemma2",
-                              .architecture = "Gemma2ForCausalLM",
-                              .base_prefix = "model.",
-                              .ignored_tensors = llama_ignored_tensors(),
-                              .start = start_gemma,
-                              .keys = keys,
-                              .names = gemma_names,
-                              .presets = kPresets,
-                              .needs = {"norm_placement", "geglu", "embedding_multiplier"}};
+  static const Family kFamily =
+      of_llama_kind({.name = "gemma2",
+                     .model_type = "gemma2",
+                     .architecture = "Gemma2ForCausalLM",
+                     .start = start_gemma,
+                     .keys = keys,
+                     .names = gemma_names,
+                     .presets = presets_of("gemma2"),
+                     .needs = {"norm_placement", "geglu", "embedding_multiplier"}});
   return kFamily;
 }
 

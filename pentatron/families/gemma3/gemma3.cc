@@ -10,33 +10,6 @@
 namespace pentatron::families {
 namespace {
 
-// The language models; 4B and larger are published inside models that see pictures too.
-constexpr Preset kPresets[] = {
-    {"gemma3-270m", R"({"model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 640,
-      "intermediate_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 4,
-      "num_key_value_heads": 1, "head_dim": 256, "max_position_embeddings": 32768,
-      "query_pre_attn_scalar": 256, "sliding_window": 512})"},
-    {"gemma3-1b", R"({"model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 1152,
-      "intermediate_size": 6912, "num_hidden_layers": 26, "num_attention_heads": 4,
-      "num_key_value_heads": 1, "head_dim": 256, "max_position_embeddings": 32768,
-      "query_pre_attn_scalar": 256, "sliding_window": 512})"},
-    {"gemma3-4b", R"({"model_type": "gemma3_text", "vocab_size": 262208, "hidden_size": 2560,
-      "intermediate_size": 10240, "num_hidden_layers": 34, "num_attention_heads": 8,
-      "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
-      "query_pre_attn_scalar": 256, "sliding_window": 1024,
-      "rope_scaling": {"rope_type": "linear", "factor": 8.0}})"},
-    {"gemma3-12b", R"({"model_type": "gemma3_text", "vocab_size": 262208, "hidden_size": 3840,
-      "intermediate_size": 15360, "num_hidden_layers": 48, "num_attention_heads": 16,
-      "num_key_value_heads": 8, "head_dim": 256, "max_position_embeddings": 131072,
-      "query_pre_attn_scalar": 256, "sliding_window": 1024,
-      "rope_scaling": {"rope_type": "linear", "factor": 8.0}})"},
-    {"gemma3-27b", R"({"model_type": "gemma3_text", "vocab_size": 262208, "hidden_size": 5376,
-      "intermediate_size": 21504, "num_hidden_layers": 62, "num_attention_heads": 32,
-      "num_key_value_heads": 16, "head_dim": 128, "max_position_embeddings": 131072,
-      "query_pre_attn_scalar": 168, "sliding_window": 1024,
-      "rope_scaling": {"rope_type": "linear", "factor": 8.0}})"},
-};
-
 // As Gemma 2, with norms of query and key heads.
 void start(ModelConfig& model) {
   start_gemma(model);
@@ -105,16 +78,15 @@ KeyRules keys() {
 }  // namespace
 
 const Family& gemma3() {
-  static const Family kFamily{.name = "gemma3",
-                              .model_type = "gemma3_text",
-                              .architecture = "Gemma3ForCausalLM",
-                              .base_prefix = "model.",
-                              .ignored_tensors = llama_ignored_tensors(),
-                              .start = start,
-                              .keys = keys,
-                              .names = gemma_names,
-                              .presets = kPresets,
-                              .needs = {"norm_placement", "geglu", "embedding_multiplier"}};
+  static const Family kFamily =
+      of_llama_kind({.name = "gemma3",
+                     .model_type = "gemma3_text",
+                     .architecture = "Gemma3ForCausalLM",
+                     .start = start,
+                     .keys = keys,
+                     .names = gemma_names,
+                     .presets = presets_of("gemma3"),
+                     .needs = {"norm_placement", "geglu", "embedding_multiplier"}});
   return kFamily;
 }
 

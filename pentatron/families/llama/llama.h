@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
+#include <initializer_list>
+#include <optional>
 #include <span>
-#include <string_view>
+#include <vector>
 
 #include "pentatron/families/family.h"
 
@@ -12,9 +13,19 @@ namespace pentatron::families {
 
 // RMSNorm before attention and mlp, rotary embedding, SwiGLU, no biases.
 void start_llama(ModelConfig& model);
-// Sizes, epsilon, activation, initial deviation; without rotary keys, biases and ties.
-[[nodiscard]] KeyRules llama_sizes();
+// Sizes, epsilon, activation, initial deviation; without rotary keys, biases and ties. Of the
+// library's class: the epsilon of a file without one, and head_dim if that is not hidden size /
+// heads.
+struct LlamaDefaults {
+  double epsilon = 1e-6;
+  std::optional<std::int64_t> head_size = {};
+};
+[[nodiscard]] KeyRules llama_sizes(const LlamaDefaults& missing = {});
 [[nodiscard]] std::span<const NameRule> llama_names(const ModelConfig& model);
-[[nodiscard]] std::span<const std::string_view> llama_ignored_tensors();
+// Of files whose layers have one norm less or other matrices: what is `own` goes before Llama's.
+[[nodiscard]] std::vector<NameRule> llama_names_with(std::initializer_list<NameRule> own);
+// The family with what it shares with Llama: prefix, ignored tensors, and start_llama() and
+// llama_names() where it has none of its own.
+[[nodiscard]] Family of_llama_kind(Family family);
 
 }  // namespace pentatron::families

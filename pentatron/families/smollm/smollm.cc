@@ -10,39 +10,6 @@
 namespace pentatron::families {
 namespace {
 
-// SmolLM and SmolLM2 are models of the Llama kind; SmolLM3 leaves the rotation out of every fourth
-// layer.
-constexpr Preset kPresets[] = {
-    {"smollm-135m", R"({"model_type": "llama", "vocab_size": 49152, "hidden_size": 576,
-      "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
-      "num_key_value_heads": 3, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
-      "tie_word_embeddings": true})"},
-    {"smollm-360m", R"({"model_type": "llama", "vocab_size": 49152, "hidden_size": 960,
-      "intermediate_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 15,
-      "num_key_value_heads": 5, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
-      "tie_word_embeddings": true})"},
-    {"smollm-1.7b", R"({"model_type": "llama", "vocab_size": 49152, "hidden_size": 2048,
-      "intermediate_size": 8192, "num_hidden_layers": 24, "num_attention_heads": 32,
-      "num_key_value_heads": 32, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
-      "tie_word_embeddings": true})"},
-    {"smollm2-135m", R"({"model_type": "llama", "vocab_size": 49152, "hidden_size": 576,
-      "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
-      "num_key_value_heads": 3, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
-      "rope_theta": 100000.0, "tie_word_embeddings": true})"},
-    {"smollm2-360m", R"({"model_type": "llama", "vocab_size": 49152, "hidden_size": 960,
-      "intermediate_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 15,
-      "num_key_value_heads": 5, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
-      "rope_theta": 100000.0, "tie_word_embeddings": true})"},
-    {"smollm2-1.7b", R"({"model_type": "llama", "vocab_size": 49152, "hidden_size": 2048,
-      "intermediate_size": 8192, "num_hidden_layers": 24, "num_attention_heads": 32,
-      "num_key_value_heads": 32, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
-      "rope_theta": 130000.0, "tie_word_embeddings": true})"},
-    {"smollm3-3b", R"({"model_type": "smollm3", "vocab_size": 128256, "hidden_size": 2048,
-      "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16,
-      "num_key_value_heads": 4, "max_position_embeddings": 65536, "rope_theta": 5000000.0,
-      "no_rope_layer_interval": 4, "tie_word_embeddings": true})"},
-};
-
 // no_rope_layers: 1 where a layer rotates, whatever its name says; where it is missing, every
 // no_rope_layer_interval-th does not.
 KeyRule unrotated_layers() {
@@ -94,15 +61,11 @@ KeyRules keys() {
 }  // namespace
 
 const Family& smollm() {
-  static const Family kFamily{.name = "smollm",
-                              .model_type = "smollm3",
-                              .architecture = "SmolLM3ForCausalLM",
-                              .base_prefix = "model.",
-                              .ignored_tensors = llama_ignored_tensors(),
-                              .start = start_llama,
-                              .keys = keys,
-                              .names = llama_names,
-                              .presets = kPresets};
+  static const Family kFamily = of_llama_kind({.name = "smollm",
+                                               .model_type = "smollm3",
+                                               .architecture = "SmolLM3ForCausalLM",
+                                               .keys = keys,
+                                               .presets = presets_of("smollm")});
   return kFamily;
 }
 

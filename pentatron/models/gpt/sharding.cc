@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/parallel_layers/leaf_rule.h"
 #include "pentatron/transformer/block.h"
 
@@ -87,13 +88,7 @@ void check_config(const ModelConfig& c) {
                   c.num_attention_heads, c.num_query_groups);
   PENTATRON_CHECK(c.normalization == "LayerNorm" || c.normalization == "RMSNorm", kConfig,
                   "--normalization must be LayerNorm or RMSNorm, not '{}'", c.normalization);
-  const std::string& positions = c.position_embedding_type;
-  PENTATRON_CHECK(transformer::rotates(c) || positions == "learned_absolute" ||
-                      positions == "alibi" || positions == "relative" || positions == "none",
-                  kUnsupported,
-                  "--position-embedding-type must be learned_absolute, rope, yarn, longrope, "
-                  "mrope, alibi, relative or none, not '{}'",
-                  positions);
+  static_cast<void>(config::position_kind(c));
   PENTATRON_CHECK(!c.qk_layernorm || !c.qk_l2_norm, kConfig,
                   "--qk-layernorm and --qk-l2-norm exclude each other: give one");
 }
@@ -121,12 +116,12 @@ nn::ParameterPlan plan_stage(const ModelConfig& config, const TensorLayout& layo
     } else {
       add_leaf(plan, word_rule(config), "", -1, layout);
     }
-    if (config.position_embedding_type == "learned_absolute") {
+    if (config::position_kind(config) == config::PositionKind::kLearnedAbsolute) {
       add_leaf(plan, position_rule(config), "", -1, layout);
     }
   }
   // Each stage with layers has its copy, in the unit of the first of them.
-  if (config.position_embedding_type == "relative" && stage.num_layers() > 0) {
+  if (config::position_kind(config) == config::PositionKind::kRelative && stage.num_layers() > 0) {
     add_tied(plan, transformer::relative_position_rule(config, "decoder"), stage.first_layer,
              layout,
              /*counts=*/stage.first_layer == 0);

@@ -226,16 +226,7 @@ TEST(Muon, ASkippedStepChangesNothing) {
   }
 }
 
-TEST(Muon, RefusesAStoreCutByElements) {
-  comm::run_threads({.world_size = 2}, [](comm::Backend& backend) {
-    comm::ParallelContext context(backend, make_grid({.dp = 2}));
-    const PrecisionPolicy policy = precision_policy("fp32");
-    Model model(context, policy);
-    distributed::ParameterStore store(model.units, context, {.sharding = Sharding::kOptimizer},
-                                      policy);
-    EXPECT_THROW(Optimizer(store, context, muon_config(), policy), Error);
-  });
-}
+TEST(Muon, RefusesAStoreCutByElements) { EXPECT_FALSE(takes_cut_by_elements(muon_config())); }
 
 }  // namespace
 }  // namespace pentatron::optimizer

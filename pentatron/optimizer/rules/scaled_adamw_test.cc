@@ -73,36 +73,15 @@ TEST(ScaledAdamW, ResumesBitForBitInAnotherLayout) {
   const PrecisionPolicy policy = precision_policy("bf16");
   const config::OptimizerConfig config = scaled("fp8", "fp16");
   const WholeTensors straight = state_after({}, policy, config, 4);
-  WholeTensors half = state_after({.tp = 2}, policy, config, 2);
+  const WholeTensors half = state_after({.tp = 2}, policy, config, 2);
   for (const Layout& layout : layouts()) {
-    WholeTensors resumed;
-    std::mutex mutex;
-    comm::run_threads({.world_size = layout.world()}, [&](comm::Backend& backend) {
-      Rig rig(backend, layout, policy, config);
-      {
-        const std::lock_guard lock(mutex);
-        copy_state(*rig.optimizer, /*owner_only=*/false, half, /*out=*/true);
-      }
-      rig.optimizer->set_num_updates(2);
-      rig.optimizer->refresh_parameters();
-      rig.train(2, 4);
-      const std::lock_guard lock(mutex);
-      copy_state(*rig.optimizer, /*owner_only=*/true, resumed, /*out=*/false);
-    });
+    const WholeTensors resumed = resumed_state(layout, policy, config, half);
     EXPECT_EQ(difference(resumed, straight), 0.0) << layout;
   }
 }
 
 TEST(ScaledAdamW, ASkippedStepChangesNothing) {
-  const auto backend = comm::make_single_backend();
-  Rig rig(*backend, {}, precision_policy("bf16"), scaled("fp8", "fp16"));
-  rig.train(0, 2);
-  WholeTensors before, after;
-  copy_state(*rig.optimizer, true, before, false);
-  for (distributed::Piece& piece : rig.store->pieces()) piece.grad.fill_(std::nan(""));
-  EXPECT_TRUE(rig.optimizer->step(kStepRate, kStepDecay).skipped);
-  copy_state(*rig.optimizer, true, after, false);
-  EXPECT_EQ(difference(before, after), 0.0);
+  EXPECT_EQ(change_by_skipped_step(precision_policy("bf16"), scaled("fp8", "fp16"), 2), 0.0);
 }
 
 }  // namespace

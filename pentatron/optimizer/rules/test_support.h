@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/optimizer/optimizer.h"
 #include "pentatron/optimizer/rules/whole_matrix.h"
 #include "pentatron/tensor/ops.h"
@@ -122,7 +124,7 @@ struct Rig {
   Rig(comm::Backend& backend, const Layout& layout, const PrecisionPolicy& policy,
       const config::OptimizerConfig& config)
       : context(backend, make_grid(layout)), model(context, policy) {
-    const bool matrices = config.optimizer == "muon" || config.optimizer == "soap";
+    const bool matrices = config::updates_matrices(config::optimizer_kind(config));
     store = std::make_unique<distributed::ParameterStore>(
         model.units, context,
         distributed::StoreOptions{
@@ -197,6 +199,26 @@ inline WholeTensors state_after(const Layout& layout, const PrecisionPolicy& pol
   return whole;
 }
 
+// The state after four steps: two from `half`, that of two steps in another layout.
+inline WholeTensors resumed_state(const Layout& layout, const PrecisionPolicy& policy,
+                                  const config::OptimizerConfig& config, WholeTensors half) {
+  WholeTensors resumed;
+  std::mutex mutex;
+  comm::run_threads({.world_size = layout.world()}, [&](comm::Backend& backend) {
+    Rig rig(backend, layout, policy, config);
+    {
+      const std::lock_guard lock(mutex);
+      copy_state(*rig.optimizer, /*owner_only=*/false, half, /*out=*/true);
+    }
+    rig.optimizer->set_num_updates(2);
+    rig.optimizer->refresh_parameters();
+    rig.train(2, 4);
+    const std::lock_guard lock(mutex);
+    copy_state(*rig.optimizer, /*owner_only=*/true, resumed, /*out=*/false);
+  });
+  return resumed;
+}
+
 // Largest difference over all tensors; they must have the same names.
 inline double difference(const WholeTensors& a, const WholeTensors& b) {
   if (a.size() != b.size()) return 1e30;
@@ -208,6 +230,40 @@ inline double difference(const WholeTensors& a, const WholeTensors& b) {
     worst = std::isfinite(here) ? std::max(worst, here) : 1e30;
   }
   return worst;
+}
+
+// Whether an optimizer of whole matrices is made over a store that is cut by elements.
+inline bool takes_cut_by_elements(const config::OptimizerConfig& config) {
+  bool taken = false;
+  comm::run_threads({.world_size = 2}, [&](comm::Backend& backend) {
+    comm::ParallelContext context(backend, make_grid({.dp = 2}));
+    const PrecisionPolicy policy = precision_policy("fp32");
+    Model model(context, policy);
+    distributed::ParameterStore store(model.units, context,
+                                      {.sharding = distributed::Sharding::kOptimizer}, policy);
+    try {
+      const Optimizer made(store, context, config, policy);
+      if (backend.rank() == 0) taken = true;
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kInternal) throw;
+    }
+  });
+  return taken;
+}
+
+// How far a step whose gradients are not finite moves the state that `steps` steps left: it must be
+// skipped, and 0.
+inline double change_by_skipped_step(const PrecisionPolicy& policy,
+                                     const config::OptimizerConfig& config, int steps) {
+  const auto backend = comm::make_single_backend();
+  Rig rig(*backend, {}, policy, config);
+  rig.train(0, steps);
+  WholeTensors before, after;
+  copy_state(*rig.optimizer, /*owner_only=*/true, before, /*out=*/false);
+  for (distributed::Piece& piece : rig.store->pieces()) piece.grad.fill_(std::nan(""));
+  if (!rig.optimizer->step(kStepRate, kStepDecay).skipped) return 1e30;
+  copy_state(*rig.optimizer, /*owner_only=*/true, after, /*out=*/false);
+  return difference(before, after);
 }
 
 }  // namespace pentatron::optimizer::testing_support

@@ -63,57 +63,37 @@ std::int64_t kept_by_forward(const config::RunConfig& config) {
   return kept;
 }
 
-std::vector<Case> activation_cases() {
-  const auto recompute = [](const std::vector<std::string>& modules) -> ChangeConfig {
-    return [modules](config::RunConfig& c) {
-      c.model.recompute_granularity = "selective";
-      c.model.recompute_modules = modules;
-    };
+using M = config::ModelConfig;
+
+ChangeConfig comm(const std::string& type) {
+  return [type](config::RunConfig& c) {
+    llama(c);
+    c.model.cp_comm_type = {type};
+    if (type == "a2a+p2p") c.parallel.hierarchical_context_parallel_sizes = {"2", "2"};
+    if (type.starts_with("a2a")) c.model.num_query_groups = 4;
   };
-  const auto full = [](const char* method, std::int64_t layers) -> ChangeConfig {
-    return [method, layers](config::RunConfig& c) {
-      c.model.recompute_granularity = "full";
-      c.model.recompute_method = method;
-      c.model.recompute_num_layers = layers;
-    };
-  };
-  const auto slices = [](config::RunConfig& c) { c.model.distribute_saved_activations = true; };
-  const auto comm = [](const std::string& type) -> ChangeConfig {
-    return [type](config::RunConfig& c) {
-      llama(c);
-      c.model.cp_comm_type = {type};
-      if (type == "a2a+p2p") c.parallel.hierarchical_context_parallel_sizes = {"2", "2"};
-      if (type.starts_with("a2a")) c.model.num_query_groups = 4;
-    };
-  };
-  const auto change = [](auto member, auto value) -> ChangeConfig {
-    return [member, value](config::RunConfig& c) { c.model.*member = value; };
-  };
-  using M = config::ModelConfig;
-  const auto parallel_attention = [](const char* kind) -> ChangeConfig {
-    return [kind](config::RunConfig& c) { c.model.parallel_attention = kind; };
-  };
-  const auto fp32_residual = [](config::RunConfig& c) {
+}
+template <typename Member, typename Value>
+ChangeConfig change(Member member, Value value) {
+  return [member, value](config::RunConfig& c) { c.model.*member = value; };
+}
+ChangeConfig parallel_attention(const char* kind) {
+  return change(&M::parallel_attention, std::string(kind));
+}
+void fp32_residual(config::RunConfig& c) {
+  bf16(c);
+  c.model.fp32_residual_connection = true;
+}
+ChangeConfig fp8(const char* recipe) {
+  return [recipe](config::RunConfig& c) {
+    llama(c);
     bf16(c);
-    c.model.fp32_residual_connection = true;
+    c.model.fp8 = "hybrid";
+    c.model.fp8_recipe = recipe;
   };
-  const auto lora = [](bool dora, double dropout,
-                       const std::vector<std::string>& modules = {}) -> ChangeConfig {
-    return [=](config::RunConfig& c) {
-      c.model.lora_rank = 4;
-      c.model.lora_dora = dora;
-      c.model.lora_dropout = dropout;
-      c.model.lora_target_modules = modules;
-    };
-  };
-  const auto fp8 = [](const char* recipe) -> ChangeConfig {
-    return [recipe](config::RunConfig& c) {
-      llama(c);
-      bf16(c);
-      c.model.fp8 = "hybrid";
-      c.model.fp8_recipe = recipe;
-    };
-  };
+}
+
+std::vector<Case> cases_of_adapters() {
   return {
       {"adapters", {}, 1, both(llama, lora(false, 0))},
       {"adapters gpt2", {.tp = 2}, 1, lora(false, 0)},
@@ -137,6 +117,11 @@ std::vector<Case> activation_cases() {
             both(lora(false, 0), change(&M::norm_placement, std::string("both"))))},
       {"adapters parallel", {}, 1, both(parallel_attention("own-norms"), lora(false, 0.1))},
       {"adapters heterogeneous", {}, 1, both(heterogeneous, lora(false, 0))},
+  };
+}
+
+std::vector<Case> cases_of_numbers_and_recomputation() {
+  return {
       {"gpt2"},
       {"fp8", {}, 1, fp8("tensorwise")},
       {"fp8 delayed, sequence", {.tp = 2}, 1, both(fp8("delayed"), sequence_parallel)},
@@ -164,6 +149,11 @@ std::vector<Case> activation_cases() {
       {"all three again", {.tp = 2}, 1, both(llama, recompute({"layernorm", "core_attn", "mlp"}))},
       {"slices", {.tp = 2}, 1, both(full("uniform", 1), slices)},
       {"slices of four", {.tp = 4}, 1, both(llama, both(full("block", 2), slices))},
+  };
+}
+
+std::vector<Case> activation_cases() {
+  return {
       {"uniform 1", {}, 1, full("uniform", 1)},
       {"uniform 3", {.tp = 2}, 1, both(sequence_parallel, full("uniform", 3))},
       {"block 2", {}, 1, full("block", 2)},
@@ -191,8 +181,8 @@ std::vector<Case> activation_cases() {
   };
 }
 
-TEST(DryRun, ActivationsAreWhatAForwardKeeps) {
-  for (const Case& what : activation_cases()) {
+void expect_what_a_forward_keeps(const std::vector<Case>& cases) {
+  for (const Case& what : cases) {
     const config::RunConfig config = config_of({what.name, what.layout, what.cp, [&](auto& c) {
                                                   c.training.micro_batch_size = 16;
                                                   c.training.global_batch_size =
@@ -209,6 +199,14 @@ TEST(DryRun, ActivationsAreWhatAForwardKeeps) {
         << what.name << ": planned " << planned << ", kept " << kept;
     std::cout << what.name << ": planned / kept " << static_cast<double>(planned) / kept << "\n";
   }
+}
+
+TEST(DryRun, ActivationsAreWhatAForwardKeeps) {
+  expect_what_a_forward_keeps(activation_cases());
+  expect_what_a_forward_keeps(cases_of_numbers_and_recomputation());
+}
+TEST(DryRun, ActivationsOfAdaptersAreWhatAForwardKeeps) {
+  expect_what_a_forward_keeps(cases_of_adapters());
 }
 
 // All that a rank holds at the fullest moment of two steps, the engine's making among it.

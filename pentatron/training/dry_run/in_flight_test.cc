@@ -14,6 +14,7 @@
 #include "pentatron/tensor/memory.h"
 #include "pentatron/training/dry_run/activations.h"
 #include "pentatron/training/dry_run/test_support.h"
+#include "pentatron/training/traced_step_test_support.h"
 
 namespace pentatron::training::dry_run {
 namespace {
@@ -29,16 +30,10 @@ std::map<std::int64_t, std::vector<double>> counted(const config::RunConfig& con
   std::map<std::int64_t, std::vector<double>> values;
   std::mutex mutex;
   with_engine(config, [&](Engine& engine) {
-    Trace trace;
-    Timers timers(0);
-    timers.set_trace(&trace);
-    engine.set_timers(&timers);
-    (void)train_steps(engine, 0, 1);
-    trace.set_recording(true);
-    (void)train_steps(engine, 1, 2);
+    const TracedStep step(engine);
     const std::lock_guard lock(mutex);
     std::vector<double>& mine = values[engine.context().world().rank()];
-    for (const TraceSpan& span : trace.spans()) {
+    for (const TraceSpan& span : step.trace.spans()) {
       if (span.lane != kCounterLane) continue;
       EXPECT_EQ(span.name, pipeline_parallel::kInFlightCounter);
       mine.push_back(static_cast<double>(span.bytes));

@@ -60,6 +60,28 @@ inline ChangeConfig both(const ChangeConfig& a, const ChangeConfig& b) {
     b(c);
   };
 }
+inline ChangeConfig recompute(const std::vector<std::string>& modules) {
+  return [modules](config::RunConfig& c) {
+    c.model.recompute_granularity = "selective";
+    c.model.recompute_modules = modules;
+  };
+}
+inline ChangeConfig full(const char* method, std::int64_t layers) {
+  return [method, layers](config::RunConfig& c) {
+    c.model.recompute_granularity = "full";
+    c.model.recompute_method = method;
+    c.model.recompute_num_layers = layers;
+  };
+}
+inline void slices(config::RunConfig& c) { c.model.distribute_saved_activations = true; }
+inline ChangeConfig lora(bool dora, double dropout, const std::vector<std::string>& modules = {}) {
+  return [=](config::RunConfig& c) {
+    c.model.lora_rank = 4;
+    c.model.lora_dora = dora;
+    c.model.lora_dropout = dropout;
+    c.model.lora_target_modules = modules;
+  };
+}
 inline void sequence_parallel(config::RunConfig& c) { c.parallel.sequence_parallel = true; }
 inline void bf16(config::RunConfig& c) { c.training.precision = "bf16"; }
 

@@ -12,25 +12,14 @@ namespace {
 
 using namespace testing_support;  // NOLINT: test vocabulary
 
-// What each rank sends in a step, by axis and operation.
-TEST(DryRun, TrafficIsWhatAStepSends) {
-  const auto recompute = [](config::RunConfig& c) {
-    c.model.recompute_granularity = "full";
-    c.model.recompute_method = "uniform";
-    c.model.recompute_num_layers = 1;
-  };
-  const auto mlp_again = [](config::RunConfig& c) {
-    c.model.recompute_granularity = "selective";
-    c.model.recompute_modules = {"mlp", "core_attn"};
-  };
-  const auto slices = [](config::RunConfig& c) { c.model.distribute_saved_activations = true; };
-  const auto norms_again = [](config::RunConfig& c) {
-    c.model.recompute_granularity = "selective";
-    c.model.recompute_modules = {"layernorm"};
-  };
-  const auto comm = [](const std::string& type) -> ChangeConfig {
-    return [type](config::RunConfig& c) { c.model.cp_comm_type = {type}; };
-  };
+ChangeConfig comm(const std::string& type) {
+  return [type](config::RunConfig& c) { c.model.cp_comm_type = {type}; };
+}
+
+std::vector<Case> traffic_cases() {
+  const ChangeConfig layers_again = full("uniform", 1);
+  const ChangeConfig mlp_again = recompute({"mlp", "core_attn"});
+  const ChangeConfig norms_again = recompute({"layernorm"});
   const auto instances = [](config::RunConfig& c) {
     c.parallel.num_distributed_optimizer_instances = 2;
   };
@@ -43,16 +32,7 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
     c.training.precision = "bf16";
     c.parallel.megatron_fsdp_grad_comm_dtype = "bf16";
   };
-  const auto lora = [](bool dora, double dropout,
-                       const std::vector<std::string>& modules = {}) -> ChangeConfig {
-    return [=](config::RunConfig& c) {
-      c.model.lora_rank = 4;
-      c.model.lora_dora = dora;
-      c.model.lora_dropout = dropout;
-      c.model.lora_target_modules = modules;
-    };
-  };
-  const std::vector<Case> cases = {
+  return {
       {"tensor", {.tp = 2}},
       {"smoothed labels",
        {.tp = 2},
@@ -63,16 +43,16 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
       {"sequence llama, layers again",
        {.tp = 4},
        1,
-       both(llama, both(sequence_parallel, recompute))},
+       both(llama, both(sequence_parallel, layers_again))},
       {"sequence, modules again", {.tp = 2}, 1, both(sequence_parallel, mlp_again)},
-      {"layers again from slices", {.tp = 2, .pp = 2}, 1, both(recompute, slices)},
+      {"layers again from slices", {.tp = 2, .pp = 2}, 1, both(layers_again, slices)},
       {"norms again", {.tp = 2}, 1, both(sequence_parallel, norms_again)},
       {"relative", {.tp = 2, .pp = 2, .dp = 2, .sharded = true}, 1, relative},
       {"relative ZeRO 3", {.dp = 2}, 1, both(relative, zero3)},
       {"relative ZeRO 3, layers again",
        {.pp = 2, .dp = 2},
        1,
-       both(relative, both(zero3, recompute))},
+       both(relative, both(zero3, layers_again))},
       {"heterogeneous tensor", {.tp = 2}, 1, heterogeneous},
       {"heterogeneous sequence, modules again",
        {.tp = 2},
@@ -86,10 +66,10 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
       {"ZeRO 1 in copies", {.dp = 4, .sharded = true}, 1, instances},
       {"ZeRO 2", {.dp = 2}, 1, strategy("optim_grads")},
       {"ZeRO 3", {.dp = 2}, 1, zero3},
-      {"ZeRO 3, layers again", {.dp = 2}, 1, both(zero3, recompute)},
+      {"ZeRO 3, layers again", {.dp = 2}, 1, both(zero3, layers_again)},
       {"ZeRO 3 llama pipeline", {.pp = 2, .dp = 2}, 1, both(zero3, llama)},
       {"ring", {}, 2, comm("p2p")},
-      {"gathered, layers again", {}, 2, both(comm("all_gather"), recompute)},
+      {"gathered, layers again", {}, 2, both(comm("all_gather"), layers_again)},
       {"exchanged", {.pp = 2}, 2, comm("a2a")},
       {"all", {.tp = 2, .pp = 2}, 2, both(sequence_parallel, zero3)},
       {"adapters", {.tp = 2}, 1, both(llama, lora(false, 0))},
@@ -98,13 +78,17 @@ TEST(DryRun, TrafficIsWhatAStepSends) {
       {"adapters sequence, lengths, layers again",
        {.tp = 2},
        1,
-       both(sequence_parallel, both(recompute, lora(true, 0.1)))},
+       both(sequence_parallel, both(layers_again, lora(true, 0.1)))},
       {"adapters behind", {.tp = 2}, 1, both(sequence_parallel, lora(false, 0, {"down"}))},
       {"adapters ZeRO 1", {.tp = 2, .dp = 2, .sharded = true}, 1, lora(false, 0)},
       {"adapters ZeRO 3", {.pp = 2, .dp = 2}, 1, both(zero3, lora(false, 0))},
       {"adapters ring", {}, 2, both(comm("p2p"), lora(false, 0))},
   };
-  for (const Case& what : cases) {
+}
+
+// What each rank sends in a step, by axis and operation.
+TEST(DryRun, TrafficIsWhatAStepSends) {
+  for (const Case& what : traffic_cases()) {
     const config::RunConfig config = config_of(what);
     comm::run_threads({.world_size = config.parallel.world_size}, [&](comm::Backend& threads) {
       Counts sent;

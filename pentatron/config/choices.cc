@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/config/choices.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+#include "pentatron/base/error.h"
+
+namespace pentatron::config {
+namespace {
+
+template <typename Kind>
+struct Choice {
+  std::string_view word;
+  Kind kind;
+};
+
+template <typename Kind, std::size_t N>
+Kind chosen(const char* option, std::string_view word, const Choice<Kind> (&choices)[N]) {
+  std::string expected;
+  for (std::size_t i = 0; i < N; ++i) {
+    if (choices[i].word == word) return choices[i].kind;
+    expected += fmt::format("{}{}", i == 0 ? "" : i + 1 == N ? " or " : ", ", choices[i].word);
+  }
+  PENTATRON_THROW(kConfig, "{} is '{}', expected {}", option, word, expected);
+}
+
+}  // namespace
+
+PositionKind position_kind(const ModelConfig& model) {
+  static constexpr Choice<PositionKind> kChoices[] = {
+      {"learned_absolute", PositionKind::kLearnedAbsolute},
+      {"rope", PositionKind::kRope},
+      {"yarn", PositionKind::kYarn},
+      {"longrope", PositionKind::kLongRope},
+      {"mrope", PositionKind::kMrope},
+      {"alibi", PositionKind::kAlibi},
+      {"relative", PositionKind::kRelative},
+      {"none", PositionKind::kNone}};
+  return chosen("--position-embedding-type", model.position_embedding_type, kChoices);
+}
+
+OptimizerKind optimizer_kind(const OptimizerConfig& optimizer) {
+  static constexpr Choice<OptimizerKind> kChoices[] = {{"adam", OptimizerKind::kAdam},
+                                                       {"sgd", OptimizerKind::kSgd},
+                                                       {"lion", OptimizerKind::kLion},
+                                                       {"muon", OptimizerKind::kMuon},
+                                                       {"soap", OptimizerKind::kSoap}};
+  return chosen("--optimizer", optimizer.optimizer, kChoices);
+}
+
+DecayStyle decay_style(const OptimizerConfig& optimizer) {
+  static constexpr Choice<DecayStyle> kChoices[] = {
+      {"constant", DecayStyle::kConstant},
+      {"linear", DecayStyle::kLinear},
+      {"cosine", DecayStyle::kCosine},
+      {"inverse-square-root", DecayStyle::kInverseSquareRoot},
+      {"WSD", DecayStyle::kWsd}};
+  return chosen("--lr-decay-style", optimizer.lr_decay_style, kChoices);
+}
+
+WsdStyle wsd_style(const OptimizerConfig& optimizer) {
+  static constexpr Choice<WsdStyle> kChoices[] = {{"exponential", WsdStyle::kExponential},
+                                                  {"linear", WsdStyle::kLinear},
+                                                  {"cosine", WsdStyle::kCosine},
+                                                  {"minus_sqrt", WsdStyle::kMinusSqrt}};
+  return chosen("--lr-wsd-decay-style", optimizer.lr_wsd_decay_style, kChoices);
+}
+
+}  // namespace pentatron::config

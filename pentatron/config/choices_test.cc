@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pentatron/config/choices.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "pentatron/base/test_support.h"
+#include "pentatron/config/option_index.h"
+
+namespace pentatron::config {
+namespace {
+
+// Every word that an option's row accepts is a kind of its own.
+template <typename Config, typename Kind>
+void expect_all_choices(const char* dest, std::string Config::*field, Kind (*kind)(const Config&)) {
+  const OptionIndex index;
+  const OptionSpec* row = index.find_dest(dest);
+  ASSERT_NE(row, nullptr);
+  const std::string_view words = row->supported.empty() ? row->choices : row->supported;
+  std::set<Kind> kinds;
+  std::size_t count = 0;
+  for (const std::string_view word : split_words(words, '|')) {
+    Config config;
+    config.*field = word;
+    kinds.insert(kind(config));
+    ++count;
+  }
+  EXPECT_EQ(kinds.size(), count) << dest;
+  EXPECT_GT(count, 3U);
+}
+
+TEST(Choices, RowsAndKindsAreTheSame) {
+  expect_all_choices("position_embedding_type", &ModelConfig::position_embedding_type,
+                     position_kind);
+  expect_all_choices("optimizer", &OptimizerConfig::optimizer, optimizer_kind);
+  expect_all_choices("lr_decay_style", &OptimizerConfig::lr_decay_style, decay_style);
+  expect_all_choices("lr_wsd_decay_style", &OptimizerConfig::lr_wsd_decay_style, wsd_style);
+}
+
+TEST(Choices, OthersAreRefused) {
+  ModelConfig model;
+  model.position_embedding_type = "sinusoidal";
+  expect_error(ErrorKind::kConfig,
+               "--position-embedding-type is 'sinusoidal', expected learned_absolute, rope, yarn, "
+               "longrope, mrope, alibi, relative or none",
+               [&] { (void)position_kind(model); });
+  EXPECT_TRUE(rotates(PositionKind::kMrope));
+  EXPECT_FALSE(rotates(PositionKind::kAlibi));
+  EXPECT_TRUE(updates_matrices(OptimizerKind::kSoap));
+  EXPECT_FALSE(updates_matrices(OptimizerKind::kLion));
+}
+
+}  // namespace
+}  // namespace pentatron::config
