@@ -18,6 +18,11 @@ std::vector<Flags::Spec> tokenizer_flags(bool required) {
           {"--tiktoken-num-special-tokens", "N", "ids that TikTokenizer keeps", "1000"},
           {"--tokenizer-hf-no-include-special-tokens", "",
            "leave out the tokens that a tokenizer.json puts around each text"},
+          {"--tokenizer-metadata", "FILE", "tokenizer_metadata.json of the tokenizer", ""},
+          {"--tokenizer-sentencepiece-legacy", "",
+           "SentencePiece: special tokens are added to the model's and found in texts"},
+          {"--no-tokenizer-sentencepiece-ignore-extra-whitespaces", "",
+           "SentencePiece: encode the spaces that the model would drop"},
           {"--vocab-file", "FILE", "vocab.json", ""},
           {"--merge-file", "FILE", "merges.txt", ""},
           {"--vocab-size", "N", "vocabulary of the NullTokenizer", "0"}};
@@ -35,6 +40,11 @@ std::unique_ptr<tokenizers::Tokenizer> tokenizer_of(const Flags& flags) {
       .tiktoken_pattern = flags.text("--tiktoken-pattern"),
       .tiktoken_num_special_tokens = flags.integer("--tiktoken-num-special-tokens", 1),
       .hf_include_special_tokens = !flags.has("--tokenizer-hf-no-include-special-tokens"),
+      .metadata = flags.text("--tokenizer-metadata"),
+      .chat_template = {},
+      .sentencepiece_legacy = flags.has("--tokenizer-sentencepiece-legacy"),
+      .sentencepiece_ignore_extra_whitespaces =
+          !flags.has("--no-tokenizer-sentencepiece-ignore-extra-whitespaces"),
       .vocab_size = flags.integer("--vocab-size", 0) + (null_tokenizer ? 1 : 0)});
 }
 

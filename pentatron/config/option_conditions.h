@@ -156,6 +156,17 @@ inline constexpr Condition kGpt2Bpe{[](const RunConfig& c) {
                                              c.data.tokenizer_type == "GPT2BPETokenizer";
                                     },
                                     "it belongs to --tokenizer-type GPT2BPETokenizer"};
+inline constexpr Condition kSentencePiece{
+    [](const RunConfig& c) {
+      const std::string& type = c.data.tokenizer_type;
+      return type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" ||
+             type == "Llama2Tokenizer";
+    },
+    "it belongs to --tokenizer-type SentencePieceTokenizer, GPTSentencePieceTokenizer and "
+    "Llama2Tokenizer"};
+inline constexpr Condition kTokenizerModel{
+    [](const RunConfig& c) { return !c.data.tokenizer_model.empty(); },
+    "there is no --tokenizer-model"};
 inline constexpr Condition kNullTokenizer{
     [](const RunConfig& c) { return c.data.tokenizer_type == "NullTokenizer"; },
     "it belongs to --tokenizer-type NullTokenizer"};

@@ -328,6 +328,24 @@ void check_validation_sets(const RunConfig& config, Problems& problems) {
   }
 }
 
+// --dataloader-inter-document-masking beside what tells documents in another way.
+void check_document_borders(const RunConfig& config, Problems& problems) {
+  if (!config.data.dataloader_inter_document_masking) return;
+  const std::pair<bool, std::string_view> others[] = {
+      {config.model.reset_position_ids,
+       "counts positions anew in each document by itself: drop --reset-position-ids"},
+      {config.model.reset_attention_mask,
+       "takes the borders of documents from the index, --reset-attention-mask from "
+       "end-of-document tokens: drop one"},
+      {config.data.sft,
+       "is for running text, and --sft keeps conversations apart by itself: drop it"},
+      {config.data.fim_data,
+       "needs documents where the index says, and --fim-data moves their tokens: drop one"}};
+  for (const auto& [given, why] : others) {
+    if (given) problems.add(fmt::format("--dataloader-inter-document-masking {}", why));
+  }
+}
+
 // Samples that are made otherwise than of running text.
 void check_sample_kinds(const RunConfig& config, Problems& problems) {
   const DataConfig& data = config.data;
@@ -353,6 +371,7 @@ void check_sample_kinds(const RunConfig& config, Problems& problems) {
   if (data.sft && config.model.eod_mask_loss) {
     problems.add("--sft learns the assistant's turns alone: drop --eod-mask-loss");
   }
+  check_document_borders(config, problems);
   if (data.fim_data && !data.fim_split_sample.empty() && !data.fim_fragment_rate) {
     problems.add("--fim-split-sample needs --fim-fragment-rate, the share of fragments to cut");
   }

@@ -36,6 +36,7 @@ CacheEntry cache_entry(Order& order, const BlendedDataset::Options& options,
           .made_of = std::move(made_of),
           .arrays = {{.name = "dataset_index", .values = &order.members},
                      {.name = "dataset_sample_index", .values = &order.samples}},
+          .leaves_memory = true,
           .log = options.cache_log};
 }
 

@@ -41,6 +41,8 @@ GptIndexRequest gpt_index_request(const GptDatasetOptions& options, DataSplit sp
   request.use_cache = !options.mock_data;
   request.quiet = options.quiet;
   request.cache_log = options.cache_log;
+  request.keep_partial_sample =
+      split == DataSplit::kValid && !options.drop_last_partial_validation_sequence;
   if (options.fim != nullptr) request.class_name = "GPTFIMDataset";
   return request;
 }
@@ -67,7 +69,10 @@ GptDataset::GptDataset(std::shared_ptr<const Corpus> corpus, const GptDatasetOpt
       vocab_size_(options.vocab_size),
       eod_(options.eod),
       masks_(options.masks),
+      may_end_short_(!options.drop_last_partial_validation_sequence),
       fim_(options.fim) {
+  PENTATRON_CHECK(!may_end_short_ || fim_ == nullptr, kConfig,
+                  "a short validation sample has no middle to fill in: drop it, or use plain text");
   PENTATRON_CHECK(vocab_size_ > 0, kInternal, "vocabulary of {} tokens", vocab_size_);
 }
 
@@ -113,6 +118,10 @@ GptText GptDataset::text(std::int64_t i) const {
   text.tokens.resize(static_cast<std::size_t>(sequence_length_ + 1));
   std::span<std::int64_t> rest(text.tokens);
   while (!rest.empty()) {
+    if (may_end_short_ && place == index.document_index.size()) {
+      std::ranges::fill(rest, GptText::kNoToken);
+      break;
+    }
     PENTATRON_CHECK(place >= 0 && place < index.document_index.size(), kInternal,
                     "sample {} reads entry {} of {} of the document index", i, place,
                     index.document_index.size());
@@ -132,9 +141,9 @@ GptText GptDataset::text(std::int64_t i) const {
 }
 
 Sample GptDataset::sample(std::int64_t i) const {
-  std::vector<std::int64_t> tokens = text(i).tokens;
-  if (fim_ != nullptr) tokens = fim_->apply(tokens, seed_, i);
-  return make_gpt_sample(tokens, eod_, masks_);
+  GptText whole = text(i);
+  if (fim_ != nullptr) whole.tokens = fim_->apply(whole.tokens, seed_, i);
+  return make_gpt_sample(whole, eod_, masks_);
 }
 
 std::string GptDataset::identity() const {
@@ -155,6 +164,8 @@ std::string GptDataset::identity() const {
   }
   // Where there is none, the text is what checkpoints without these fields hold.
   if (masks_.pad >= 0) json["pad"] = masks_.pad;
+  if (may_end_short_) json["keeps_partial_validation_sequence"] = true;
+  if (masks_.inter_document) json["inter_document"] = true;
   if (fim_ != nullptr) json["fim"] = fim_->identity();
   return json.dump();
 }

@@ -31,8 +31,11 @@ struct GptDatasetOptions {
   tokenizers::TokenizerDescription tokenizer;  // names the cache files
   GptMaskOptions masks;
   std::shared_ptr<const FimTransform> fim = {};  // fill in the middle; null: text as it stands
-  bool quiet = false;                            // no lines about its indices
-  CacheLog* cache_log = nullptr;                 // told what became of the caches
+  // Megatron's drop_last_partial_validation_sequence, which no option of it sets: the tokens behind
+  // the last whole validation sample go, or are a short one that is filled up with padding.
+  bool drop_last_partial_validation_sequence = true;
+  bool quiet = false;             // no lines about its indices
+  CacheLog* cache_log = nullptr;  // told what became of the caches
   // Samples that the order was drawn for before, in rising order, where a run was lengthened
   // (--append-epochs): what they gave stays, and further epochs are drawn after it.
   std::vector<std::int64_t> planned_before = {};
@@ -96,6 +99,7 @@ class GptDataset final : public SampleSource {
   std::int64_t vocab_size_;
   std::int64_t eod_;
   GptMaskOptions masks_;
+  bool may_end_short_;
   std::shared_ptr<const FimTransform> fim_;
   std::vector<Segment> segments_;
 };

@@ -118,6 +118,96 @@ TEST(GptSample, PaddingIsNotPredicted) {
   EXPECT_EQ(both.weights("loss_mask"), (std::vector<float>{0, 1, 0, 1}));
 }
 
+// --dataloader-inter-document-masking: the index's borders, not the EOD tokens'. The arrays are
+// those of Megatron's GPTDataset: lengths of the parts, less the token that is a label alone.
+TEST(GptSample, DocumentsByTheIndex) {
+  const auto made = [](Tokens starts) {
+    return make_gpt_sample({.tokens = {5, 9, 6, 7, 9, 8, 4}, .sequence_starts = std::move(starts)},
+                           9, {.eod_mask_loss = true, .inter_document = true});
+  };
+  const Sample two = made({3});
+  EXPECT_EQ(two.sequence("text").runs, (std::vector<std::int32_t>{3, 3}));
+  EXPECT_EQ(two.sequence("text").positions, (Tokens{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(two.weights("loss_mask"), (std::vector<float>{1, 0, 1, 1, 0, 1}));
+  EXPECT_EQ(made({}).sequence("text").runs, std::vector<std::int32_t>{6});
+  // A document that begins the sample, and one whose first token is the last label.
+  EXPECT_EQ(made({0, 1, 6}).sequence("text").runs, (std::vector<std::int32_t>{1, 5}));
+  EXPECT_EQ(made({0, 1, 6}).sequence("text").positions, (Tokens{0, 0, 1, 2, 3, 4}));
+  EXPECT_EQ(made({5}).sequence("text").runs, (std::vector<std::int32_t>{5, 1}));
+}
+
+// Documents of all lengths, with and without EOD tokens, empty ones among them: runs end exactly
+// where sequences of the corpus do.
+TEST_F(GptDatasetFiles, InterDocumentRunsAreTheSequences) {
+  auto with = options(7);
+  with.masks.inter_document = true;
+  testing::write_corpus(with.data_path, testing::distinct_documents({5, 20, 1, 33, 8, 0, 2, 14}));
+  const GptDataset dataset = make(with, 40);
+  for (std::int64_t i = 0; i < dataset.num_samples(); ++i) {
+    const GptText text = dataset.text(i);
+    std::vector<std::int32_t> runs;
+    Tokens positions;
+    for (std::int64_t t = 0; t < 7; ++t) {
+      const bool starts = std::ranges::find(text.sequence_starts, t) != text.sequence_starts.end();
+      if (starts || t == 0) {
+        runs.push_back(0);
+        positions.push_back(0);
+      } else {
+        positions.push_back(positions.back() + 1);
+      }
+      ++runs.back();
+    }
+    const Sample sample = dataset.sample(i);
+    ASSERT_EQ(sample.sequence("text").runs, runs) << "sample " << i;
+    ASSERT_EQ(sample.sequence("text").positions, positions) << "sample " << i;
+  }
+}
+
+// Megatron's drop_last_partial_validation_sequence: the last tokens of a validation set are a short
+// sample, filled up with what counts nowhere. Sizes that leave one token more than whole samples,
+// and those that leave none.
+TEST_F(GptDatasetFiles, PartialValidationSampleIsFilledUp) {
+  auto with = options(8);
+  with.split = "0,1,0";
+  with.drop_last_partial_validation_sequence = false;
+  for (const int last : {1, 2, 6, 7, 8, 9, 15, 16}) {
+    with.data_path += "_" + std::to_string(last);
+    testing::write_corpus(with.data_path, testing::distinct_documents({5, 0, 12, last, 0}));
+    const auto corpus = std::make_shared<const IndexedDataset>(with.data_path);
+    const std::int64_t tokens = 17 + last;
+    for (int time = 0; time < 2; ++time) {  // built, then from the cache
+      const GptDataset dataset(corpus, with, DataSplit::kValid, std::nullopt);
+      ASSERT_EQ(dataset.num_samples(), (tokens - 1 + 7) / 8) << last;
+      const GptIndex& index = dataset.index();
+      const GptIndexSource source = {corpus.get(), 0, 5, 8, with.seed, true};
+      EXPECT_EQ(check_gpt_index(source, index), std::nullopt);
+      double counted = 0;
+      for (std::int64_t i = 0; i < dataset.num_samples(); ++i) {
+        const Sample sample = dataset.sample(i);
+        const GptText text = dataset.text(i);
+        const auto real = static_cast<std::int64_t>(
+            std::ranges::count_if(text.tokens, [](std::int64_t token) { return token >= 0; }));
+        const std::int64_t begin = index.shuffle_index[i] * 8;
+        EXPECT_EQ(real, std::min<std::int64_t>(9, tokens - begin)) << i;
+        for (std::size_t t = 0; t < 8; ++t) {
+          const bool label = text.tokens[t + 1] >= 0;
+          EXPECT_EQ(sample.weights("loss_mask")[t], label ? 1.0F : 0.0F);
+          EXPECT_EQ(sample.ids("labels")[t], label ? text.tokens[t + 1] : 0);
+          EXPECT_EQ(sample.ids("tokens")[t], std::max<std::int64_t>(text.tokens[t], 0));
+          counted += sample.weights("loss_mask")[t];
+        }
+      }
+      EXPECT_EQ(counted,
+                static_cast<double>(tokens - 1));  // every token but the first is predicted
+    }
+    // Training samples are whole whatever it says.
+    auto training = with;
+    training.split = "1";
+    EXPECT_EQ(GptDataset(corpus, training, DataSplit::kTrain, std::nullopt).num_samples(),
+              (tokens - 1) / 8);
+  }
+}
+
 TEST_F(GptDatasetFiles, StreamOfAllSamplesIsTheShuffledText) {
   const auto with = options(7);
   testing::write_corpus(with.data_path, testing::distinct_documents({5, 20, 1, 33, 8, 0, 2, 14}));
@@ -317,7 +407,8 @@ TEST(GptDataset, IdentityIsOfSamplesAndOrder) {
       [](GptDatasetOptions& o) { o.eod -= 1; },
       [](GptDatasetOptions& o) { o.masks.reset_position_ids = true; },
       [](GptDatasetOptions& o) { o.masks.reset_attention_mask = true; },
-      [](GptDatasetOptions& o) { o.masks.eod_mask_loss = true; }};
+      [](GptDatasetOptions& o) { o.masks.eod_mask_loss = true; },
+      [](GptDatasetOptions& o) { o.masks.inter_document = true; }};
   for (std::size_t i = 0; i < changes.size(); ++i) {
     auto changed = base;
     changes[i](changed);

@@ -69,11 +69,16 @@ void walk_samples(const GptIndexSource& source, const IntegerArray& documents,
   if (!put(place, token)) return;
   for (std::int64_t n = 0; n < num_samples; ++n) {
     token += source.sequence_length;
-    // Ends inside the documents: the plan leaves one token more than num_samples * sequence_length.
+    // Whole samples end inside the documents: the plan leaves one token more than num_samples *
+    // sequence_length. A short one ends with them.
     for (;;) {
       if (place + kAhead < documents.size()) lengths.prefetch(document(place + kAhead));
       const std::int64_t length = lengths[document(place)];
       if (token < length) break;
+      if (source.keep_partial_sample && place + 1 == documents.size()) {
+        token = std::max<std::int64_t>(length - 1, 0);
+        break;
+      }
       token -= length;
       ++place;
     }
@@ -168,7 +173,7 @@ std::optional<std::string> check_document_index(const GptIndexSource& source,
 }  // namespace
 
 GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch, std::optional<std::int64_t> num_samples,
-                            std::int64_t sequence_length) {
+                            std::int64_t sequence_length, bool keep_partial_sample) {
   PENTATRON_CHECK(sequence_length >= 1, kConfig, "--seq-length {}: expected 1 or more",
                   sequence_length);
   PENTATRON_CHECK(!num_samples || *num_samples >= 0, kConfig, "{} samples asked for",
@@ -183,6 +188,7 @@ GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch, std::optional<std::in
   const std::int64_t all_tokens =
       multiply(plan.num_epochs, tokens_per_epoch, "the number of tokens in all epochs");
   plan.num_samples = (all_tokens - 1) / sequence_length;
+  if (keep_partial_sample && (all_tokens - 1) % sequence_length > 0) ++plan.num_samples;
   PENTATRON_CHECK(plan.num_samples > 0, kData,
                   "{} tokens are fewer than one sample needs: --seq-length {} plus one",
                   tokens_per_epoch, sequence_length);
@@ -194,6 +200,11 @@ GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch, std::optional<std::in
   plan.separate_last_epoch =
       from_last < static_cast<std::int64_t>(0.80 * static_cast<double>(per_epoch));
   return plan;
+}
+
+GptIndexPlan plan_gpt_index(const GptIndexSource& source, std::optional<std::int64_t> num_samples) {
+  return plan_gpt_index(tokens_per_epoch(source), num_samples, source.sequence_length,
+                        source.keep_partial_sample);
 }
 
 std::int64_t tokens_per_epoch(const GptIndexSource& source) {
@@ -217,7 +228,7 @@ GptIndex build_gpt_index(const GptIndexSource& source, std::optional<std::int64_
                   "{} has {} sequences; GPT indices hold at most {}", source.corpus->name(),
                   source.corpus->num_sequences(), kInt32Max);
   GptIndex index;
-  index.plan = plan_gpt_index(tokens_per_epoch(source), num_samples, source.sequence_length);
+  index.plan = plan_gpt_index(source, num_samples);
   NumpyRandomState random(source.seed);
   index.document_index = IntegerArray(build_document_index(source, index.plan, random));
   const std::int64_t samples = index.plan.num_samples;

@@ -21,17 +21,20 @@ struct GptIndexPlan {
 };
 
 // num_epochs is the smallest e with e * tokens_per_epoch >= num_samples * sequence_length + 1;
-// without num_samples one epoch. Errors (kData, kConfig): no tokens, not one whole sample, products
-// past 2^63.
+// without num_samples one epoch. With `keep_partial_sample` the tokens behind the last whole sample
+// are one more, a short one. Errors (kData, kConfig): no tokens, not one sample, products past
+// 2^63.
 [[nodiscard]] GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch,
                                           std::optional<std::int64_t> num_samples,
-                                          std::int64_t sequence_length);
+                                          std::int64_t sequence_length,
+                                          bool keep_partial_sample = false);
 
 // The order of the training data, as Megatron draws it:
 // - document index (int32): the sequences of all epochs, shuffled;
 // - sample index (int32, or int64 when the document index is longer than 2^31 - 1; pairs): sample n
 //   begins at token n * sequence length of the sequences laid end to end in that order; stored as
-//   (place in the document index, token in that sequence);
+//   (place in the document index, token in that sequence); behind a short one stands the last
+//   token;
 // - shuffle index (uint32, int64 from 2^32 - 2 samples): the order in which samples are drawn.
 struct GptIndex {
   GptIndexPlan plan;
@@ -49,7 +52,12 @@ struct GptIndexSource {
   std::int64_t end = 0;
   std::int64_t sequence_length = 0;
   std::int64_t seed = 0;
+  bool keep_partial_sample = false;  // the last tokens of all epochs are a sample, if a short one
 };
+
+// The plan of a source.
+[[nodiscard]] GptIndexPlan plan_gpt_index(const GptIndexSource& source,
+                                          std::optional<std::int64_t> num_samples);
 
 // Tokens of the source's sequences together.
 [[nodiscard]] std::int64_t tokens_per_epoch(const GptIndexSource& source);

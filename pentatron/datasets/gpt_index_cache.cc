@@ -51,10 +51,12 @@ CacheEntry cache_entry(GptIndex& index, const GptIndexRequest& request, std::uin
   return {.what = "index",
           .stem = fs::path(gpt_index_cache_folder(request)) / gpt_index_file_stem(request, version),
           .description = gpt_index_description(request, version),
-          .made_of = fmt::format("sequences {:08x}", layout),
+          .made_of = fmt::format("sequences {:08x}{}", layout,
+                                 request.keep_partial_sample ? ", partial sample kept" : ""),
           .arrays = {{.name = "document_index", .values = &index.document_index},
                      {.name = "sample_index", .values = &index.sample_index, .columns = 2},
                      {.name = "shuffle_index", .values = &index.shuffle_index}},
+          .leaves_memory = request.quiet,
           .log = request.cache_log};
 }
 
@@ -72,8 +74,7 @@ void use_cache(const GptIndexSource& source, const GptIndexRequest& request, boo
     names.push_back(cache_entry(index, request, layout, version));
   }
   const auto wrong_with = [&] {
-    index.plan =
-        plan_gpt_index(tokens_per_epoch(source), request.num_samples, source.sequence_length);
+    index.plan = plan_gpt_index(source, request.num_samples);
     return check_gpt_index_sizes(source, index);
   };
   const auto build = [&] {
@@ -133,6 +134,7 @@ GptIndexSource gpt_index_source(const Corpus& corpus, const GptIndexRequest& req
   source.end = end;
   source.sequence_length = request.sequence_length;
   source.seed = request.seed;
+  source.keep_partial_sample = request.keep_partial_sample;
   return source;
 }
 

@@ -26,10 +26,11 @@ struct GptIndexRequest {
   std::int64_t sequence_length = 0;
   std::int64_t seed = 1234;
   tokenizers::TokenizerDescription tokenizer;  // its class name is set by the version
-  std::string cache_path;         // --data-cache-path; empty: <prefix>/cache/{class}_indices
-  bool use_cache = true;          // false: build, and touch no files (the mock corpus)
-  bool quiet = false;             // one of many members of a blend
-  CacheLog* cache_log = nullptr;  // told what became of the cache; must outlive the request
+  std::string cache_path;            // --data-cache-path; empty: <prefix>/cache/{class}_indices
+  bool use_cache = true;             // false: build, and touch no files (the mock corpus)
+  bool keep_partial_sample = false;  // GptIndexSource's; no part of Megatron's description
+  bool quiet = false;                // one of many members of a blend, which leaves the memory
+  CacheLog* cache_log = nullptr;     // told what became of the cache; must outlive the request
 };
 
 // The text that names an index: Python's json.dumps(indent=4) of Megatron's description, byte for

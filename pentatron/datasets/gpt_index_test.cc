@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -86,6 +87,21 @@ TEST(NumpyRandom, PublishedShuffles) {
   random.shuffle(std::span(last_samples));
   EXPECT_EQ(first_samples, (std::vector<std::int64_t>{2, 4, 5, 6, 1, 0, 3, 7}));
   EXPECT_EQ(last_samples, (std::vector<std::int64_t>{11, 9, 8, 10}));
+}
+
+// NumPy 2.4.6: RandomState(1234).randint(0, most + 1, 2, dtype=uint64), one after the other. Up to
+// 2^32 - 1 a draw is one word, above it two.
+TEST(NumpyRandom, DrawsAroundTheBordersOf32Bits) {
+  NumpyRandomState random(1234);
+  const std::vector<std::array<std::uint64_t, 3>> draws = {
+      {2147483647, 822569775, 2137449171},  {2147483648, 1880026316, 1170776343},
+      {4294967294, 646980841, 1187404954},  {4294967295, 852631582, 3444014763},
+      {4294967296, 4115177196, 3762102042}, {4294967297, 1536813498, 2151757680},
+      {8589934592, 2935450949, 3061031881}, {1099511640121, 216909090544, 1078095926348}};
+  for (const auto& [most, first, second] : draws) {
+    EXPECT_EQ(random.random_interval(most), first) << most;
+    EXPECT_EQ(random.random_interval(most), second) << most;
+  }
 }
 
 TEST(NumpyRandom, RefusesSeedsThatNumpyRefuses) {

@@ -153,7 +153,8 @@ bool serves(const CacheEntry& entry, const CacheUse& use) {
   return false;
 }
 
-void write(const CacheEntry& entry) {
+// Whether all files are there now.
+bool write(const CacheEntry& entry) {
   try {
     create_folders(entry.stem.parent_path());
     for (const CachedArray& array : entry.arrays) {
@@ -163,6 +164,7 @@ void write(const CacheEntry& entry) {
     write_text(checksums_file(entry), checksums_text(entry));
     write_text(description_file(entry), entry.description);
     note(entry, CacheLog::Fate::kWritten);
+    return true;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo) throw;
     note(entry, CacheLog::Fate::kUnwritten);
@@ -170,6 +172,20 @@ void write(const CacheEntry& entry) {
         "the {} cannot be cached and will be built again next time: {} (--data-cache-path "
         "chooses another folder)",
         entry.what, error.what());
+    return false;
+  }
+}
+
+// The arrays as a later run finds them, in place of those in memory: a blend of thousands of
+// corpora has gigabytes of them, of which a run reads a little at a time.
+void use_files(const CacheEntry& entry) {
+  for (const CachedArray& array : entry.arrays) {
+    try {
+      *array.values = load_index_array(array_file(entry, array), array.columns);
+    } catch (const Error& error) {
+      // Taken away meanwhile: the array in memory serves as well.
+      if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo) throw;
+    }
   }
 }
 }  // namespace
@@ -217,7 +233,8 @@ bool serve_or_build(std::span<const CacheEntry> names, const CacheUse& use) {
   if ((lock.waited() || !damaged) && any_serves()) return true;
   use.build();
   const auto found = std::ranges::find_if(names, stands);
-  write(found == names.end() ? names.front() : *found);
+  const CacheEntry& entry = found == names.end() ? names.front() : *found;
+  if (write(entry) && entry.leaves_memory) use_files(entry);
   return false;
 }
 

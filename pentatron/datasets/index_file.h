@@ -41,6 +41,8 @@ struct CacheEntry {
   std::string made_of;  // what else decides the arrays, such as Corpus::layout_checksum(): part of
                         // the checksums, so that a stale entry is known
   std::vector<CachedArray> arrays;
+  // Once written, the arrays are read from the files and leave the memory: of one of many.
+  bool leaves_memory = false;
   CacheLog* log = nullptr;  // told what becomes of it
 };
 

@@ -95,6 +95,34 @@ TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
   }
 }
 
+// Documents side by side in one sample, attention and positions of their own: each has the logits
+// that it has alone.
+TEST(Cases, MegatronLM_954) {
+  for (const config::ModelConfig& config : kinds_of_decoders()) {
+    with_model(
+        config,
+        [&](nn::Stage& stage, const PrecisionPolicy& policy) {
+          const tensor::NoGrad no_grad;
+          const auto logits_of = [&](const Batch& batch) {
+            nn::StepContext step{.batch = batch,
+                                 .policy = policy,
+                                 .phase = nn::Phase::kEvaluate,
+                                 .output = nn::StageOutput::kLogits};
+            return stage.forward({}, step).at(0).tensor;
+          };
+          const Batch whole = make_batch({{5, 1, 6}}, config.vocab_size);
+          const Tensor together = logits_of(whole);
+          for (const auto& [begin, end] :
+               std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {5, 6}, {6, 12}}) {
+            EXPECT_LE(difference(logits_of(part_of(whole, begin, end)),
+                                 together.narrow(0, begin, end - begin)),
+                      1e-12);
+          }
+        },
+        /*tensor_size=*/1);
+  }
+}
+
 class Recorder final : public ops::UnitEventSink {
  public:
   void on_forward_begin(int unit) override { note("fb", unit); }

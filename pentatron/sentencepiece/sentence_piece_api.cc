@@ -153,5 +153,6 @@ int pentatron_sentence_piece_kind(const pentatron_sentence_piece* model, int id)
 PentatronSentencePieceInfo pentatron_sentence_piece_describe(
     const pentatron_sentence_piece* model) {
   const auto& processor = model->processor;
-  return {processor.GetPieceSize(), processor.bos_id(), processor.eos_id(), processor.pad_id()};
+  return {processor.GetPieceSize(), processor.bos_id(), processor.eos_id(), processor.pad_id(),
+          processor.unk_id()};
 }

@@ -53,6 +53,7 @@ struct PentatronSentencePieceInfo {
   std::int32_t bos;
   std::int32_t eos;
   std::int32_t pad;
+  std::int32_t unknown;
 };
 PentatronSentencePieceInfo pentatron_sentence_piece_describe(const pentatron_sentence_piece* model);
 

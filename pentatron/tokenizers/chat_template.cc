@@ -86,7 +86,8 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& messages,
       .run(syntax_->statements);
 }
 
-std::optional<ModelChatTemplate> load_chat_template(const fs::path& folder_or_file) {
+std::optional<ModelChatTemplate> load_chat_template(const fs::path& folder_or_file,
+                                                    const std::optional<std::string>& given) {
   const fs::path folder =
       fs::is_directory(folder_or_file) ? folder_or_file : folder_or_file.parent_path();
   const fs::path config_file = folder / "tokenizer_config.json";
@@ -98,7 +99,10 @@ std::optional<ModelChatTemplate> load_chat_template(const fs::path& folder_or_fi
   const fs::path own_file = folder / "chat_template.jinja";
   std::optional<std::string> source;
   std::string name = config_file.string() + ": chat_template";
-  if (fs::exists(own_file)) {
+  if (given) {
+    source = given;
+    name = "--chat-template";
+  } else if (fs::exists(own_file)) {
     source = read_text_file(own_file, kMaxTemplateBytes);
     name = own_file.string();
   } else {

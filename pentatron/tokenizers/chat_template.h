@@ -59,8 +59,9 @@ struct ModelChatTemplate {
 
 // That of a model's folder, or of a tokenizer.json's: chat_template.jinja, else "chat_template" of
 // tokenizer_config.json (a text, or a list of which "default" is taken), with the special tokens
-// named there. Nothing when the folder has none. kIo, kData for damaged files.
+// named there. Nothing when the folder has none. kIo, kData for damaged files. `given`: a template
+// that stands for the folder's.
 [[nodiscard]] std::optional<ModelChatTemplate> load_chat_template(
-    const std::filesystem::path& folder_or_file);
+    const std::filesystem::path& folder_or_file, const std::optional<std::string>& given = {});
 
 }  // namespace pentatron::tokenizers

@@ -357,13 +357,14 @@ std::unique_ptr<StagedTokenizer> load_hugging_face_tokenizer(const fs::path& pat
   TokenizerDescription description{
       .class_name = std::string(kMegatronTextClass),
       .tokenizer_path = path.string(),
-      .arguments = {{"chat_template", "None"},
-                    {"vocab_file", "None"},
-                    {"merges_file", "None"},
-                    {"additional_special_tokens", "[" + list + "]"},
-                    {"use_fast", "True"},
-                    {"trust_remote_code", "False"},
-                    {"include_special_tokens", options.include_special_tokens ? "True" : "False"}}};
+      .arguments = {
+          {"chat_template", options.chat_template.empty() ? "None" : options.chat_template},
+          {"vocab_file", "None"},
+          {"merges_file", "None"},
+          {"additional_special_tokens", "[" + list + "]"},
+          {"use_fast", "True"},
+          {"trust_remote_code", "False"},
+          {"include_special_tokens", options.include_special_tokens ? "True" : "False"}}};
   auto tokenizer = std::make_unique<StagedTokenizer>(std::move(stages), ids, std::move(description),
                                                      options.include_special_tokens);
   tokenizer->set_chat_template(read_chat_template(folder, config));

@@ -13,6 +13,7 @@ namespace pentatron::tokenizers {
 struct HuggingFaceOptions {
   bool include_special_tokens = true;            // the template's tokens around each text
   std::vector<std::string> special_tokens = {};  // added to the vocabulary if it has them not
+  std::string chat_template = {};  // value of --chat-template, which names caches; empty: none
 };
 
 // Megatron's HuggingFaceTokenizer: `path` is a folder with tokenizer.json (and

@@ -62,10 +62,12 @@ inline std::string trained_model(const std::vector<std::string>& lines,
   return model;
 }
 
-inline std::unique_ptr<SentencePieceTokenizer> tokenizer_of(const std::string& model) {
+inline std::unique_ptr<SentencePieceTokenizer> tokenizer_of(const std::string& model,
+                                                            SentencePieceOptions options = {}) {
   const TempFolder folder;
   write_file_atomically(folder.path() / "tokenizer.model", model);
-  return std::make_unique<SentencePieceTokenizer>(folder.path() / "tokenizer.model");
+  return std::make_unique<SentencePieceTokenizer>(folder.path() / "tokenizer.model",
+                                                  std::move(options));
 }
 
 // The fields of a protobuf message: number, number as a value, bytes as a value.

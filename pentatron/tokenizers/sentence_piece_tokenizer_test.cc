@@ -146,6 +146,97 @@ TEST(SentencePieceStreaming, JoinsToTheText) {
   }
 }
 
+const std::string& model_without_extra_spaces() {
+  static const std::string kModel =
+      testing::trained_model(testing::some_lines(),
+                             "pad_id=3\nmodel_type=unigram\nvocab_size=400\nhard_vocab_limit="
+                             "false\nbyte_fallback=true\n");
+  return kModel;
+}
+
+Ids joined(const std::vector<Ids>& parts) {
+  Ids all;
+  for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+// What Megatron's wrapper makes of extra spaces, by hand: each becomes " MARK ", the text is cut at
+// the marks, and each part is encoded with a mark behind it, whose last id goes.
+TEST(SentencePieceOptions, ExtraSpacesAreKept) {
+  const auto plain = testing::tokenizer_of(model_without_extra_spaces());
+  const auto keeping =
+      testing::tokenizer_of(model_without_extra_spaces(), {.ignore_extra_whitespaces = false});
+  ASSERT_TRUE(plain->drops_extra_spaces());
+  const auto part = [&](const std::string& text) {
+    Ids ids = plain->encode(text + "\u262f");
+    ids.pop_back();
+    return ids;
+  };
+  EXPECT_EQ(keeping->encode("  a  b "),
+            joined({part(" "), part("  "), part("  a  "), part("  b ")}));
+  EXPECT_EQ(keeping->encode("a b"), part("a b"));
+  EXPECT_EQ(keeping->encode("a  "), joined({part("a  "), part("  ")}));
+  // The end may stand before a newline; a mark in the text is a mark.
+  EXPECT_EQ(keeping->encode("a \nb"), part("a \nb"));
+  EXPECT_EQ(keeping->encode("a \n"), part("a "));
+  EXPECT_EQ(keeping->encode("a\u262fb"), joined({part("a"), part("b")}));
+  EXPECT_EQ(keeping->encode(""), Ids{});
+  EXPECT_NE(keeping->encode("  a  b "), plain->encode("  a  b "));
+  EXPECT_NE(keeping->identity_hash(), plain->identity_hash());
+  expect_error(ErrorKind::kUnsupported, "where a token stands",
+               [&] { (void)keeping->spans("a", keeping->encode("a")); });
+  // A model that keeps spaces has none to mark.
+  const auto llama = testing::trained_model(testing::some_lines(),
+                                            "model_type=bpe\nvocab_size=500\nbyte_fallback=true\n"
+                                            "normalization_rule_name=identity\n"
+                                            "remove_extra_whitespaces=false\n");
+  const auto as_is = testing::tokenizer_of(llama, {.ignore_extra_whitespaces = false});
+  EXPECT_FALSE(as_is->drops_extra_spaces());
+  EXPECT_EQ(as_is->encode(" a  b "), testing::tokenizer_of(llama)->encode(" a  b "));
+  EXPECT_EQ(as_is->identity_hash(), testing::tokenizer_of(llama)->identity_hash());
+}
+
+TEST(SentencePieceOptions, LegacyFindsSpecialTokens) {
+  const auto plain = testing::tokenizer_of(model_without_extra_spaces());
+  const auto size = static_cast<std::int32_t>(plain->vocab_size());
+  const auto legacy = testing::tokenizer_of(
+      model_without_extra_spaces(),
+      {.legacy = true, .special_tokens = {"<one>", "</s>", "<two>", "<one>"}});
+  // What the model has keeps its id, what stands twice has one.
+  EXPECT_EQ(legacy->vocab_size(), size + 2);
+  EXPECT_EQ(legacy->token_id("<one>"), size);
+  EXPECT_EQ(legacy->token_id("</s>"), plain->token_id("</s>"));
+  EXPECT_EQ(legacy->token_id("<two>"), size + 1);
+  EXPECT_TRUE(legacy->is_special(size + 1));
+  EXPECT_EQ(legacy->eod(), plain->eod());
+  const Ids a = plain->encode("a");
+  const Ids b = plain->encode("b");
+  EXPECT_EQ(legacy->encode("a<one>b<two><one>"), joined({a, {size}, b, {size + 1, size}}));
+  EXPECT_EQ(legacy->encode("<one>"), Ids{size});
+  EXPECT_EQ(legacy->encode("b</s>"), joined({b, {*plain->token_id("</s>")}}));
+  EXPECT_EQ(legacy->encode("ab"), plain->encode("ab"));
+  // The text is that of the parts, with spaces around the tokens and none at its ends.
+  EXPECT_EQ(legacy->decode(legacy->encode("a<one>b")), "a <one> b");
+  EXPECT_EQ(legacy->decode(Ids{size, size + 1}), "<one>  <two>");
+  EXPECT_NE(legacy->identity_hash(), plain->identity_hash());
+  expect_error(ErrorKind::kConfig, "an empty token", [&] {
+    (void)testing::tokenizer_of(model_without_extra_spaces(),
+                                {.legacy = true, .special_tokens = {""}});
+  });
+  // A space that the model makes of the begin of a text behind a token is left out, but not in what
+  // comes after the last token.
+  const auto separator = plain->token_id("\u2581");
+  ASSERT_TRUE(separator);
+  const Ids unknown = plain->encode("\u4e2d");
+  ASSERT_EQ(unknown.front(), *separator);
+  EXPECT_EQ(legacy->encode("<one>\u4e2d<two>\u4e2d"),
+            joined({{size}, Ids(unknown.begin() + 1, unknown.end()), {size + 1}, unknown}));
+  // Many of one token and none of the others: linear.
+  std::string many;
+  for (int i = 0; i < 100'000; ++i) many += "<one>";
+  EXPECT_EQ(legacy->encode(many), Ids(100'000, size));
+}
+
 TEST(SentencePieceTokenizer, DamagedModelsAreRefused) {
   const std::string model = testing::trained_model(
       testing::some_lines(), "model_type=bpe\nvocab_size=400\nbyte_fallback=true\n");

@@ -126,13 +126,6 @@ bool StagedTokenizer::is_open(std::int32_t id) const {
   return byte_of_token(stages_.model->tokens().token(id)).has_value();
 }
 
-std::vector<TokenSpan> StagedTokenizer::spans(std::string_view text,
-                                              std::span<const std::int32_t> ids) const {
-  PENTATRON_CHECK(stages_.normalizer == nullptr, kUnsupported,
-                  "this tokenizer normalises the text: it cannot tell where a token stands");
-  return Tokenizer::spans(text, ids);
-}
-
 std::optional<std::int32_t> StagedTokenizer::token_id(std::string_view token) const {
   for (const auto& [id, content] : added_) {
     if (content == token) return id;

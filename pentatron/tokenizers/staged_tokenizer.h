@@ -44,6 +44,9 @@ class StagedTokenizer final : public Tokenizer {
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override;
   [[nodiscard]] bool decodes_apart() const override;
   [[nodiscard]] bool is_open(std::int32_t id) const override;
+  // Through normaliser and pre-tokeniser, as the `tokenizers` library tells it: whole characters of
+  // the original, those of a character that became several tokens for each of them; what was put in
+  // belongs to the character beside it. The bytes themselves where the tokenizer changes nothing.
   [[nodiscard]] std::vector<TokenSpan> spans(std::string_view text,
                                              std::span<const std::int32_t> ids) const override;
   [[nodiscard]] std::optional<std::int32_t> token_id(std::string_view token) const override;
@@ -73,6 +76,14 @@ class StagedTokenizer final : public Tokenizer {
                    std::vector<std::int32_t>& ids) const;
   void encode_normalized(std::string_view text, bool at_start,
                          std::vector<std::int32_t>& ids) const;
+  // The same with places (staged_spans.cc).
+  struct Traced {
+    std::vector<std::int32_t> ids;
+    std::vector<TokenSpan> spans;
+  };
+  [[nodiscard]] Traced trace(std::string_view text, bool with_special) const;
+  void trace_text(AlignedText text, bool at_start, bool with_special, Traced& traced) const;
+  void trace_normalized(Word text, Traced& traced) const;
 
   TokenizerStages stages_;
   SpecialTokenIds special_;

@@ -207,6 +207,43 @@ void BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) con
   ids.insert(ids.end(), known.begin(), known.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
+std::size_t BpeModel::symbol_size(std::string_view word, std::size_t at) const {
+  return byte_level_ ? 1 : code_point_at(word, at).size;
+}
+
+bool BpeModel::is_unknown(std::string_view symbol) const {
+  if (byte_level_) return byte_ids_[static_cast<std::uint8_t>(symbol.front())] < 0;
+  return tokens_.find(symbol) < 0;
+}
+
+// Bytes of the word at `at` that the token stands for.
+std::size_t BpeModel::piece_size(std::string_view word, std::size_t at, std::int32_t id) const {
+  const std::string& token = tokens_.token(id);
+  if (at >= word.size() || word.substr(at).starts_with(token)) return token.size();
+  if (!byte_level_ && std::ranges::find(byte_ids_, id) != byte_ids_.end()) return 1;
+  if (id != options_.unknown) return token.size();
+  std::size_t size = symbol_size(word, at);
+  while (options_.fuse_unknown && at + size < word.size()) {
+    const std::size_t next = symbol_size(word, at + size);
+    if (!is_unknown(word.substr(at + size, next))) break;
+    size += next;
+  }
+  return size;
+}
+
+// Tokens stand for bytes one after the other. Characters that are left out shift what follows, as
+// in the reference library.
+void BpeModel::encode_pieces(std::string_view word, std::vector<PlacedToken>& pieces) const {
+  std::vector<std::int32_t> ids;
+  encode(word, ids);
+  std::size_t at = 0;
+  for (const std::int32_t id : ids) {
+    const std::size_t end = std::min(at + piece_size(word, at, id), word.size());
+    pieces.push_back({.id = id, .begin = at, .end = end});
+    at = end;
+  }
+}
+
 std::string BpeModel::identity_hash() const {
   Sha256 hash;
   hash.update(fmt::format("bpe {} {} {} {} {}\n", byte_level_, options_.ignore_merges,
@@ -255,6 +292,21 @@ void WordPieceModel::encode(std::string_view word, std::vector<std::int32_t>& id
     }
     ids.push_back(id);
     begin = end;
+  }
+}
+
+void WordPieceModel::encode_pieces(std::string_view word, std::vector<PlacedToken>& pieces) const {
+  std::vector<std::int32_t> ids;
+  encode(word, ids);
+  if (ids.size() == 1) {  // the word itself, or unknown
+    pieces.push_back({.id = ids.front(), .begin = 0, .end = word.size()});
+    return;
+  }
+  std::size_t at = 0;
+  for (const std::int32_t id : ids) {
+    const std::size_t size = tokens_.token(id).size() - (at > 0 ? prefix_.size() : 0);
+    pieces.push_back({.id = id, .begin = at, .end = at + size});
+    at += size;
   }
 }
 
@@ -333,7 +385,8 @@ void UnigramModel::append_unknown(std::string_view text, std::vector<std::int32_
   }
 }
 
-void UnigramModel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+template <typename Piece>
+void UnigramModel::segment(std::string_view word, Piece piece) const {
   struct Best {
     double score = -std::numeric_limits<double>::infinity();
     std::size_t begin = 0;
@@ -375,12 +428,33 @@ void UnigramModel::encode(std::string_view word, std::vector<std::int32_t>& ids)
       while (i > 0 && (pieces[i - 1].second == kUnknownPiece || pieces[i - 1].second == unknown_)) {
         end = pieces[--i].first;
       }
+      piece(begin, end, kUnknownPiece);
+    } else {
+      piece(begin, end, id);
+    }
+    begin = end;
+  }
+}
+
+void UnigramModel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  segment(word, [&](std::size_t begin, std::size_t end, std::int32_t id) {
+    if (id < 0) {
       append_unknown(word.substr(begin, end - begin), ids);
     } else {
       ids.push_back(id);
     }
-    begin = end;
-  }
+  });
+}
+
+void UnigramModel::encode_pieces(std::string_view word, std::vector<PlacedToken>& pieces) const {
+  segment(word, [&](std::size_t begin, std::size_t end, std::int32_t id) {
+    std::vector<std::int32_t> ids{id};
+    if (id < 0) {
+      ids.clear();
+      append_unknown(word.substr(begin, end - begin), ids);
+    }
+    for (const std::int32_t one : ids) pieces.push_back({.id = one, .begin = begin, .end = end});
+  });
 }
 
 std::string UnigramModel::identity_hash() const {

@@ -42,12 +42,22 @@ class TokenList final {
   std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
 };
 
+// A token of a word, and which bytes of the word it stands for.
+struct PlacedToken {
+  std::int32_t id = 0;
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
 // The model of a tokenizer.json: ids of one word. Const methods may be called by several threads.
 class SubwordModel {
  public:
   virtual ~SubwordModel() = default;
   // Appends the ids of `word`, which is not empty. Throws kData where the word has none.
   virtual void encode(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
+  // The same with the bytes of each; those of one character that became several tokens are all
+  // theirs. Not as fast.
+  virtual void encode_pieces(std::string_view word, std::vector<PlacedToken>& pieces) const = 0;
   // SHA-256 over all that decides the ids.
   [[nodiscard]] virtual std::string identity_hash() const = 0;
   [[nodiscard]] const TokenList& tokens() const { return tokens_; }
@@ -83,6 +93,7 @@ class BpeModel final : public SubwordModel {
                                                             std::int32_t first_id);
 
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  void encode_pieces(std::string_view word, std::vector<PlacedToken>& pieces) const override;
   [[nodiscard]] std::string identity_hash() const override;
   [[nodiscard]] const ByteBpe* byte_bpe() const override { return byte_bpe_.get(); }
 
@@ -94,6 +105,10 @@ class BpeModel final : public SubwordModel {
   void set_merges_done();
   void merge_characters(std::string_view word, std::vector<std::int32_t>& symbols) const;
   void symbols_of(std::string_view word, std::vector<std::int32_t>& symbols) const;
+  [[nodiscard]] std::size_t symbol_size(std::string_view word, std::size_t at) const;
+  [[nodiscard]] bool is_unknown(std::string_view symbol) const;
+  [[nodiscard]] std::size_t piece_size(std::string_view word, std::size_t at,
+                                       std::int32_t id) const;
 
   bool byte_level_;
   BpeOptions options_;
@@ -112,6 +127,7 @@ class WordPieceModel final : public SubwordModel {
   WordPieceModel(TokenList tokens, std::string prefix, std::int32_t unknown,
                  std::size_t max_characters);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  void encode_pieces(std::string_view word, std::vector<PlacedToken>& pieces) const override;
   [[nodiscard]] std::string identity_hash() const override;
 
  private:
@@ -128,6 +144,7 @@ class UnigramModel final : public SubwordModel {
   UnigramModel(TokenList tokens, std::vector<double> scores, std::int32_t unknown,
                bool byte_fallback);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  void encode_pieces(std::string_view word, std::vector<PlacedToken>& pieces) const override;
   [[nodiscard]] std::string identity_hash() const override;
 
  private:
@@ -141,6 +158,9 @@ class UnigramModel final : public SubwordModel {
   void build_trie();
   [[nodiscard]] std::uint32_t child(std::uint32_t node, std::uint8_t byte) const;
   void append_unknown(std::string_view text, std::vector<std::int32_t>& ids) const;
+  // Calls piece(begin, end, token) for each piece in order; an unknown one has a token below 0.
+  template <typename Piece>
+  void segment(std::string_view word, Piece piece) const;
 
   std::vector<double> scores_;
   std::int32_t unknown_;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pentatron/tokenizers/aligned_text.h"
 #include "pentatron/tokenizers/word_rules.h"
 
 namespace pentatron::tokenizers {
@@ -18,6 +19,8 @@ class Normalizer {
   virtual ~Normalizer() = default;
   // `text` need not be valid UTF-8; bytes that are not stay as they are.
   [[nodiscard]] virtual std::string apply(std::string_view text) const = 0;
+  // The same, with where each byte comes from.
+  virtual void apply(AlignedText& text) const = 0;
 };
 using NormalizerPtr = std::unique_ptr<Normalizer>;
 
@@ -25,6 +28,8 @@ using NormalizerPtr = std::unique_ptr<Normalizer>;
 struct Word {
   std::string text;
   bool at_start = false;  // it begins where the whole text does
+  // Where in the original each byte of `text` comes from (AlignedText); empty where nobody asks.
+  std::vector<TokenSpan> origins = {};
 };
 
 // A pre-tokeniser of tokenizer.json: cuts each word into words, and may change their text.

@@ -113,11 +113,12 @@ std::unique_ptr<StagedTokenizer> parse_tiktoken_tokenizer(std::string_view text,
   TokenizerDescription description{
       .class_name = std::string(kMegatronTextClass),
       .tokenizer_path = name,
-      .arguments = {{"chat_template", "None"},
-                    {"pattern", v1 ? "v1" : "v2"},
-                    {"vocab_size", std::to_string(options.vocab_size)},
-                    {"num_special_tokens", std::to_string(options.num_special_tokens)},
-                    {"special_tokens", list.empty() ? "None" : "[" + list + "]"}}};
+      .arguments = {
+          {"chat_template", options.chat_template.empty() ? "None" : options.chat_template},
+          {"pattern", v1 ? "v1" : "v2"},
+          {"vocab_size", std::to_string(options.vocab_size)},
+          {"num_special_tokens", std::to_string(options.num_special_tokens)},
+          {"special_tokens", list.empty() ? "None" : "[" + list + "]"}}};
   return std::make_unique<StagedTokenizer>(
       std::move(stages),
       SpecialTokenIds{.bos = id_of("<s>"), .eos = id_of("</s>"), .pad = id_of("<pad>")},

@@ -19,6 +19,7 @@ struct TiktokenOptions {
   // The first special tokens; the rest is filled up with <SPECIAL_n>. Empty: <unk> <s> </s> <mask>
   // <pad> <cls> <sep>, which must stand in any other list too.
   std::vector<std::string> special_tokens = {};
+  std::string chat_template = {};  // value of --chat-template, which names caches; empty: none
 };
 
 // Megatron's TikTokenizer: `path` is a JSON list of {"rank", "token_bytes" (base64), "token_str"}

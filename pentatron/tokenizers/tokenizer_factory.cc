@@ -11,10 +11,12 @@
 #include "pentatron/tokenizers/bert_tokenizer.h"
 #include "pentatron/tokenizers/bpe_tokenizer.h"
 #include "pentatron/tokenizers/byte_alphabet.h"
+#include "pentatron/tokenizers/chat_template.h"
 #include "pentatron/tokenizers/hugging_face_tokenizer.h"
 #include "pentatron/tokenizers/null_tokenizer.h"
 #include "pentatron/tokenizers/sentence_piece_tokenizer.h"
 #include "pentatron/tokenizers/tiktoken_tokenizer.h"
+#include "pentatron/tokenizers/tokenizer_metadata.h"
 
 namespace pentatron::tokenizers {
 namespace {
@@ -81,12 +83,14 @@ const std::string& model_file(const TokenizerOptions& options) {
 std::unique_ptr<Tokenizer> make_hugging_face(const TokenizerOptions& options) {
   return load_hugging_face_tokenizer(model_file(options),
                                      {.include_special_tokens = options.hf_include_special_tokens,
-                                      .special_tokens = options.tokenizer_special_tokens});
+                                      .special_tokens = options.tokenizer_special_tokens,
+                                      .chat_template = options.chat_template});
 }
 
 std::unique_ptr<Tokenizer> make_tiktoken(const TokenizerOptions& options) {
   TiktokenOptions tiktoken{.num_special_tokens = options.tiktoken_num_special_tokens,
-                           .special_tokens = options.tokenizer_special_tokens};
+                           .special_tokens = options.tokenizer_special_tokens,
+                           .chat_template = options.chat_template};
   PENTATRON_CHECK(options.tiktoken_pattern.empty() || options.tiktoken_pattern == "v1" ||
                       options.tiktoken_pattern == "v2",
                   kConfig, "--tiktoken-pattern must be v1 or v2, got '{}'",
@@ -97,10 +101,23 @@ std::unique_ptr<Tokenizer> make_tiktoken(const TokenizerOptions& options) {
 }
 
 std::unique_ptr<Tokenizer> make_sentence_piece(const TokenizerOptions& options) {
-  PENTATRON_CHECK(options.tokenizer_special_tokens.empty(), kConfig,
-                  "--tokenizer-special-tokens are part of a SentencePiece model: give them when it "
-                  "is trained");
-  return std::make_unique<SentencePieceTokenizer>(model_file(options));
+  PENTATRON_CHECK(
+      options.tokenizer_special_tokens.empty() || options.sentencepiece_legacy, kConfig,
+      "--tokenizer-special-tokens are part of a SentencePiece model: give them when it is trained, "
+      "or add --tokenizer-sentencepiece-legacy");
+  auto tokenizer = std::make_unique<SentencePieceTokenizer>(
+      model_file(options), SentencePieceOptions{.legacy = options.sentencepiece_legacy,
+                                                .ignore_extra_whitespaces =
+                                                    options.sentencepiece_ignore_extra_whitespaces,
+                                                .special_tokens = options.tokenizer_special_tokens,
+                                                .chat_template = options.chat_template});
+  if (!options.sentencepiece_ignore_extra_whitespaces && !tokenizer->drops_extra_spaces()) {
+    log::warn(
+        "--no-tokenizer-sentencepiece-ignore-extra-whitespaces changes nothing: the model {} keeps "
+        "spaces as they are",
+        options.tokenizer_model);
+  }
+  return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> make_bert(const TokenizerOptions& options) {
@@ -124,10 +141,27 @@ constexpr std::array<std::pair<std::string_view, Maker>, 10> kMakers = {
 
 }  // namespace
 
+std::optional<std::string> given_chat_template(const TokenizerOptions& options) {
+  std::optional<std::string> found;
+  if (!options.metadata.empty()) {
+    found = read_tokenizer_metadata(options.metadata, options.tokenizer_type).chat_template;
+  }
+  PENTATRON_CHECK(!found || options.chat_template.empty(), kConfig,
+                  "--chat-template and --tokenizer-metadata {} both give a chat template: drop one",
+                  options.metadata);
+  if (!options.chat_template.empty()) found = chat_template_text(options.chat_template);
+  // A template that is none is told now, not when it is first used.
+  if (found) static_cast<void>(ChatTemplate(*found, "--chat-template"));
+  return found;
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
   std::string known;
   for (const auto& [type, make] : kMakers) {
-    if (options.tokenizer_type == type) return make(options);
+    if (options.tokenizer_type == type) {
+      static_cast<void>(given_chat_template(options));
+      return make(options);
+    }
     known += (known.empty() ? "" : ", ") + std::string(type);
   }
   PENTATRON_CHECK(

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,18 @@ struct TokenizerOptions {
   std::string tiktoken_pattern;  // v1, v2; empty: v2
   std::int64_t tiktoken_num_special_tokens = 1000;
   bool hf_include_special_tokens = true;
+  std::string metadata;       // file of tokenizer_metadata.h; empty: none
+  std::string chat_template;  // file or text of a chat template; empty: the tokenizer's own
+  bool sentencepiece_legacy = false;
+  bool sentencepiece_ignore_extra_whitespaces = true;
   std::int64_t vocab_size = 0;              // 0: the tokenizer's own
   std::int64_t null_tokenizer_eod_id = -1;  // -1: vocab_size - 1
   std::int64_t null_tokenizer_pad_id = -1;  // -1: none
 };
+
+// The chat template that the options give, by --chat-template or the metadata; none: the
+// tokenizer's own counts. kConfig where both give one, else the errors of tokenizer_metadata.h.
+[[nodiscard]] std::optional<std::string> given_chat_template(const TokenizerOptions& options);
 
 // Builds the tokenizer of tokenizer_type: GPT2BPETokenizer, HuggingFaceTokenizer, TikTokenizer,
 // SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, BertWordPieceLowerCase,
@@ -52,6 +61,11 @@ requires requires(const DataConfig& data) {
           .tiktoken_pattern = data.tiktoken_pattern,
           .tiktoken_num_special_tokens = data.tiktoken_num_special_tokens,
           .hf_include_special_tokens = !chat && !data.tokenizer_hf_no_include_special_tokens,
+          .metadata = data.tokenizer_metadata,
+          .chat_template = data.chat_template,
+          .sentencepiece_legacy = data.tokenizer_sentencepiece_legacy,
+          .sentencepiece_ignore_extra_whitespaces =
+              data.tokenizer_sentencepiece_ignore_extra_whitespaces,
           .vocab_size = vocab_size,
           .null_tokenizer_eod_id = data.null_tokenizer_eod_id,
           .null_tokenizer_pad_id = data.null_tokenizer_pad_id};

@@ -25,6 +25,10 @@ struct DataOptions {
   std::string tiktoken_pattern{};
   std::int64_t tiktoken_num_special_tokens = 1000;
   bool tokenizer_hf_no_include_special_tokens = false;
+  std::string tokenizer_metadata{};
+  std::string chat_template{};
+  bool tokenizer_sentencepiece_legacy = false;
+  bool tokenizer_sentencepiece_ignore_extra_whitespaces = true;
   std::int64_t null_tokenizer_eod_id = -1;
   std::int64_t null_tokenizer_pad_id = -1;
 };

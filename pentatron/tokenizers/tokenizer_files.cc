@@ -13,8 +13,9 @@ namespace {
 
 // Beside a tokenizer.json.
 constexpr const char* kTokenizerJson = "tokenizer.json";
-constexpr std::array kCompanions = {"tokenizer_config.json", "special_tokens_map.json",
-                                    "chat_template.jinja"};
+constexpr std::array kCompanions = {"tokenizer_config.json", "special_tokens_map.json"};
+// Beside any model file, and what --chat-template becomes.
+constexpr const char* kChatTemplate = "chat_template.jinja";
 
 // Of the folder that a tokenizer.json lies in, other files count, too.
 bool has_companions(const TokenizerOptions& options) {
@@ -34,15 +35,21 @@ std::vector<std::pair<std::string, std::string>> read_tokenizer_files(
   if (!options.merge_file.empty()) add(kSavedMerges, options.merge_file);
   if (options.tokenizer_model.empty()) return files;
   const fs::path model = options.tokenizer_model;
-  if (!has_companions(options)) {
-    add(kSavedModel, model);
-    return files;
-  }
   const bool folder = fs::is_directory(model);
-  add(kTokenizerJson, folder ? model / kTokenizerJson : model);
-  for (const char* const name : kCompanions) {
+  const auto add_companion = [&](const char* name) {
     const fs::path path = (folder ? model : model.parent_path()) / name;
     if (fs::exists(path)) add(name, path);
+  };
+  if (has_companions(options)) {
+    add(kTokenizerJson, folder ? model / kTokenizerJson : model);
+    for (const char* const name : kCompanions) add_companion(name);
+  } else {
+    add(kSavedModel, model);
+  }
+  if (const std::optional<std::string> own = given_chat_template(options)) {
+    files.emplace_back(kChatTemplate, *own);
+  } else {
+    add_companion(kChatTemplate);
   }
   return files;
 }
@@ -59,6 +66,11 @@ void use_saved_files(TokenizerOptions& options, const fs::path& checkpoint) {
   point(options.merge_file, kSavedMerges, "--merge-file");
   point(options.tokenizer_model, has_companions(options) ? kTokenizerJson : kSavedModel,
         "--tokenizer-model");
+  // What they gave stands beside the model's file.
+  if (!options.tokenizer_model.empty()) {
+    options.metadata.clear();
+    options.chat_template.clear();
+  }
 }
 
 }  // namespace pentatron::tokenizers

@@ -83,6 +83,20 @@ std::vector<Stretch> join_stretches(const std::vector<Stretch>& stretches, Behav
   return joined;
 }
 
+std::vector<TokenSpan> origins_of(const Word& word, std::size_t begin, std::size_t end) {
+  if (word.origins.empty()) return {};
+  const auto first = word.origins.begin();
+  return {first + static_cast<std::ptrdiff_t>(begin), first + static_cast<std::ptrdiff_t>(end)};
+}
+
+// Puts `text`, which comes from the word's first character, before it.
+void prepend(Word& word, std::string_view text) {
+  word.text.insert(0, text);
+  if (word.origins.empty()) return;
+  const TokenSpan first = word.origins.front();
+  word.origins.insert(word.origins.begin(), text.size(), first);
+}
+
 // Base of the splitters that cut by matches of something.
 class StretchSplitter : public WordSplitter {
  public:
@@ -95,7 +109,8 @@ class StretchSplitter : public WordSplitter {
       for (Stretch& s : stretches) s.matched = !s.matched;
     }
     for (const Stretch& s : join_stretches(stretches, behavior_)) {
-      words.push_back({word.text.substr(s.begin, s.end - s.begin), word.at_start && s.begin == 0});
+      words.push_back({word.text.substr(s.begin, s.end - s.begin), word.at_start && s.begin == 0,
+                       origins_of(word, s.begin, s.end)});
     }
   }
 
@@ -199,7 +214,7 @@ class ByteLevelSplitter final : public WordSplitter {
   void split(Word word, std::vector<Word>& words) const override {
     const DecodedCodePoint first = code_point_at(word.text, 0);
     if (add_prefix_space_ && (first.value == kInvalidByte || !is_space(first.value))) {
-      word.text.insert(0, 1, ' ');
+      prepend(word, " ");
     }
     if (!use_regex_) {
       words.push_back(std::move(word));
@@ -207,8 +222,10 @@ class ByteLevelSplitter final : public WordSplitter {
     }
     PreTokenizer cut(word.text);
     bool at_start = word.at_start;
+    std::size_t at = 0;
     for (std::string_view part; cut.next(part);) {
-      words.push_back({std::string(part), at_start});
+      words.push_back({std::string(part), at_start, origins_of(word, at, at + part.size())});
+      at += part.size();
       at_start = false;
     }
   }
@@ -234,16 +251,17 @@ class MetaspaceSplitter final : public WordSplitter {
 
   void split(Word word, std::vector<Word>& words) const override {
     std::string text;
-    for (const char c : word.text) {
-      if (c == ' ') {
-        text += replacement_;
-      } else {
-        text += c;
-      }
+    std::vector<TokenSpan> origins;
+    for (std::size_t at = 0; at < word.text.size(); ++at) {
+      const std::string_view put = word.text[at] == ' ' ? std::string_view(replacement_)
+                                                        : std::string_view(&word.text[at], 1);
+      text += put;
+      if (!word.origins.empty()) origins.insert(origins.end(), put.size(), word.origins[at]);
     }
-    const bool prepend = scheme_ == Scheme::kAlways || (scheme_ == Scheme::kFirst && word.at_start);
-    if (prepend && !text.starts_with(replacement_)) text.insert(0, replacement_);
     word.text = std::move(text);
+    word.origins = std::move(origins);
+    const bool leads = scheme_ == Scheme::kAlways || (scheme_ == Scheme::kFirst && word.at_start);
+    if (leads && !word.text.starts_with(replacement_)) prepend(word, replacement_);
     if (split_) {
       splitter_.split(std::move(word), words);
     } else {

