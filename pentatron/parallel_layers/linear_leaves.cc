@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/ops/activation.h"
 #include "pentatron/ops/linear.h"
 #include "pentatron/parallel_layers/column_linear.h"
 #include "pentatron/parallel_layers/delayed_scales.h"
@@ -42,6 +43,13 @@ Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
     return adapter_->split_outputs(x_ti, own);
   }
   return ops::linear(x_ti, split_outputs(context_, *weight_, bias_, scope));
+}
+
+Tensor ColumnLinear::forward_activation(const Tensor& x_ti, Activation kind,
+                                        nn::StepContext& step) {
+  if (adapter_ != nullptr) return ops::activation(kind, forward(x_ti, step), step.scope);
+  const ops::Scope scope = scope_with(scales_, step);
+  return ops::linear_activation(x_ti, split_outputs(context_, *weight_, bias_, scope), kind, scope);
 }
 
 std::vector<Tensor> ColumnLinear::forward_heads(const Tensor& x_ti, std::int64_t head_dim,
