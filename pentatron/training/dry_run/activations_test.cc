@@ -189,8 +189,96 @@ std::vector<Case> activation_cases() {
   };
 }
 
+// Parts of layers in host memory, which is the device's own here: what a second step adds.
+std::vector<Case> offload_cases() {
+  const auto offload = [](const std::vector<std::string>& modules) -> ChangeConfig {
+    return [modules](config::RunConfig& c) {
+      c.model.fine_grained_activation_offloading = true;
+      c.model.offload_modules = modules;
+      c.model.min_offloaded_tensor_size = 4096;
+    };
+  };
+  const auto again = [](const std::vector<std::string>& modules) -> ChangeConfig {
+    return [modules](config::RunConfig& c) {
+      c.model.recompute_granularity = "selective";
+      c.model.recompute_modules = modules;
+    };
+  };
+  const auto comm = [](const std::string& type) -> ChangeConfig {
+    return [type](config::RunConfig& c) {
+      llama(c);
+      c.model.cp_comm_type = {type};
+      if (type == "a2a+p2p") c.parallel.hierarchical_context_parallel_sizes = {"2", "2"};
+      if (type.starts_with("a2a")) c.model.num_query_groups = 4;
+    };
+  };
+  const auto set = [](auto member, auto value) -> ChangeConfig {
+    return [member, value](config::RunConfig& c) { c.model.*member = value; };
+  };
+  using M = config::ModelConfig;
+  const ChangeConfig all =
+      offload({"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm"});
+  const ChangeConfig norms = offload({"attn_norm", "mlp_norm"});
+  const ChangeConfig core = offload({"core_attn"});
+  const ChangeConfig projections = offload({"qkv_linear", "attn_proj"});
+  const auto fp8 = [](config::RunConfig& c) {
+    llama(c);
+    bf16(c);
+    c.model.fp8 = "hybrid";
+    c.model.fp8_recipe = "tensorwise";
+  };
+  return {
+      {"all gpt2", {}, 1, all},
+      {"all llama", {}, 1, both(llama, all)},
+      {"all bf16", {}, 1, both(both(llama, bf16), all)},
+      {"norms", {}, 1, both(llama, norms)},
+      {"core", {}, 1, both(llama, core)},
+      {"core gpt2", {}, 1, core},
+      {"projections", {.tp = 2}, 1, projections},
+      {"projections fp8", {}, 1, both(fp8, projections)},
+      {"all tensor", {.tp = 2}, 1, both(llama, all)},
+      {"all sequence", {.tp = 2}, 1, both(both(llama, sequence_parallel), all)},
+      {"all but what is made again",
+       {},
+       1,
+       both(both(llama, again({"layernorm", "core_attn", "mlp"})),
+            offload({"attn_norm", "core_attn", "attn_proj", "mlp_norm"}))},
+      {"core made again, its output", {}, 1, both(both(llama, again({"core_attn"})), projections)},
+      {"ring", {}, 2, both(comm("p2p"), all)},
+      {"gathered", {}, 2, both(comm("all_gather"), core)},
+      {"exchanged", {}, 2, both(comm("a2a"), all)},
+      {"two levels", {}, 4, both(comm("a2a+p2p"), all)},
+      {"query norms", {}, 1, both(both(llama, set(&M::qk_layernorm, true)), all)},
+      {"gated", {}, 1, both(both(llama, set(&M::attention_output_gate, true)), all)},
+      {"norms on both",
+       {},
+       1,
+       both(both(llama, set(&M::norm_placement, std::string("both"))), all)},
+      {"parallel", {}, 1, both(set(&M::parallel_attention, std::string("own-norms")), norms)},
+      {"parallel, one norm",
+       {},
+       1,
+       both(both(llama, set(&M::parallel_attention, std::string("shared-norm"))), all)},
+      {"heterogeneous", {}, 1, both(heterogeneous, all)},
+      {"a share", {}, 1, both(both(llama, all), set(&M::activation_offload_fraction, 0.35))},
+      {"large ones alone",
+       {},
+       1,
+       both(both(llama, all), set(&M::min_offloaded_tensor_size, std::int64_t{16384}))},
+  };
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases = activation_cases();
+  for (Case& what : offload_cases()) {
+    what.name = "offload " + what.name;
+    cases.push_back(std::move(what));
+  }
+  return cases;
+}
+
 TEST(DryRun, ActivationsAreWhatAForwardKeeps) {
-  for (const Case& what : activation_cases()) {
+  for (const Case& what : all_cases()) {
     const config::RunConfig config = config_of({what.name, what.layout, what.cp, [&](auto& c) {
                                                   c.training.micro_batch_size = 16;
                                                   c.training.global_batch_size =
@@ -224,6 +312,12 @@ std::int64_t peak_of_training(const config::RunConfig& config) {
 }
 
 TEST(DryRun, MemoryIsThePeakOfTraining) {
+  const auto offload = [](config::RunConfig& c) {
+    llama(c);
+    c.model.fine_grained_activation_offloading = true;
+    c.model.offload_modules = {"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm"};
+    c.model.min_offloaded_tensor_size = 4096;
+  };
   const auto full = [](config::RunConfig& c) {
     c.model.recompute_granularity = "full";
     c.model.recompute_method = "uniform";
@@ -232,19 +326,22 @@ TEST(DryRun, MemoryIsThePeakOfTraining) {
   const auto wide_vocabulary = [](config::RunConfig& c) {
     c.model.make_vocab_size_divisible_by = 4096;
   };
-  for (const Case& what : {Case{"gpt2"}, Case{"llama", {}, 1, llama},
-                           Case{"logits are the most", {}, 1, both(llama, wide_vocabulary)},
-                           Case{"layers again", {}, 1, both(llama, full)},
-                           Case{"layers again, logits", {}, 1, both(full, wide_vocabulary)},
-                           Case{"sharded", {.dp = 2, .sharded = true}, 1, llama}}) {
+  for (const Case& what :
+       {Case{"gpt2"}, Case{"llama", {}, 1, llama},
+        Case{"logits are the most", {}, 1, both(llama, wide_vocabulary)},
+        Case{"layers again", {}, 1, both(llama, full)}, Case{"offloaded", {}, 1, offload},
+        Case{"layers again, logits", {}, 1, both(full, wide_vocabulary)},
+        Case{"sharded", {.dp = 2, .sharded = true}, 1, llama}}) {
     const config::RunConfig config = config_of({what.name, what.layout, what.cp, [&](auto& c) {
                                                   c.training.micro_batch_size = 64;
                                                   c.training.global_batch_size =
                                                       128 * what.layout.dp;
                                                   if (what.change) what.change(c);
                                                 }});
+    const MemoryPlan memory = plan(config).asked.memory;
+    // On the CPU both are one.
     const auto planned =
-        static_cast<double>(plan(config).asked.memory.total() * config.parallel.world_size);
+        static_cast<double>((memory.total() + memory.on_host) * config.parallel.world_size);
     const auto peak = static_cast<double>(peak_of_training(config));
     EXPECT_NEAR(planned / peak, 1.0, 0.05)
         << what.name << ": planned " << planned << ", peak " << peak;
