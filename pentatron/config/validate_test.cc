@@ -250,6 +250,48 @@ TEST(Resolve, Offload) {
             std::string::npos);
 }
 
+TEST(Resolve, RecordedLayers) {
+  const auto with = [](const auto& change) {
+    return problem([&](RunConfig& c) {
+      c.training.cuda_graph_impl = "local";
+      change(c);
+    });
+  };
+  EXPECT_EQ(with([](RunConfig&) {}), "");
+  EXPECT_EQ(with([](RunConfig& c) { c.optimizer.optimizer_cpu_offload = true; }), "");
+  EXPECT_EQ(with([](RunConfig& c) { c.training.cuda_graph_modules = {"mlp", "attn"}; }), "");
+  EXPECT_EQ(with([](RunConfig& c) { c.training.cuda_graph_modules = {"mlp"}; }),
+            "--cuda-graph-modules 'mlp': --cuda-graph-impl local records whole layers: leave it "
+            "out, or name attn and mlp");
+  const auto expect = [&](const auto& change, const char* option) {
+    const std::string text = with(change);
+    EXPECT_NE(text.find("--cuda-graph-impl local"), std::string::npos) << option << ": " << text;
+    EXPECT_NE(text.find(option), std::string::npos) << text;
+  };
+  expect([](RunConfig& c) { c.parallel.pipeline_schedule = "zb-h1"; }, "--pipeline-schedule zb-h1");
+  expect([](RunConfig& c) { c.parallel.use_megatron_fsdp = true; },
+         "--data-parallel-sharding-strategy optim_grads_params");
+  expect(
+      [](RunConfig& c) {
+        c.model.fine_grained_activation_offloading = true;
+        c.model.offload_modules = {"core_attn"};
+      },
+      "--fine-grained-activation-offloading");
+  expect(
+      [](RunConfig& c) {
+        c.model.recompute_granularity = "full";
+        c.model.recompute_method = "block";
+        c.model.recompute_num_layers = 1;
+      },
+      "--recompute-granularity full");
+  expect(
+      [](RunConfig& c) {
+        c.parallel.world_size = c.parallel.context_parallel_size = 2;
+        c.training.global_batch_size = 2;
+      },
+      "--context-parallel-size 2");
+}
+
 TEST(Resolve, ProfileIsATraceIntoItsFolder) {
   RunConfig config = small();
   resolve(config);
