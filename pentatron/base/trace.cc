@@ -11,6 +11,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/json.h"
+#include "pentatron/base/kernel_op.h"
 #include "pentatron/base/trace_counter.h"
 
 namespace pentatron {
@@ -64,6 +65,7 @@ nlohmann::json span_event(const TraceSpan& span, std::int64_t rank, std::int64_t
   if (span.micro_batch >= 0) args["micro_batch"] = span.micro_batch;
   if (span.bytes >= 0) args["bytes"] = span.bytes;
   if (!span.unit.empty()) args["unit"] = span.unit;
+  if (is_device_lane(span.lane)) args["op"] = op_of_kernel(span.name);
   nlohmann::json event = {
       {"ph", "X"},
       {"name", span.name},

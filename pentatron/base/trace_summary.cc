@@ -8,13 +8,14 @@
 #include <map>
 #include <utility>
 
+#include "pentatron/base/kernel_op.h"
+
 namespace pentatron {
 namespace {
 
 constexpr double kNanosecondsPerMillisecond = 1e6;
 constexpr std::size_t kNameColumns = 64;
 
-bool is_stream(const TraceSpan& span) { return span.lane.starts_with("GPU stream "); }
 bool is_collective(const TraceSpan& span) { return span.name.starts_with("nccl"); }
 
 using Interval = std::pair<std::int64_t, std::int64_t>;
@@ -76,6 +77,7 @@ std::string table(const char* title, const std::vector<TraceShare>& shares, std:
 TraceSummary summarize_trace(const TraceFile& file) {
   TraceSummary summary;
   Shares kernels;
+  Shares ops;
   Shares units;
   Shares actions;
   Shares phases;
@@ -87,8 +89,9 @@ TraceSummary summarize_trace(const TraceFile& file) {
     const std::int64_t ns = span.end_ns - span.begin_ns;
     first = std::min(first, span.begin_ns);
     last = std::max(last, span.end_ns);
-    if (is_stream(span)) {
+    if (is_device_lane(span.lane)) {
       kernels.add(span.name, ns);
+      ops.add(std::string(op_of_kernel(span.name)), ns);
       units.add(span.unit.empty() ? "outside of units" : span.unit, ns);
       busy.emplace_back(span.begin_ns, span.end_ns);
       if (!is_collective(span)) computing.emplace_back(span.begin_ns, span.end_ns);
@@ -102,6 +105,7 @@ TraceSummary summarize_trace(const TraceFile& file) {
   summary.gpu_busy_ns = covered(std::move(busy));
   summary.gpu_compute_ns = covered(std::move(computing));
   summary.kernels = kernels.sorted();
+  summary.ops = ops.sorted();
   summary.units = units.sorted();
   summary.actions = actions.sorted();
   summary.phases = phases.sorted();
@@ -124,6 +128,7 @@ std::string format_trace_summary(const TraceFile& file, const TraceSummary& summ
                         milliseconds(summary.gpu_compute_ns), share(summary.gpu_compute_ns));
   }
   text += table("kernel", summary.kernels, summary.window_ns, most);
+  text += table("op (GPU time)", summary.ops, summary.window_ns, most);
   text += table("unit (GPU time)", summary.units, summary.window_ns, most);
   text += table("action (host time)", summary.actions, summary.window_ns, most);
   text += table("phase (host time)", summary.phases, summary.window_ns, most);

@@ -22,9 +22,11 @@ struct TraceSummary {
   // kernels); 0 in a trace of a CPU.
   std::int64_t gpu_busy_ns = 0;
   std::int64_t gpu_compute_ns = 0;
-  // Largest first. Kernels by name; units by the GPU's time of what they launched; actions of the
-  // schedule and phases by the host's time (spans of phases lie inside each other).
+  // Largest first. Kernels by name; ops by what those names stand for (kernel_op.h); units by the
+  // GPU's time of what they launched; actions of the schedule and phases by the host's time (spans
+  // of phases lie inside each other).
   std::vector<TraceShare> kernels;
+  std::vector<TraceShare> ops;
   std::vector<TraceShare> units;
   std::vector<TraceShare> actions;
   std::vector<TraceShare> phases;

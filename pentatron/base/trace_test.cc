@@ -180,6 +180,10 @@ TEST(TraceSummary, BusyTimeIsTheUnionAndUnitsOwnTheirKernels) {
   EXPECT_EQ(summary.kernels[0].count, 2);
   EXPECT_EQ(summary.kernels[0].total_ns, 3'000'000);
   EXPECT_EQ(summary.kernels[1].name, "ncclDevKernel");
+  ASSERT_EQ(summary.ops.size(), 2U);
+  EXPECT_EQ(summary.ops[0].name, "product");
+  EXPECT_EQ(summary.ops[1].name, "collective");
+  EXPECT_EQ(summary.ops[1].total_ns, 2'000'000);
   ASSERT_EQ(summary.units.size(), 2U);
   EXPECT_EQ(summary.units[0].name, "outside of units");
   EXPECT_EQ(summary.units[1].name, "forward head");

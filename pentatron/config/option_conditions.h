@@ -85,6 +85,9 @@ inline constexpr Condition kRecomputesLayers{
 inline constexpr Condition kRecomputesModules{
     [](const RunConfig& c) { return c.model.recompute_granularity == "selective"; },
     "it belongs to --recompute-granularity selective"};
+inline constexpr Condition kOffloadsActivations{
+    [](const RunConfig& c) { return c.model.fine_grained_activation_offloading; },
+    "there is no --fine-grained-activation-offloading"};
 
 inline constexpr Condition kTensorParallel{
     [](const RunConfig& c) { return c.parallel.tensor_model_parallel_size > 1; },

@@ -315,15 +315,26 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "'none'",
      .choices = "none|local|transformer_engine|full_iteration",
      .topic = Topic::kTraining,
-     .help = "full_iteration: on GPUs a step is recorded once and replayed, with the same results "
-             "and less work of the host",
-     .test = "training_gpu_test RecordedSteps.EqualLaunchedOnes",
+     .help = "on GPUs, with the same results and less work of the host: full_iteration records a "
+             "step once and replays it, local does so with each layer, also in a pipeline",
+     .test = "training_gpu_test RecordedSteps.EqualLaunchedOnes; training_test "
+             "RecordedLayers.ChangeNoBit",
      .needs = {[](const RunConfig& c) {
-                 return c.training.cuda_graph_impl == "none" ||
-                        c.training.cuda_graph_impl == "full_iteration";
+                 return c.training.cuda_graph_impl != "transformer_engine";
                },
-               "layers are not recorded one by one: full_iteration records the whole step"},
+               "layers are our own: local records them one by one"},
      .field = training<&TrainingConfig::cuda_graph_impl>()},
+    {.names = "--cuda-graph-modules",
+     .dest = "cuda_graph_modules",
+     .nargs = '+',
+     .default_repr = "[]",
+     .topic = Topic::kTraining,
+     .help = "local: attn and mlp, which are the whole layer, as is nothing; parts of a layer are "
+             "not recorded by themselves",
+     .test = "config_test Resolve.RecordedLayers",
+     .needs = {[](const RunConfig& c) { return c.training.cuda_graph_impl == "local"; },
+               "there is no --cuda-graph-impl local"},
+     .field = training<&TrainingConfig::cuda_graph_modules>()},
     {.names = "--cuda-graph-warmup-steps",
      .dest = "cuda_graph_warmup_steps",
      .kind = OptionKind::kInt,
@@ -332,8 +343,11 @@ constexpr OptionSpec kRows[] = {
      .topic = Topic::kTraining,
      .help = "steps that run as ever before one is recorded; a shape's first always does",
      .test = "training_gpu_test RecordedSteps.BeginAfterTheWarmUp",
-     .needs = {[](const RunConfig& c) { return c.training.cuda_graph_impl == "full_iteration"; },
-               "there is no --cuda-graph-impl full_iteration"},
+     .needs = {[](const RunConfig& c) {
+                 return c.training.cuda_graph_impl == "full_iteration" ||
+                        c.training.cuda_graph_impl == "local";
+               },
+               "there is no --cuda-graph-impl full_iteration or local"},
      .field = training<&TrainingConfig::cuda_graph_warmup_steps>()},
     {.names = "--device",
      .dest = "device",

@@ -208,6 +208,50 @@ void resolve_recompute(ModelConfig& model, Problems& problems) {
   }
 }
 
+bool is_offload_module(std::string_view name) {
+  return name == "attn_norm" || name == "qkv_linear" || name == "core_attn" ||
+         name == "attn_proj" || name == "mlp_norm";
+}
+
+// Megatron's names of parts of a layer that no layer here has.
+std::string_view absent_part(std::string_view name) {
+  if (name == "expert_fc1" || name == "moe_act" || name == "fused_group_mlp") return "experts";
+  return name == "gdp_qkv" ? "gated delta products" : std::string_view();
+}
+
+void check_offload(const ModelConfig& model, Problems& problems) {
+  if (!model.fine_grained_activation_offloading) return;
+  constexpr const char* kModules = "attn_norm, qkv_linear, core_attn, attn_proj or mlp_norm";
+  if (model.offload_modules.empty()) {
+    problems.add(fmt::format("--fine-grained-activation-offloading needs --offload-modules, of {}",
+                             kModules),
+                 "offload_modules");
+  }
+  bool qkv = false;
+  for (const std::string& name : model.offload_modules) {
+    qkv = qkv || name == "qkv_linear";
+    if (!is_offload_module(name)) {
+      const std::string_view of = absent_part(name);
+      problems.add(fmt::format("--offload-modules {}: expected {}{}", quoted_for_message(name),
+                               kModules,
+                               of.empty() ? "" : fmt::format("; this model has no {}", of)));
+    }
+  }
+  const auto& again = model.recompute_modules;
+  if (qkv && model.recompute_granularity == "selective" &&
+      std::find(again.begin(), again.end(), "layernorm") != again.end()) {
+    problems.add(
+        "--offload-modules qkv_linear would move the norm's output, which --recompute-modules "
+        "layernorm makes again instead of keeping it: drop one of the two");
+  }
+  if (model.recompute_granularity == "full" && model.recompute_method == "uniform") {
+    problems.add(
+        "--fine-grained-activation-offloading with --recompute-granularity full "
+        "--recompute-method uniform: every layer is made again and keeps nothing to move; drop one "
+        "of the two, or take --recompute-method block with fewer layers than a stage has");
+  }
+}
+
 // A slice a rank of what all tensor-parallel ranks keep alike.
 void check_distributed_saves(const ModelConfig& model, const ParallelConfig& parallel,
                              Problems& problems) {
@@ -258,6 +302,7 @@ void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& probl
   if (model.num_layers > 0) resolve_window(model, problems);
   resolve_pipeline(model, parallel, problems);
   resolve_recompute(model, problems);
+  check_offload(model, problems);
   if (model.max_position_embeddings > 0 && model.seq_length > model.max_position_embeddings) {
     problems.add(fmt::format("--seq-length {} is longer than --max-position-embeddings {}",
                              model.seq_length, model.max_position_embeddings));

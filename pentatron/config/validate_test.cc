@@ -215,6 +215,83 @@ TEST(Resolve, Recompute) {
             "--recompute-modules 'moe': expected core_attn, layernorm or mlp");
 }
 
+TEST(Resolve, Offload) {
+  const auto with = [](const std::vector<std::string>& modules, const auto& change) {
+    return problem([&](RunConfig& c) {
+      c.model.fine_grained_activation_offloading = true;
+      c.model.offload_modules = modules;
+      change(c.model);
+    });
+  };
+  const auto nothing = [](ModelConfig&) {};
+  const auto norms_again = [](ModelConfig& m) {
+    m.recompute_granularity = "selective";
+    m.recompute_modules = {"layernorm"};
+  };
+  const auto layers_again = [](const char* method) {
+    return [method](ModelConfig& m) {
+      m.recompute_granularity = "full";
+      m.recompute_method = method;
+      m.recompute_num_layers = 1;
+    };
+  };
+  EXPECT_EQ(with({"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm"}, nothing), "");
+  EXPECT_EQ(with({}, nothing),
+            "--fine-grained-activation-offloading needs --offload-modules, of attn_norm, "
+            "qkv_linear, core_attn, attn_proj or mlp_norm");
+  EXPECT_EQ(with({"mlp"}, nothing),
+            "--offload-modules 'mlp': expected attn_norm, qkv_linear, core_attn, attn_proj or "
+            "mlp_norm");
+  EXPECT_NE(with({"moe_act"}, nothing).find("this model has no experts"), std::string::npos);
+  EXPECT_EQ(with({"attn_norm", "core_attn"}, norms_again), "");
+  EXPECT_NE(with({"qkv_linear"}, norms_again).find("drop one of the two"), std::string::npos);
+  EXPECT_EQ(with({"core_attn"}, layers_again("block")), "");
+  EXPECT_NE(with({"core_attn"}, layers_again("uniform")).find("keeps nothing to move"),
+            std::string::npos);
+}
+
+TEST(Resolve, RecordedLayers) {
+  const auto with = [](const auto& change) {
+    return problem([&](RunConfig& c) {
+      c.training.cuda_graph_impl = "local";
+      change(c);
+    });
+  };
+  EXPECT_EQ(with([](RunConfig&) {}), "");
+  EXPECT_EQ(with([](RunConfig& c) { c.optimizer.optimizer_cpu_offload = true; }), "");
+  EXPECT_EQ(with([](RunConfig& c) { c.training.cuda_graph_modules = {"mlp", "attn"}; }), "");
+  EXPECT_EQ(with([](RunConfig& c) { c.training.cuda_graph_modules = {"mlp"}; }),
+            "--cuda-graph-modules 'mlp': --cuda-graph-impl local records whole layers: leave it "
+            "out, or name attn and mlp");
+  const auto expect = [&](const auto& change, const char* option) {
+    const std::string text = with(change);
+    EXPECT_NE(text.find("--cuda-graph-impl local"), std::string::npos) << option << ": " << text;
+    EXPECT_NE(text.find(option), std::string::npos) << text;
+  };
+  expect([](RunConfig& c) { c.parallel.pipeline_schedule = "zb-h1"; }, "--pipeline-schedule zb-h1");
+  expect([](RunConfig& c) { c.parallel.use_megatron_fsdp = true; },
+         "--data-parallel-sharding-strategy optim_grads_params");
+  expect(
+      [](RunConfig& c) {
+        c.model.fine_grained_activation_offloading = true;
+        c.model.offload_modules = {"core_attn"};
+      },
+      "--fine-grained-activation-offloading");
+  expect(
+      [](RunConfig& c) {
+        c.model.recompute_granularity = "full";
+        c.model.recompute_method = "block";
+        c.model.recompute_num_layers = 1;
+      },
+      "--recompute-granularity full");
+  expect(
+      [](RunConfig& c) {
+        c.parallel.world_size = c.parallel.context_parallel_size = 2;
+        c.training.global_batch_size = 2;
+      },
+      "--context-parallel-size 2");
+}
+
 TEST(Resolve, ProfileIsATraceIntoItsFolder) {
   RunConfig config = small();
   resolve(config);

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/validate_training.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "pentatron/base/error.h"
+#include "pentatron/base/format.h"
 #include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/pipeline_layout.h"
 
@@ -431,6 +436,43 @@ void check_recorded_steps(const RunConfig& config, Problems& problems) {
   }
 }
 
+void check_recorded_layers(const RunConfig& config, Problems& problems) {
+  if (config.training.cuda_graph_impl != "local") return;
+  const auto refuse = [&](bool refused, const std::string& option, const char* why) {
+    if (!refused) return;
+    problems.add(fmt::format("--cuda-graph-impl local {}: drop it, or {}", why, option));
+  };
+  const auto& modules = config.training.cuda_graph_modules;
+  const auto named = [&](const char* name) {
+    return std::find(modules.begin(), modules.end(), name) != modules.end();
+  };
+  const bool whole = modules.empty() || (named("attn") && named("mlp") && modules.size() == 2);
+  if (!whole) {
+    problems.add(fmt::format(
+        "--cuda-graph-modules {}: --cuda-graph-impl local records whole layers: leave it out, or "
+        "name attn and mlp",
+        quoted_for_message(fmt::format("{}", fmt::join(modules, " ")))));
+  }
+  const ModelConfig& model = config.model;
+  const ParallelConfig& parallel = config.parallel;
+  const std::string& strategy = parallel.data_parallel_sharding_strategy;
+  refuse(parallel.pipeline_schedule.starts_with("zb-"),
+         "--pipeline-schedule " + parallel.pipeline_schedule,
+         "records a layer's backward whole, which this schedule splits");
+  refuse(parallel.use_megatron_fsdp && strategy.starts_with("optim_grads"),
+         "--data-parallel-sharding-strategy " + strategy,
+         "replays work on weights and gradients that stay where they are");
+  refuse(parallel.context_parallel_size > 1,
+         fmt::format("--context-parallel-size {}", parallel.context_parallel_size),
+         "records layers that have their samples whole");
+  refuse(!model.fp8.empty(), "--fp8-format " + model.fp8,
+         "does not record fp8 forms of weights, which are made once a step");
+  refuse(model.recompute_granularity == "full", "--recompute-granularity full",
+         "records what a layer keeps, and runs of layers that are made again keep nothing");
+  refuse(model.fine_grained_activation_offloading, "--fine-grained-activation-offloading",
+         "records layers whose activations stay on the device");
+}
+
 void resolve_trace(TrainingConfig& training, std::int64_t world_size, Problems& problems) {
   if (training.profile && training.trace.empty()) training.trace = "profile";
   if (training.trace.empty()) return;
@@ -463,6 +505,7 @@ void resolve_training(RunConfig& config, const Origins& origins, bool layout_fin
   check_samples(config, problems);
   resolve_trace(training, config.parallel.world_size, problems);
   check_recorded_steps(config, problems);
+  check_recorded_layers(config, problems);
 }
 
 }  // namespace pentatron::config

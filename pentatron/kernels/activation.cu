@@ -6,6 +6,7 @@
 
 #include "pentatron/kernels/fp8.h"
 #include "pentatron/kernels/largest.cuh"
+#include "pentatron/kernels/reduce.cuh"
 
 namespace pentatron::kernels {
 namespace {
@@ -151,6 +152,67 @@ cudaError_t activate(Activation kind, Type type, const void* x, const void* dy, 
       return activate<SquaredRelu, kBackward>(type, x, dy, y, count, stream);
   }
   return cudaErrorInvalidValue;
+}
+
+// A product that no sum takes part in, so that its rounding is that of a product that is stored.
+__device__ __forceinline__ float lone_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double lone_product(double a, double b) { return __dmul_rn(a, b); }
+
+// As column_sum_kernel goes over dx (reduce.cuh), which is made here.
+template <typename F, typename T, int V>
+__global__ void activation_bias_backward_kernel(const T* __restrict__ x, const T* __restrict__ dy,
+                                                T* __restrict__ dx, std::int64_t rows,
+                                                std::int64_t columns, std::int64_t chunk,
+                                                ComputeOf<T>* __restrict__ partials) {
+  using C = ComputeOf<T>;
+  constexpr bool kFast = sizeof(T) == 2;
+  __shared__ C sums[kTileRows][kTileLanes * V];
+  const int lane = static_cast<int>(threadIdx.x), group = static_cast<int>(threadIdx.y);
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kTileLanes + lane) * V;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * chunk;
+  const std::int64_t end = begin + chunk < rows ? begin + chunk : rows;
+  C sum[V] = {};
+  if (column < columns) {
+#pragma unroll 2
+    for (std::int64_t r = begin + group; r < end; r += kTileRows) {
+      const std::int64_t at = r * columns + column;
+      const Vec<T, V> in = load<V>(x + at), grad = load<V>(dy + at);
+      Vec<T, V> out;
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        out.v[i] = narrow<T>(
+            lone_product(widen<C>(grad.v[i]), F::template slope<kFast>(widen<C>(in.v[i]))));
+        sum[i] += widen<C>(out.v[i]);
+      }
+      store<V>(dx + at, out);
+    }
+  }
+  write_partials<C, V>(sums, sum, column, columns, partials);
+}
+
+template <typename F>
+cudaError_t activate_bias_backward(Type type, const void* x, const void* dy, void* dx,
+                                   void* partials, std::int64_t rows, std::int64_t columns,
+                                   cudaStream_t stream) {
+  return dispatch(type, [&](auto tag) {
+    using T = decltype(tag);
+    const auto *in = static_cast<const T*>(x), *grad = static_cast<const T*>(dy);
+    auto* out = static_cast<T*>(dx);
+    auto* parts = static_cast<ComputeOf<T>*>(partials);
+    const dim3 block(kTileLanes, kTileRows);
+    const std::int64_t chunk = rows_per_chunk(rows);
+    constexpr int V = kVector<T>;
+    if (columns % V == 0 && aligned16(in, grad, out)) {
+      activation_bias_backward_kernel<F, T, V>
+          <<<column_sum_grid(rows, columns, V), block, 0, stream>>>(in, grad, out, rows, columns,
+                                                                    chunk, parts);
+    } else {
+      activation_bias_backward_kernel<F, T, 1>
+          <<<column_sum_grid(rows, columns, 1), block, 0, stream>>>(in, grad, out, rows, columns,
+                                                                    chunk, parts);
+    }
+    return cudaGetLastError();
+  });
 }
 
 // What a gate does to a pair, in the computing type; a clamp of 0 is infinite here. All are f(g) =
@@ -343,6 +405,24 @@ cudaError_t activation_forward(Activation kind, Type type, const void* x, void* 
 cudaError_t activation_backward(Activation kind, Type type, const void* x, const void* dy, void* dx,
                                 std::int64_t count, cudaStream_t stream) {
   return activate<true>(kind, type, x, dy, dx, count, stream);
+}
+
+cudaError_t activation_bias_backward(Activation kind, Type type, const void* x, const void* dy,
+                                     void* dx, void* partials, std::int64_t rows,
+                                     std::int64_t columns, cudaStream_t stream) {
+  if (rows == 0 || columns == 0) return cudaSuccess;
+  const auto run = [&](auto form) {
+    return activate_bias_backward<decltype(form)>(type, x, dy, dx, partials, rows, columns, stream);
+  };
+  switch (kind) {
+    case Activation::kGeluTanh:
+      return run(GeluTanh{});
+    case Activation::kGeluErf:
+      return run(GeluErf{});
+    case Activation::kSquaredRelu:
+      return run(SquaredRelu{});
+  }
+  return cudaErrorInvalidValue;
 }
 
 cudaError_t gated_forward(const Gate& gate, Type type, const void* x, void* y, std::int64_t rows,

@@ -13,6 +13,13 @@ namespace pentatron::kernels {
 [[nodiscard]] cudaError_t activation_backward(Activation kind, Type type, const void* x,
                                               const void* dy, void* dx, std::int64_t count,
                                               cudaStream_t stream);
+// dx [rows, columns] as activation_backward gives it, and in the same pass the partials of
+// column_sums of dx (reduce.h), in the computing type (fp64 for fp64, else fp32): column_sums'
+// bits. Reads x and dy once, writes dx; no atomics, a fixed order.
+[[nodiscard]] cudaError_t activation_bias_backward(Activation kind, Type type, const void* x,
+                                                   const void* dy, void* dx, void* partials,
+                                                   std::int64_t rows, std::int64_t columns,
+                                                   cudaStream_t stream);
 // x [rows, 2 * columns] = [gate | up], y and dy [rows, columns]. `largest` becomes max |y| (|dx|)
 // as fp32, a NaN where there is one; in the same pass for bf16 in vectors. Null: not asked.
 [[nodiscard]] cudaError_t gated_forward(const Gate& gate, Type type, const void* x, void* y,

@@ -6,14 +6,6 @@
 namespace pentatron::kernels {
 namespace {
 
-constexpr int kTileLanes = 32;
-constexpr int kTileRows = 8;
-
-// Some 256 chunks of many rows, so that a few hundred columns fill a large device too.
-std::int64_t rows_per_chunk(std::int64_t rows) {
-  return std::max<std::int64_t>(64, (rows + 255) / 256);
-}
-
 // partials[chunk, c] = sum of x[r, c] over the chunk's rows; V columns a thread.
 template <typename T, typename C, int V>
 __global__ void column_sum_kernel(const T* __restrict__ x, std::int64_t rows, std::int64_t columns,
@@ -32,32 +24,21 @@ __global__ void column_sum_kernel(const T* __restrict__ x, std::int64_t rows, st
       for (int i = 0; i < V; ++i) sum[i] += widen<C>(in.v[i]);
     }
   }
-#pragma unroll
-  for (int i = 0; i < V; ++i) sums[group][lane * V + i] = sum[i];
-  __syncthreads();
-  if (group != 0 || column >= columns) return;
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    for (int g = 1; g < kTileRows; ++g) sum[i] += sums[g][lane * V + i];
-    partials[static_cast<std::int64_t>(blockIdx.y) * columns + column + i] = sum[i];
-  }
+  write_partials<C, V>(sums, sum, column, columns, partials);
 }
 
 template <typename T, typename C>
 cudaError_t column_sums_of(const T* x, std::int64_t rows, std::int64_t columns, C* partials,
                            cudaStream_t stream) {
   const std::int64_t chunk = rows_per_chunk(rows);
-  const auto chunks = static_cast<unsigned>((rows + chunk - 1) / chunk);
   const dim3 block(kTileLanes, kTileRows);
-  const auto grid = [&](int vector) {
-    const std::int64_t tile = std::int64_t{kTileLanes} * vector;
-    return dim3(static_cast<unsigned>((columns + tile - 1) / tile), chunks);
-  };
   constexpr int V = kVector<T>;
   if (columns % V == 0 && aligned16(x)) {
-    column_sum_kernel<T, C, V><<<grid(V), block, 0, stream>>>(x, rows, columns, chunk, partials);
+    column_sum_kernel<T, C, V><<<column_sum_grid(rows, columns, V), block, 0, stream>>>(
+        x, rows, columns, chunk, partials);
   } else {
-    column_sum_kernel<T, C, 1><<<grid(1), block, 0, stream>>>(x, rows, columns, chunk, partials);
+    column_sum_kernel<T, C, 1><<<column_sum_grid(rows, columns, 1), block, 0, stream>>>(
+        x, rows, columns, chunk, partials);
   }
   return cudaGetLastError();
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/nn/unit_runner.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/unit_events.h"
 
@@ -75,7 +76,9 @@ std::vector<Tensor> run_unit(int position, const std::vector<Tensor>& inputs, St
   const CurrentUnit current(step, step.first_unit + position);
   if (step.events == nullptr) return body(inputs, step);
   if (inputs.empty()) return run_enclosed(step, body);
-  return ops::unit_end(body(ops::unit_begin(inputs, step.scope.unit, *step.events), step),
+  const std::vector<Tensor> inside = ops::unit_begin(inputs, step.scope.unit, *step.events);
+  auto* runner = dynamic_cast<UnitRunner*>(step.events);
+  return ops::unit_end(runner != nullptr ? runner->run(inside, step, body) : body(inside, step),
                        step.scope.unit, *step.events);
 }
 

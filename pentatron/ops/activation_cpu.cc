@@ -215,6 +215,16 @@ Tensor cpu::activation_backward(Activation kind, const Tensor& x, const Tensor& 
   return dx;
 }
 
+// What column_sums does on CPUs goes over memory that is still near.
+ActivationGradient cpu::activation_bias_backward(Activation kind, const Tensor& x_to,
+                                                 const Tensor& dy_to) {
+  return {.dx_to = activation_backward(kind, x_to, dy_to), .partials_po = {}};
+}
+
+void cpu::add_partial_sums(const Tensor& partials_po, const GradSlot& slot) {
+  write_slot(slot, partials_po.sum(0));
+}
+
 Tensor cpu::gated_forward(const Gate& gate, const Tensor& x_t2f, bool /*largest*/) {
   Shape shape = tensor::shape_of(x_t2f);
   shape.back() /= 2;

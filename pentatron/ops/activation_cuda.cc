@@ -35,6 +35,34 @@ Tensor cuda::activation_backward(Activation kind, const Tensor& x, const Tensor&
   return dx;
 }
 
+ActivationGradient cuda::activation_bias_backward(Activation kind, const Tensor& x_to,
+                                                  const Tensor& dy_to) {
+  const std::int64_t columns = x_to.size(-1), rows = columns == 0 ? 0 : x_to.numel() / columns;
+  ActivationGradient gradient{
+      .dx_to = tensor::empty(x_to.sizes(), x_to.scalar_type(), x_to.device()),
+      .partials_po = tensor::empty({kernels::column_sum_partials(rows), columns},
+                                   compute_dtype(x_to.scalar_type()), x_to.device())};
+  check_launch(kernels::activation_bias_backward(kind, kernel_type(x_to.scalar_type()), read(x_to),
+                                                 read(dy_to), write(gradient.dx_to),
+                                                 write(gradient.partials_po), rows, columns,
+                                                 stream_of(x_to)),
+               "activation_bias_backward");
+  return gradient;
+}
+
+void cuda::add_partial_sums(const Tensor& partials_po, const GradSlot& slot) {
+  PENTATRON_CHECK(slot.buffer.is_contiguous(), kInternal, "bias gradient: the slot {} has gaps",
+                  tensor::describe(slot.buffer));
+  check_launch(
+      kernels::sum_partials(kernel_type(partials_po.scalar_type()) == kernels::Type::kDouble,
+                            read(partials_po), partials_po.size(0), partials_po.size(1),
+                            {.data = write(slot.buffer),
+                             .type = kernel_type(slot.buffer.scalar_type()),
+                             .accumulate = slot.accumulate},
+                            stream_of(partials_po)),
+      "add_partial_sums");
+}
+
 Tensor cuda::gated_forward(const Gate& gate, const Tensor& x_t2f, bool largest) {
   Shape shape = tensor::shape_of(x_t2f);
   shape.back() /= 2;

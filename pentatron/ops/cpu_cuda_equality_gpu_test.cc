@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the CPU and CUDA implementations must give bit for bit, and ops without a graph: keyed
 // random numbers, optimizer steps, sums, pieces of the loss, products.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "pentatron/base/error.h"
@@ -10,6 +12,7 @@
 #include "pentatron/ops/cross_entropy.h"
 #include "pentatron/ops/embedding.h"
 #include "pentatron/ops/norm.h"
+#include "pentatron/ops/op_table.h"
 #include "pentatron/ops/rotary.h"
 #include "pentatron/ops/testing.h"
 #include "pentatron/tensor/gpu_test_support.h"
@@ -120,6 +123,45 @@ TEST(KeyedOnGpu, InitialValuesAndStochasticRoundingEqualTheCpus) {
     tensor::stochastic_round_bf16_keyed(gpu, values.to(kGpu), 99, step, 4, first);
     // Bits, for NaN equals nothing.
     EXPECT_TRUE(host.view(DType::Short).equal(gpu.cpu().view(DType::Short))) << first;
+  }
+}
+
+// The gradient of an activation and the sums of it over rows, in one pass: the bits of two passes,
+// whatever the memory held that is written.
+TEST(ActivationOnGpu, BiasBackwardHasTheBitsOfTwoPasses) {
+  PENTATRON_NEEDS_GPUS(1);
+  const OpTable& table = op_table(kGpu);
+  for (const Activation kind :
+       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kSquaredRelu}) {
+    for (const DType dtype : {DType::BFloat16, DType::Half, DType::Float, DType::Double}) {
+      for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                                          {7, 3},
+                                          {65, 256},
+                                          {1000, 248},
+                                          {4097, 3072},
+                                          {20000, 33},
+                                          {0, 64}}) {
+        SCOPED_TRACE(fmt::format("kind {}, {}, {} x {}", static_cast<int>(kind),
+                                 tensor::dtype_name(dtype), rows, columns));
+        const Tensor x = normal({rows, columns}, 1, DType::Double, 2.0).to(dtype).to(kGpu);
+        const Tensor dy = normal({rows, columns}, 2).to(dtype).to(kGpu);
+        const Tensor dx = table.activation_backward(kind, x, dy);
+        tensor::full({2 * rows, columns}, std::nan(""), dtype, kGpu);  // given back at once
+        const ActivationGradient fused = table.activation_bias_backward(kind, x, dy);
+        EXPECT_TRUE(bit_equal(fused.dx_to, dx)) << "gradient";
+        for (const DType slot_dtype : {DType::Float, DType::BFloat16}) {
+          for (const bool accumulate : {false, true}) {
+            const Tensor before = normal({columns}, 3).to(slot_dtype).to(kGpu);
+            const GradSlot two{.buffer = before.clone(), .accumulate = accumulate};
+            const GradSlot one{.buffer = before.clone(), .accumulate = accumulate};
+            table.column_sums(dx, two);
+            table.add_partial_sums(fused.partials_po, one);
+            EXPECT_TRUE(bit_equal(one.buffer, two.buffer))
+                << "sums into " << tensor::dtype_name(slot_dtype) << ", accumulate " << accumulate;
+          }
+        }
+      }
+    }
   }
 }
 

@@ -107,7 +107,10 @@ TEST_F(GraphRunnerOnGpu, RebuiltAndOffloadedActivationsGiveTheSameBits) {
   tensor::OffloadActivations offload(kGpu, 1 << 20);
   const std::int64_t before = tensor::device_memory(kGpu).allocated;
   {
+    offload.begin_unit(0, 0);
     const Tensor y = offloaded.forward({.saves = &offload});
+    offload.begin_unit(1, 0);
+    offload.end_units();
     tensor::synchronize(kGpu);
     // Norm input and output, both of gelu: the first is the caller's, the others went to the host.
     EXPECT_EQ(offload.host_bytes(), 2048 * (512 + 512 + 1024 + 1024) * 2);

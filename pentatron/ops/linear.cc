@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pentatron/ops/backward.h"
+#include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::ops {
@@ -40,7 +41,73 @@ class LinearBackward final : public Backward {
   Shape output_shape_;
 };
 
+constexpr std::string_view kActivationName = "Activation";  // as activation() saves
+
+Tensor activated(Activation kind, const Tensor& x) {
+  const tensor::NoGrad no_grad;
+  return op_table(x.device()).activation_forward(kind, x.contiguous());
+}
+
+class LinearActivationBackward final : public Backward {
+ public:
+  LinearActivationBackward(const Tensor& x, const Tensor& y, std::unique_ptr<Projection> projection,
+                           Activation kind, const Scope& scope)
+      : projection_(std::move(projection)),
+        x_(projection_->save_input(x, kName)),
+        y_(scope.save(y, kActivationName)),
+        kind_(kind),
+        needs_dx_(x.requires_grad()),
+        dtype_(x.scalar_type()) {}
+
+  std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
+    const Tensor y = y_.get().contiguous();
+    return {projection_->backward(input_gradient(y, output_grads[0]), x_, dtype_, needs_dx_)};
+  }
+  void release() override {
+    x_.release();
+    y_.release();
+  }
+  std::string_view name() const override { return "LinearActivation"; }
+
+ private:
+  // Of the activation.
+  Tensor input_gradient(const Tensor& y, const Tensor& output_grad) {
+    // As in LinearBackward.
+    if (!output_grad.defined()) return tensor::zeros(y.sizes(), y.scalar_type(), y.device());
+    const OpTable& table = op_table(y.device());
+    const Tensor dy = output_grad.contiguous();
+    if (!projection_->sums_bias()) return table.activation_backward(kind_, y, dy);
+    ActivationGradient gradient = table.activation_bias_backward(kind_, y, dy);
+    projection_->set_bias_sums(std::move(gradient.partials_po));
+    return std::move(gradient.dx_to);
+  }
+
+  std::unique_ptr<Projection> projection_;
+  Saved x_;
+  Saved y_;  // of the linear map
+  Activation kind_;
+  bool needs_dx_;
+  DType dtype_;
+};
+
 }  // namespace
+
+Tensor linear_activation(const Tensor& x, std::unique_ptr<Projection> projection, Activation kind,
+                         const Scope& scope) {
+  Tensor y;
+  {
+    const tensor::NoGrad no_grad;
+    y = projection->forward(x, x.scalar_type());
+  }
+  Tensor z = activated(kind, y);
+  const bool learns = projection->learns();
+  if (!needs_backward({x}, learns)) return z;
+  auto backward =
+      std::make_unique<LinearActivationBackward>(x, y, std::move(projection), kind, scope);
+  scope.offer_rebuild(z, kActivationName, y,
+                      [kind](const Tensor& in) { return activated(kind, in); });
+  return attach(std::move(z), {x}, std::move(backward), learns);
+}
 
 Tensor linear(const Tensor& x_ti, WeightRef& weight_oi, WeightRef* bias_o, const Scope& scope) {
   return linear(x_ti, std::make_unique<Projection>(weight_oi, bias_o, scope));

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "pentatron/base/activation_kind.h"
 #include "pentatron/ops/projection.h"
 
 namespace pentatron::ops {
@@ -16,5 +17,9 @@ namespace pentatron::ops {
                             const Scope& scope);
 // The same for any projection.
 [[nodiscard]] Tensor linear(const Tensor& x, std::unique_ptr<Projection> projection);
+// activation(kind, linear(x, projection), scope) with its bits, as one op: on GPUs the gradient of
+// the bias is summed in the pass that makes the activation's.
+[[nodiscard]] Tensor linear_activation(const Tensor& x, std::unique_ptr<Projection> projection,
+                                       Activation kind, const Scope& scope);
 
 }  // namespace pentatron::ops

@@ -48,6 +48,11 @@ struct NormGradients {
   Tensor dweight_h, dbias_h;  // in the dtype of rstd_t; undefined unless asked, dbias also for RMS
 };
 
+struct ActivationGradient {
+  Tensor dx_to;
+  Tensor partials_po;  // sums of dx; undefined where column_sums is to make them
+};
+
 struct DropoutKey {
   double p = 0.0;
   RngSite site = {};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/ops/dispatch.h"
 #include "pentatron/ops/op_table.h"
 #include "pentatron/tensor/ops.h"
 
@@ -33,9 +34,9 @@ Tensor Projection::backward(const Tensor& dy, const Saved& x, DType out, bool ne
   if (needs_dw)
     weight_work = weight_grad_work(
         gradient, [x] { return x.get(); }, false);
-  scope_.put([weight_work, bias, dy = bias != nullptr ? dy : Tensor()] {
+  scope_.put([weight_work, bias, dy = bias != nullptr ? dy : Tensor(), sums = take_bias_sums()] {
     if (weight_work) weight_work();
-    if (bias != nullptr) write_bias_grad(*bias, dy);
+    if (bias != nullptr) write_bias_grad(*bias, dy, sums);
   });
   return dx;
 }
@@ -119,12 +120,19 @@ WeightGradQueue::Work Projection::weight_grad_work(const OutputGradient& dy,
   };
 }
 
-void Projection::write_bias_grad(WeightRef& bias_o, const Tensor& dy_to) {
+void Projection::write_bias_grad(WeightRef& bias_o, const Tensor& dy_to, const Tensor& sums_po) {
   const GradSlot slot = bias_o.grad_slot();
   PENTATRON_CHECK(slot.buffer.dim() == 1 && slot.buffer.size(0) == dy_to.size(1), kInternal,
                   "bias gradient: slot {} for an output gradient {}", tensor::describe(slot.buffer),
                   tensor::describe(dy_to));
-  op_table(dy_to.device()).column_sums(dy_to, slot);
+  const OpTable& table = op_table(dy_to.device());
+  // A slot in fp64 takes sums in fp64.
+  const DType computed = compute_dtype(dy_to.scalar_type(), slot.buffer.scalar_type());
+  if (sums_po.defined() && sums_po.scalar_type() == computed) {
+    table.add_partial_sums(sums_po, slot);
+  } else {
+    table.column_sums(dy_to, slot);
+  }
 }
 
 }  // namespace pentatron::ops

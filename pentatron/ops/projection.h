@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string_view>
+#include <utility>
 
 #include "pentatron/ops/products.h"
 #include "pentatron/ops/scope.h"
@@ -32,6 +33,10 @@ class Projection {
   // What backward wants of x, after forward: nothing where the weight is frozen, and with weight
   // gradients in fp8 what forward has quantised. `op`: who saves.
   [[nodiscard]] Saved save_input(const Tensor& x, std::string_view op);
+  // Whether backward sums the output's gradient over rows, and those sums in parts
+  // (OpTable::activation_bias_backward) for the next backward, which need not make them then.
+  [[nodiscard]] bool sums_bias() const { return trainable_bias() != nullptr; }
+  void set_bias_sums(Tensor partials_po) { bias_sums_po_ = std::move(partials_po); }
 
  protected:
   // `keep_input`: x is what save_input() will be asked for.
@@ -51,7 +56,9 @@ class Projection {
   [[nodiscard]] WeightGradQueue::Work weight_grad_work(const OutputGradient& dy,
                                                        std::function<Tensor()> x_ti,
                                                        bool x_is_whole) const;
-  static void write_bias_grad(WeightRef& bias_o, const Tensor& dy_to);
+  // `sums_po`: take_bias_sums().
+  static void write_bias_grad(WeightRef& bias_o, const Tensor& dy_to, const Tensor& sums_po);
+  [[nodiscard]] Tensor take_bias_sums() { return std::exchange(bias_sums_po_, Tensor()); }
 
   [[nodiscard]] const Scope& scope() const { return scope_; }
   [[nodiscard]] WeightRef& weight() const { return weight_; }
@@ -65,6 +72,7 @@ class Projection {
   WeightRef* bias_;
   Scope scope_;
   tensor::Fp8Tensor kept_it_;  // x of forward, while the weight's gradient is to read it
+  Tensor bias_sums_po_;        // undefined: backward makes them
 };
 
 }  // namespace pentatron::ops

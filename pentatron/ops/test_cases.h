@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ namespace pentatron::ops::testing {
 
 inline Tensor plain_gelu(const Tensor& x) {
   return x.mul(0.5).mul(x.pow(3).mul(0.044715).add(x).mul(std::sqrt(2.0 / M_PI)).tanh().add(1.0));
+}
+
+inline Tensor plain_gelu_erf(const Tensor& x) {
+  return x.mul(x.mul(std::sqrt(0.5)).erf().add(1.0)).mul(0.5);
 }
 
 inline Tensor plain_layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, double eps) {
@@ -199,10 +204,25 @@ inline OpCase activation_case(const std::string& name, Activation kind, const Sh
           [kind](const Tensors& x, auto&) { return activation(kind, x[0].mul(2.0)); },
           [plain](const Tensors& x, const Tensors&) { return plain(x[0].mul(2.0)); }};
 }
+// A linear map with a bias and its activation in one op.
+inline OpCase linear_activation_case(const std::string& name, Activation kind, std::int64_t rows,
+                                     std::int64_t in, std::int64_t out) {
+  return {name,
+          {{rows, in}},
+          {{out, in}, {out}},
+          [kind](const Tensors& x, auto& w) {
+            return linear_activation(x[0], std::make_unique<Projection>(w[0], &w[1], Scope{}), kind,
+                                     {});
+          },
+          [kind](const Tensors& x, const Tensors& w) {
+            const Tensor y = x[0].matmul(w[0].t()).add(w[1]);
+            if (kind == Activation::kGeluTanh) return plain_gelu(y);
+            if (kind == Activation::kSquaredRelu) return y.clamp_min(0.0).square();
+            return plain_gelu_erf(y);
+          }};
+}
 inline OpCase gelu_erf_case(const std::string& name, const Shape& shape) {
-  return activation_case(name, Activation::kGeluErf, shape, [](const Tensor& x) {
-    return x.mul(x.mul(std::sqrt(0.5)).erf().add(1.0)).mul(0.5);
-  });
+  return activation_case(name, Activation::kGeluErf, shape, plain_gelu_erf);
 }
 inline OpCase squared_relu_case(const std::string& name, const Shape& shape) {
   return activation_case(name, Activation::kSquaredRelu, shape,
@@ -301,6 +321,7 @@ inline std::vector<OpCase> weight_cases() {
 inline std::vector<OpCase> plain_cases() {
   return {
       gelu_case("gelu", 13, 177),
+      linear_activation_case("linear_gelu", Activation::kGeluTanh, 13, 9, 21),
       swiglu_case("swiglu", 9, 21),
       rotary_case("rotary", {7, 3, 10}, 6, 0, 3),
       rotary_case("rotary_of_a_part", {7, 5, 6}, 6, 1, 2),
@@ -367,6 +388,11 @@ inline std::vector<OpCase> shape_cases() {
       embedding_case("embedding_runs", tokens, 4, 14, {16, 48}),
       embedding_case("embedding_runs_odd", tokens, 0, 20, {20, 13}),
       gelu_case("gelu_whole", 64, 128),
+      linear_activation_case("linear_gelu_whole", Activation::kGeluTanh, 130, 16, 64),
+      linear_activation_case("linear_gelu_many_rows", Activation::kGeluTanh, 700, 8, 40),
+      linear_activation_case("linear_gelu_no_rows", Activation::kGeluTanh, 0, 8, 16),
+      linear_activation_case("linear_gelu_erf", Activation::kGeluErf, 65, 7, 33),
+      linear_activation_case("linear_squared_relu", Activation::kSquaredRelu, 65, 8, 256),
       gelu_case("gelu_tail", 5, 1003),
       gelu_case("gelu_no_rows", 0, 8),
       swiglu_case("swiglu_whole", 65, 96),

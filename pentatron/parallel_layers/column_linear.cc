@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/parallel_layers/column_linear.h"
 
+#include "pentatron/ops/activation.h"
 #include "pentatron/ops/linear.h"
 #include "pentatron/parallel_layers/regions.h"
 #include "pentatron/parallel_layers/split_linear.h"
@@ -19,6 +20,14 @@ Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
     return adapter()->split_outputs(x_ti, own);
   }
   return ops::linear(x_ti, split_outputs(context(), weight(), bias(), scope));
+}
+
+Tensor ColumnLinear::forward_activation(const Tensor& x_ti, Activation kind,
+                                        nn::StepContext& step) {
+  if (adapter() != nullptr) return ops::activation(kind, forward(x_ti, step), step.scope);
+  const ops::Scope scope = this->scope(step);
+  return ops::linear_activation(x_ti, split_outputs(context(), weight(), bias(), scope), kind,
+                                scope);
 }
 
 std::vector<Tensor> ColumnLinear::forward_heads(const Tensor& x_ti, std::int64_t head_dim,

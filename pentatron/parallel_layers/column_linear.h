@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pentatron/base/activation_kind.h"
 #include "pentatron/parallel_layers/linear_leaf.h"
 
 namespace pentatron::parallel_layers {
@@ -19,6 +20,9 @@ class ColumnLinear final : public LinearLeaf {
                const AdapterForm& adapters = {});
 
   [[nodiscard]] Tensor forward(const Tensor& x_ti, nn::StepContext& step);
+  // `kind` of what forward gives, with the same bits.
+  [[nodiscard]] Tensor forward_activation(const Tensor& x_ti, Activation kind,
+                                          nn::StepContext& step);
   // forward, then one view [tokens, local heads, head_dim] per part, in order.
   [[nodiscard]] std::vector<Tensor> forward_heads(const Tensor& x_ti, std::int64_t head_dim,
                                                   nn::StepContext& step);

@@ -90,9 +90,9 @@ class SplitOutputs final : public ops::Projection {
           },
           /*x_is_whole=*/share_rows_);
     }
-    scope().put([weight_work, bias, bias_dy_to] {
+    scope().put([weight_work, bias, bias_dy_to, sums = take_bias_sums()] {
       if (weight_work) weight_work();
-      if (bias != nullptr) write_bias_grad(*bias, bias_dy_to);
+      if (bias != nullptr) write_bias_grad(*bias, bias_dy_to, sums);
     });
   }
 
@@ -131,9 +131,10 @@ class SplitInputs final : public ops::Projection {
     if (learns)
       weight_work = weight_grad_work(
           dy, [x] { return x.get(); }, false);
-    scope().put([weight_work, bias, dy_rows = bias != nullptr ? dy_rows : Tensor()] {
+    scope().put([weight_work, bias, dy_rows = bias != nullptr ? dy_rows : Tensor(),
+                 sums = take_bias_sums()] {
       if (weight_work) weight_work();
-      if (bias != nullptr) write_bias_grad(*bias, dy_rows);
+      if (bias != nullptr) write_bias_grad(*bias, dy_rows, sums);
     });
     return dx;
   }

@@ -82,6 +82,8 @@ class CudaStepGraph final : public DeviceGraph {
     // What the caller queued must have run: the recorded step sees its results as plain memory.
     check(cudaDeviceSynchronize(), "waiting before a step is recorded");
     c10::cuda::CUDACachingAllocator::emptyCache();
+    // The allocator uses a block again on the stream that it was made for.
+    if (shares != nullptr) stream_ = static_cast<const CudaStepGraph*>(shares)->stream_;
     const c10::cuda::CUDAStreamGuard on_side(stream_);
     c10::MempoolId_t pool{0, 0};  // one of its own
     if (shares != nullptr) pool = static_cast<const CudaStepGraph*>(shares)->pool_;

@@ -92,48 +92,122 @@ TEST(RebuildActivations, RefusesOtherValuesThanWereSaved) {
   EXPECT_THROW((void)saved.get(), Error);
 }
 
+constexpr std::int64_t kLeast = 256;  // elements of what is sent to the host
+
+// What the last unit saved has left the device.
+void run_two_units(tensor::OffloadActivations& policy, int after) {
+  policy.begin_unit(after + 1, 0);
+  policy.begin_unit(after + 2, 0);
+}
+
 TEST(OffloadActivations, GivesTheBitsBackAndFreesTheOriginal) {
-  tensor::OffloadActivations policy(kCpu, /*min_bytes=*/1024);
+  tensor::OffloadActivations policy(kCpu, kLeast);
+  policy.begin_unit(kSite.unit, 0);
   Tensor x = normal(1);
   const Tensor expected = x.clone();
   const Saved first(x, &policy, kSite);
   Saved second(x, &policy, kSite);
   const Saved columns(x.narrow(1, 5, 512), &policy, kSite);  // a view is an activation of its own
+  const Saved row(x.view({-1}), &policy, kSite);             // another shape is not
   EXPECT_EQ(policy.host_bytes(), kBytes + kBytes / 2) << "saved twice, copied once";
   const c10::weak_intrusive_ptr<c10::StorageImpl> memory = x.storage().getWeakStorageImpl();
   x = Tensor();
+  EXPECT_FALSE(memory.expired()) << "the copy may still read it";
+  run_two_units(policy, kSite.unit);
   EXPECT_TRUE(memory.expired());
   EXPECT_TRUE(first.get().equal(expected));
   EXPECT_EQ(first.get().const_data_ptr(), second.get().const_data_ptr());
+  EXPECT_EQ(first.get().const_data_ptr(), row.get().const_data_ptr());
+  EXPECT_EQ(row.get().sizes(), IntList({kElements}));
   EXPECT_TRUE(columns.get().equal(expected.narrow(1, 5, 512)));
   second.release();
   EXPECT_EQ(policy.host_bytes(), kBytes + kBytes / 2);
 }
 
-TEST(OffloadActivations, KeepsSmallOnesAndLetsGoOfReleasedOnes) {
-  tensor::OffloadActivations policy(kCpu, 1024);
+TEST(OffloadActivations, WhatIsWantedBeforeItLeftIsNotCopiedBack) {
+  tensor::OffloadActivations policy(kCpu, kLeast);
+  policy.begin_unit(kSite.unit, 0);
+  const Tensor x = normal(1);
+  const Saved saved(x, &policy, kSite);
+  policy.end_units();
+  EXPECT_EQ(saved.get().const_data_ptr(), x.const_data_ptr());
+  run_two_units(policy, kSite.unit);
+  EXPECT_EQ(saved.get().const_data_ptr(), x.const_data_ptr()) << "backward had come to it";
+}
+
+TEST(OffloadActivations, BystandersShareWhatIsSent) {
+  tensor::OffloadActivations policy(kCpu, kLeast);
+  policy.begin_unit(kSite.unit, 0);
+  Tensor x = normal(1), kept = normal(2);
+  const Tensor expected = x.clone();
+  // One that kept it before it was sent, and one that comes after.
+  const Saved before(x, &policy.bystanders(), kSite);
+  const Saved sent(x.view({-1}), &policy, kSite);
+  const Saved after(x, &policy.bystanders(), kSite);
+  const Saved other(kept, &policy.bystanders(), kSite);
+  EXPECT_EQ(policy.host_bytes(), kBytes);
+  const c10::weak_intrusive_ptr<c10::StorageImpl> memory = x.storage().getWeakStorageImpl();
+  x = Tensor();
+  run_two_units(policy, kSite.unit);
+  EXPECT_TRUE(memory.expired());
+  EXPECT_EQ(other.get().const_data_ptr(), kept.const_data_ptr());
+  for (const Saved* saved : {&before, &sent, &after}) {
+    EXPECT_TRUE(saved->get().view({-1}).equal(expected.view({-1})));
+  }
+}
+
+TEST(OffloadActivations, KeepsSmallOnesAndUsesItsMemoryAgain) {
+  tensor::OffloadActivations policy(kCpu, kLeast);
   const Tensor small = normal(1, {8});
   EXPECT_EQ(Saved(small, &policy, kSite).get().const_data_ptr(), small.const_data_ptr());
+  std::int64_t allocations = 0;
   for (int step = 0; step < 300; ++step) {
-    Saved saved(normal(2, {16, 16}), &policy, {.op = "Reader", .unit = step % 3});
-    EXPECT_EQ(policy.host_bytes(), 16 * 16 * 8);
+    std::vector<Saved> saved;
+    for (int unit = 0; unit < 3; ++unit) {
+      policy.begin_unit(unit, 0);
+      const SaveSite site{.op = "Reader", .unit = unit};
+      saved.emplace_back(normal(2 + unit, {16, 16}), &policy, site);
+      // Lengths change from step to step.
+      saved.emplace_back(normal(5 + unit, {20 + step % 9, 16}), &policy, site);
+    }
+    policy.end_units();
+    for (int i = 5; i >= 0; --i) {
+      const Shape shape = i % 2 == 0 ? Shape{16, 16} : Shape{20 + step % 9, 16};
+      EXPECT_TRUE(saved[i].get().equal(normal(i % 2 == 0 ? 2 + i / 2 : 5 + i / 2, shape)));
+    }
+    if (step == 0) allocations = policy.num_host_allocations();
+    EXPECT_EQ(policy.num_host_allocations(), allocations) << "in step " << step;
+    EXPECT_EQ(policy.host_bytes(), 3 * (16 * 16 + (20 + step % 9) * 16) * 8);
   }
   EXPECT_EQ(policy.host_bytes(), 0);
+  EXPECT_EQ(policy.host_capacity(), 3 * (16 * 16 * 8 + 512 * 8));
 }
 
 TEST(OffloadActivations, FetchesAUnitAhead) {
-  tensor::OffloadActivations policy(kCpu, 1024);
-  const Saved a(normal(1), &policy, {.op = "Reader", .unit = 1, .micro_batch = 0});
-  const Saved b(normal(2), &policy, {.op = "Reader", .unit = 1, .micro_batch = 1});
+  tensor::OffloadActivations policy(kCpu, kLeast);
+  std::vector<Saved> saved;  // of two units of two micro-batches
+  for (const int micro_batch : {0, 1}) {
+    for (const int unit : {1, 2}) {
+      policy.begin_unit(unit, micro_batch);
+      saved.emplace_back(normal(10 * micro_batch + unit), &policy,
+                         SaveSite{.op = "Reader", .unit = unit, .micro_batch = micro_batch});
+    }
+  }
+  run_two_units(policy, 3);
   const tensor::MemoryMeter meter;
   policy.fetch_ahead(7, 0);
   policy.fetch_ahead(1, 2);
   EXPECT_LT(meter.current_bytes(), kBytes / 8);
-  policy.fetch_ahead(1, 1);
-  EXPECT_GE(meter.current_bytes(), kBytes);
-  EXPECT_LT(meter.current_bytes(), kBytes + kBytes / 8) << "of that micro-batch alone";
-  EXPECT_TRUE(b.get().equal(normal(2)));
-  EXPECT_TRUE(a.get().equal(normal(1)));
+  // The last unit's, and with them those of the unit before: of that micro-batch alone.
+  EXPECT_TRUE(saved[3].get().equal(normal(12)));
+  EXPECT_GE(meter.current_bytes(), 2 * kBytes);
+  EXPECT_LT(meter.current_bytes(), 2 * kBytes + kBytes / 8);
+  EXPECT_TRUE(saved[2].get().equal(normal(11)));
+  EXPECT_LT(meter.current_bytes(), 2 * kBytes + kBytes / 8) << "it was there";
+  policy.fetch_ahead(1, 0);
+  EXPECT_GE(meter.current_bytes(), 3 * kBytes);
+  EXPECT_TRUE(saved[1].get().equal(normal(2)));
+  EXPECT_TRUE(saved[0].get().equal(normal(1)));
 }
 
 // Policies are open: what another module would write. Halves the memory and loses digits.

@@ -26,6 +26,7 @@
 #include "pentatron/training/make_ledger.h"
 #include "pentatron/training/mean_weights.h"
 #include "pentatron/training/qk_clip.h"
+#include "pentatron/training/recorded_layers.h"
 #include "pentatron/training/recorded_steps.h"
 #include "pentatron/training/run_policy.h"
 #include "pentatron/training/run_trace.h"
@@ -126,7 +127,12 @@ struct Engine::State {
   std::unique_ptr<nn::StepLedger> ledger;      // what a step leaves on the device for read_step
   std::unique_ptr<nn::StepLedger> evaluation;  // likewise of an evaluation
   std::unique_ptr<RecordedSteps> recorded;     // null: steps are queued kernel by kernel
+  std::unique_ptr<RecordedLayers> layers;      // null: and so are layers
 
+  // Hears of the units of a training step.
+  [[nodiscard]] ops::UnitEventSink* sink() {
+    return layers != nullptr ? static_cast<ops::UnitEventSink*>(layers.get()) : &events;
+  }
   void make_inputs(Device device) {
     inputs = tensor::zeros({5}, kAccumulationDType, device);
     lr = inputs.select(0, 0);
@@ -187,6 +193,10 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   if (config.model.lora_dora) reset_magnitudes();
   if (config.training.cuda_graph_impl == "full_iteration" && !device.is_cpu()) {
     state_->recorded = std::make_unique<RecordedSteps>(config, device);
+  }
+  if (config.training.cuda_graph_impl == "local") {
+    state_->layers =
+        std::make_unique<RecordedLayers>(config_, policy_, stages_, device, state_->events);
   }
 }
 
@@ -256,6 +266,7 @@ void Engine::reduce_ledger(nn::StepLedger& ledger) {
 void Engine::launch_forward_backward(std::vector<Batch> batches) {
   const TimedScope timed(state_->timers, "forward-backward", 1);
   nn::StepLedger& ledger = *state_->ledger;
+  if (state_->layers != nullptr) state_->layers->begin_step(training_list(batches), batches);
   begin_ledger(ledger, batches);
   ledger.set_seeds(state_->loss_scale);
   std::optional<MeanWeights> means;
@@ -273,7 +284,7 @@ void Engine::launch_forward_backward(std::vector<Batch> batches) {
                 .phase = nn::Phase::kTrain,
                 .on_output = losses_into(ledger, means ? &*means : nullptr),
                 .seed_of = [&](const std::string& loss) { return ledger.seed_of(loss); },
-                .events = &state_->events,
+                .events = state_->sink(),
                 .weight_grads = &state_->weight_grads,
                 .on_last_micro_batch =
                     [this](int chunk) {
@@ -370,6 +381,7 @@ void Engine::launch_whole_step(const std::vector<Batch>& batches) {
 }
 
 std::int64_t Engine::num_recorded_shapes() const {
+  if (state_->layers != nullptr) return state_->layers->num_recorded() > 0 ? 1 : 0;
   return state_->recorded == nullptr ? 0 : state_->recorded->num_recorded();
 }
 

@@ -109,7 +109,10 @@ class RoutedGpt final : public nn::Stage {
     for (int layer = stage.first_layer; layer < stage.end_layer; ++layer) {
       decoder_.push_back(&add_child(std::make_unique<transformer::TransformerLayer>(
           context_, plan_, "decoder.layers." + std::to_string(layer), config_, spec,
-          rotary.of(spec.mixer), layer - stage.first_layer)));
+          rotary.of(spec.mixer),
+          std::make_unique<transformer::LayerSaves>(config_, nullptr,
+                                                    transformer::OffloadPlan(config_, 0), 0),
+          layer - stage.first_layer)));
       routers_.push_back(&add_child(std::make_unique<Router>(context_, plan_, layer)));
     }
     if (stage.loss) {

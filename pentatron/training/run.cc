@@ -57,10 +57,12 @@ void print_start(const config::ParsedOptions& options, const config::RunConfig& 
                  Device device, TerminalView* view) {
   std::vector<std::string> notes{config::layers_line(options), config::always_so_line(options),
                                  config::no_effect_line(options)};
-  if (device.is_cpu() && config.training.cuda_graph_impl == "full_iteration") {
-    notes.emplace_back(
-        "without effect: --cuda-graph-impl full_iteration (this run computes on the "
-        "CPU, where steps are not recorded)");
+  const std::string& graphs = config.training.cuda_graph_impl;
+  if (device.is_cpu() && (graphs == "full_iteration" || graphs == "local")) {
+    notes.push_back(
+        fmt::format("without effect: --cuda-graph-impl {} (this run computes on the CPU, where {} "
+                    "are not recorded)",
+                    graphs, graphs == "local" ? "layers" : "steps"));
   }
   if (view != nullptr) {
     view->start(place_text(device));

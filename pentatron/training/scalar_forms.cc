@@ -70,6 +70,7 @@ constexpr std::array kRows{
     Row{.name = "skipped", .metrics = "skipped"},
     Row{.name = "seconds", .metrics = "seconds"},
     Row{.name = "data wait", .metrics = "data_wait_seconds"},
+    Row{.name = "host", .metrics = "host_seconds"},
     Row{.name = "tokens per second", .metrics = "tokens_per_second"},
     Row{.name = "tflops per gpu", .metrics = "tflops_per_gpu"},
     Row{.name = "memory allocated", .metrics = "memory_allocated"},

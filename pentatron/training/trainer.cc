@@ -292,7 +292,9 @@ void Trainer::run_iteration() {
   const std::vector<Batch> batches = next_batches();
   if (ends_before_step(batches, inputs)) return;
   trace_.before_iteration(state_.iteration);
+  const Timer host;
   engine_->launch_step(batches, inputs);
+  const double host_seconds = host.seconds();
   take_batches_ahead();
   const StepResult result = engine_->read_step();
   trace_.after_iteration(state_.iteration + 1);
@@ -314,6 +316,7 @@ void Trainer::run_iteration() {
   scalars.set("weight decay", inputs.weight_decay);
   scalars.set("global batch size", static_cast<double>(batch));
   scalars.set("seconds", seconds);
+  scalars.set("host", host_seconds);
   scalars.set("data wait", train_stream_->wait_seconds() - waited_before);
   reporter_.step(state_, scalars);
   reporter_.end_iteration(state_);

@@ -132,11 +132,13 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const Attent
 SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              const nn::ParameterPlan& plan, const std::string& name,
                              const config::ModelConfig& config, const AttentionSpec& spec,
-                             LayerPositions positions, std::int64_t cache_layer)
+                             LayerPositions positions, const LayerSaves& saves,
+                             std::int64_t cache_layer)
     : head_dim_(config.kv_channels),
       gated_(config.attention_output_gate),
       norm_all_heads_(config.qk_layernorm && config.qk_norm_scope == "all-heads"),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
+      saves_(saves),
       positions_(std::move(positions)),
       qkv_(add_child(
           std::make_unique<ColumnLinear>(context, plan, name + kLinearQkv, adapter_form(config)))),
@@ -162,7 +164,11 @@ Tensor SelfAttention::normalised(parallel_layers::Norm& norm, const Tensor& x_tn
 }
 
 Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
-  std::vector<Tensor> qkv = qkv_.forward_heads(x_th, head_dim_, step);
+  std::vector<Tensor> qkv;
+  {
+    const LayerSaves::Scope saves = saves_.around(step, OffloadedModule::kQkvLinear);
+    qkv = qkv_.forward_heads(x_th, head_dim_, step);
+  }
   Tensor q_tnd = std::move(qkv[0]), k_tgd = std::move(qkv[1]);
   const Tensor v_tgd = std::move(qkv[2]);
   if (q_norm_ != nullptr) {
@@ -173,17 +179,19 @@ Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
   k_tgd = positions_.rotated(k_tgd, step);
   Tensor mixed_th = mixed(q_tnd, k_tgd, v_tgd, step);
   if (gated_) mixed_th = ops::sigmoid_gate(mixed_th, qkv[3].flatten(1), step.scope);
+  const LayerSaves::Scope saves = saves_.around(step, OffloadedModule::kAttnProj);
   return projection_.forward(mixed_th, step);
 }
 
 Tensor SelfAttention::mixed(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                             nn::StepContext& step) {
+  const LayerSaves::Scope saves = saves_.around(step, OffloadedModule::kCoreAttn);
   if (!recompute_core_) return core_.forward(q_tnd, k_tgd, v_tgd, step);
-  return nn::recomputed({q_tnd, k_tgd, v_tgd}, step,
-                        [this](const std::vector<Tensor>& qkv, nn::StepContext& inner) {
-                          return std::vector<Tensor>{core_.forward(qkv[0], qkv[1], qkv[2], inner)};
-                        })
-      .at(0);
+  const nn::UnitBody core = [this](const std::vector<Tensor>& qkv, nn::StepContext& inner) {
+    const LayerSaves::Scope of_core = saves_.around(inner, OffloadedModule::kCoreAttn);
+    return std::vector<Tensor>{core_.forward(qkv[0], qkv[1], qkv[2], inner)};
+  };
+  return nn::recomputed({q_tnd, k_tgd, v_tgd}, step, core).at(0);
 }
 
 }  // namespace pentatron::transformer

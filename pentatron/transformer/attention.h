@@ -12,6 +12,7 @@
 #include "pentatron/parallel_layers/leaf_rule.h"
 #include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/row_linear.h"
+#include "pentatron/transformer/layer_saves.h"
 #include "pentatron/transformer/layer_spec.h"
 #include "pentatron/transformer/rotary_tables.h"
 
@@ -39,10 +40,11 @@ struct ClippedWeight {
 // large language models", 2025).
 class SelfAttention final : public nn::Module {
  public:
-  // `cache_layer`: place of this layer in the step's cache.
+  // `saves`: of the layer, which outlives this. `cache_layer`: its place in the step's cache.
   SelfAttention(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
                 const std::string& name, const config::ModelConfig& config,
-                const AttentionSpec& spec, LayerPositions positions, std::int64_t cache_layer);
+                const AttentionSpec& spec, LayerPositions positions, const LayerSaves& saves,
+                std::int64_t cache_layer);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
@@ -58,6 +60,7 @@ class SelfAttention final : public nn::Module {
   bool gated_;  // by one more part of qkv_
   bool norm_all_heads_;
   bool recompute_core_;
+  const LayerSaves& saves_;
   LayerPositions positions_;
   parallel_layers::ColumnLinear& qkv_;
   parallel_layers::Norm* q_norm_ = nullptr;  // null: queries and keys go on as they are

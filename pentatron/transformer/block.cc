@@ -37,7 +37,8 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
     : name_(name),
       first_layer_(first_layer),
       first_unit_(first_unit),
-      recompute_(config, end_layer - first_layer) {
+      recompute_(config, end_layer - first_layer),
+      offload_(config, end_layer - first_layer) {
   PENTATRON_CHECK(static_cast<std::size_t>(end_layer) <= specs.size(), kInternal,
                   "{} layer specs for layers up to {}", specs.size(), end_layer);
   if (config.position_embedding_type == "relative" && end_layer > first_layer) {
@@ -49,6 +50,10 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
   if (config.distribute_saved_activations) {
     saves_ = std::make_unique<parallel_layers::DistributedSaves>(context);
   }
+  if (offload_.offloads()) {
+    host_ = std::make_unique<tensor::OffloadActivations>(context.device(),
+                                                         config.min_offloaded_tensor_size);
+  }
   const RotaryTables rotary = make_rotary(config, context.policy(), context.device());
   for (int layer = first_layer; layer < end_layer; ++layer) {
     const LayerSpec& spec = specs[static_cast<std::size_t>(layer)];
@@ -57,7 +62,9 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
     positions.relative = relative_;
     layers_.push_back(&add_child(std::make_unique<TransformerLayer>(
         context.with(spec.delayed_scaling), plan, name + ".layers." + std::to_string(layer), config,
-        spec, positions, layer - first_layer)));
+        spec, positions,
+        std::make_unique<LayerSaves>(config, host_.get(), offload_, layer - first_layer),
+        layer - first_layer)));
   }
 }
 
@@ -82,10 +89,14 @@ ResidualStream TransformerBlock::forward_layer(int number, const ResidualStream&
 Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
   ResidualStream hidden{.x_th = x_th};
   const auto num_layers = static_cast<int>(layers_.size());
+  const bool offloads = host_ != nullptr && step.phase == nn::Phase::kTrain;
   for (int begin = 0, end = 0; begin < num_layers; begin = end) {
     const int run = recompute_.run_at(begin);
     end = begin + std::max(1, run);
     if (run == 0) {
+      if (offloads) {
+        host_->begin_unit(step.first_unit + first_unit_ + begin, step.scope.micro_batch);
+      }
       hidden = forward_layer(begin, hidden, step);
       continue;
     }
@@ -101,6 +112,7 @@ Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
                   },
                   saves_.get())};
   }
+  if (offloads) host_->end_units();
   return hidden.sum();
 }
 

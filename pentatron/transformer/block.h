@@ -8,8 +8,10 @@
 
 #include "pentatron/nn/unit.h"
 #include "pentatron/parallel_layers/relative_position.h"
+#include "pentatron/tensor/offload_activations.h"
 #include "pentatron/tensor/saved.h"
 #include "pentatron/transformer/layer.h"
+#include "pentatron/transformer/offload_plan.h"
 #include "pentatron/transformer/recompute_plan.h"
 
 namespace pentatron::transformer {
@@ -45,6 +47,8 @@ class TransformerBlock final : public nn::Module {
   int first_unit_;
   RecomputePlan recompute_;
   std::unique_ptr<SavePolicy> saves_;  // of inputs of recomputed layers; null: whole on each rank
+  OffloadPlan offload_;
+  std::unique_ptr<tensor::OffloadActivations> host_;       // null: no activations wait there
   parallel_layers::RelativePosition* relative_ = nullptr;  // null: none
   std::vector<TransformerLayer*> layers_;
   std::vector<ops::Recipe> recipes_;  // of the layers

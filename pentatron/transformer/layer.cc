@@ -5,7 +5,6 @@
 
 #include "pentatron/nn/recompute.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/tensor/rebuild_activations.h"
 #include "pentatron/transformer/recompute_plan.h"
 
 namespace pentatron::transformer {
@@ -41,11 +40,6 @@ LeafRule linear_rule(const config::ModelConfig& c, const char* name) {
           .bias = c.add_bias_linear,
           .std = hidden_init_std(c),
           .xavier = c.init_method_xavier_uniform};
-}
-
-// In the compute dtype, whatever the residual stream has; without a norm the values as they are.
-Tensor normalised(Norm* norm, const Tensor& x_th, nn::StepContext& step) {
-  return norm != nullptr ? norm->forward(x_th, step) : tensor::cast(x_th, step.policy.compute);
 }
 
 }  // namespace
@@ -91,17 +85,14 @@ Norm* TransformerLayer::add_norm(bool wanted, const LeafContext& context,
 TransformerLayer::TransformerLayer(const LeafContext& context, const nn::ParameterPlan& plan,
                                    const std::string& name, const config::ModelConfig& config,
                                    const LayerSpec& spec, LayerPositions positions,
-                                   std::int64_t cache_layer)
+                                   std::unique_ptr<LayerSaves> saves, std::int64_t cache_layer)
     : recompute_mlp_(RecomputePlan::recomputes(config, RecomputedModule::kMlp)),
+      saves_(std::move(saves)),
       parallel_(spec.parallel),
       shared_norm_(spec.shared_norm),
       residual_after_norm_(spec.residual_after_norm),
       input_norm_(
           add_norm(norms_mixer_input(spec), context, plan, name + "." + kInputNorm, config)) {
-  if (RecomputePlan::recomputes(config, RecomputedModule::kLayerNorm)) {
-    norms_ = std::make_unique<tensor::RebuildActivations>(
-        std::vector<std::string>{"LayerNorm", "RmsNorm"});
-  }
   // Children stand in the order of the rules.
   const auto add_linear = [&](const std::string& of) {
     return &add_child(std::make_unique<GatheredLinear>(context, plan, of));
@@ -113,7 +104,7 @@ TransformerLayer::TransformerLayer(const LeafContext& context, const nn::Paramet
   const std::string mixer = name + "." + kMixer, ffn = name + "." + kFeedForward;
   if (spec.mixer.form == SublayerForm::kUsual) {
     attention_ = &add_child(std::make_unique<SelfAttention>(
-        context, plan, mixer, config, spec.mixer, std::move(positions), cache_layer));
+        context, plan, mixer, config, spec.mixer, std::move(positions), *saves_, cache_layer));
   } else if (spec.mixer.form == SublayerForm::kLinear) {
     linear_attention_ = add_linear(mixer);
   }
@@ -131,19 +122,38 @@ TransformerLayer::TransformerLayer(const LeafContext& context, const nn::Paramet
   mlp_dropout_ = add_dropout(".hidden_dropout.2");
 }
 
+Tensor TransformerLayer::normalised(Norm* norm, OffloadedModule part, const Tensor& x_th,
+                                    nn::StepContext& step) const {
+  if (norm == nullptr) return tensor::cast(x_th, step.policy.compute);
+  const LayerSaves::Scope saves = saves_->around(step, part);
+  return norm->forward(x_th, step);
+}
+
+Norm::Added TransformerLayer::add_and_norm(Norm& norm, const ResidualStream& in,
+                                           nn::StepContext& step) const {
+  const LayerSaves::Scope saves = saves_->around(
+      step, &norm == input_norm_ ? OffloadedModule::kAttnNorm : OffloadedModule::kMlpNorm);
+  return norm.add_and_norm(in.x_th, in.delta_th, step);
+}
+
 Tensor TransformerLayer::attended(const Tensor& in_th, nn::StepContext& step) {
-  return normalised(post_attention_norm_,
+  return normalised(post_attention_norm_, OffloadedModule::kAttnNorm,
                     attention_ != nullptr ? attention_->forward(in_th, step)
                                           : linear_attention_->forward(in_th, step),
                     step);
 }
 
 Tensor TransformerLayer::fed_forward(const Tensor& in_th, nn::StepContext& step) {
-  if (mlp_ == nullptr) return normalised(post_mlp_norm_, linear_mlp_->forward(in_th, step), step);
-  const Tensor mixed_th = nn::recomputed(
-      recompute_mlp_, in_th, step,
-      [this](const Tensor& in, nn::StepContext& inner) { return mlp_->forward(in, inner); });
-  return normalised(post_mlp_norm_, mixed_th, step);
+  constexpr auto kPart = OffloadedModule::kMlpNorm;
+  if (mlp_ == nullptr) {
+    return normalised(post_mlp_norm_, kPart, linear_mlp_->forward(in_th, step), step);
+  }
+  const Tensor mixed_th =
+      nn::recomputed(recompute_mlp_, in_th, step, [this](const Tensor& in, nn::StepContext& inner) {
+        const LayerSaves::Scope saves = saves_->around(inner);
+        return mlp_->forward(in, inner);
+      });
+  return normalised(post_mlp_norm_, kPart, mixed_th, step);
 }
 
 Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
@@ -151,10 +161,8 @@ Tensor TransformerLayer::forward(const Tensor& x_th, nn::StepContext& step) {
 }
 
 ResidualStream TransformerLayer::forward(const ResidualStream& in, nn::StepContext& step) {
-  if (norms_ == nullptr) return forward_layer(in, step);
-  nn::StepContext inner = step;
-  inner.scope.saves = norms_.get();
-  return forward_layer(in, inner);
+  const LayerSaves::Scope saves = saves_->around(step);
+  return forward_layer(in, step);
 }
 
 ResidualStream TransformerLayer::forward_layer(const ResidualStream& in, nn::StepContext& step) {
@@ -162,12 +170,12 @@ ResidualStream TransformerLayer::forward_layer(const ResidualStream& in, nn::Ste
   const bool feeds = mlp_ != nullptr || linear_mlp_ != nullptr;
   Tensor x_th, in_th;
   if (mixes && input_norm_ != nullptr) {
-    const Norm::Added added = input_norm_->add_and_norm(in.x_th, in.delta_th, step);
+    const Norm::Added added = add_and_norm(*input_norm_, in, step);
     x_th = added.sum;
     in_th = added.normalised;
   } else {
     x_th = in.sum();
-    if (mixes) in_th = normalised(input_norm_, x_th, step);
+    if (mixes) in_th = normalised(input_norm_, OffloadedModule::kAttnNorm, x_th, step);
   }
   const auto residual = [&](const Tensor& before_th, const Tensor& normalised_th) {
     return residual_after_norm_ ? tensor::cast(normalised_th, x_th.scalar_type()) : before_th;
@@ -180,7 +188,7 @@ ResidualStream TransformerLayer::forward_layer(const ResidualStream& in, nn::Ste
                                .delta_th = attention_dropout_->drop(attended(in_th, step), step)};
     if (!feeds) return mixed;
     if (one_pass) {
-      const Norm::Added added = pre_mlp_norm_->add_and_norm(mixed.x_th, mixed.delta_th, step);
+      const Norm::Added added = add_and_norm(*pre_mlp_norm_, mixed, step);
       middle_th = added.sum;
       mlp_in_th = added.normalised;
     } else {
@@ -191,7 +199,8 @@ ResidualStream TransformerLayer::forward_layer(const ResidualStream& in, nn::Ste
   if (shared_norm_) {
     mlp_in_th = in_th;
   } else if (!mlp_in_th.defined()) {
-    mlp_in_th = normalised(pre_mlp_norm_, parallel_ ? x_th : middle_th, step);
+    mlp_in_th =
+        normalised(pre_mlp_norm_, OffloadedModule::kMlpNorm, parallel_ ? x_th : middle_th, step);
   }
   return {.x_th = residual(middle_th, mlp_in_th),
           .delta_th = mlp_dropout_->drop(fed_forward(mlp_in_th, step), step)};

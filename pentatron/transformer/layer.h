@@ -7,8 +7,8 @@
 #include "pentatron/parallel_layers/gathered_linear.h"
 #include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/residual_dropout.h"
-#include "pentatron/tensor/saved.h"
 #include "pentatron/transformer/attention.h"
+#include "pentatron/transformer/layer_saves.h"
 #include "pentatron/transformer/mlp.h"
 
 namespace pentatron::transformer {
@@ -31,9 +31,11 @@ struct ResidualStream {
 // there. [local rows, hidden] -> the same shape and dtype, which is that of the residual stream.
 class TransformerLayer final : public nn::Module {
  public:
+  // `saves`: what becomes of its activations.
   TransformerLayer(const parallel_layers::LeafContext& context, const nn::ParameterPlan& plan,
                    const std::string& name, const config::ModelConfig& config,
-                   const LayerSpec& spec, LayerPositions positions, std::int64_t cache_layer);
+                   const LayerSpec& spec, LayerPositions positions,
+                   std::unique_ptr<LayerSaves> saves, std::int64_t cache_layer);
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
   [[nodiscard]] ResidualStream forward(const ResidualStream& in, nn::StepContext& step);
 
@@ -47,11 +49,19 @@ class TransformerLayer final : public nn::Module {
   [[nodiscard]] Tensor attended(const Tensor& in_th, nn::StepContext& step);
   [[nodiscard]] Tensor fed_forward(const Tensor& in_th, nn::StepContext& step);
 
+  // The norms before the two halves, the parts attn_norm and mlp_norm.
+  [[nodiscard]] parallel_layers::Norm::Added add_and_norm(parallel_layers::Norm& norm,
+                                                          const ResidualStream& in,
+                                                          nn::StepContext& step) const;
+  // In the compute dtype, whatever the residual stream has; without a norm the values as they are.
+  [[nodiscard]] Tensor normalised(parallel_layers::Norm* norm, OffloadedModule part,
+                                  const Tensor& x_th, nn::StepContext& step) const;
+
   // The layer itself, under the policy that forward() sets.
   [[nodiscard]] ResidualStream forward_layer(const ResidualStream& in, nn::StepContext& step);
 
   bool recompute_mlp_;
-  std::unique_ptr<SavePolicy> norms_;  // null: their outputs are kept
+  std::unique_ptr<LayerSaves> saves_;
   bool parallel_;
   bool shared_norm_;
   bool residual_after_norm_;

@@ -43,9 +43,8 @@ Mlp::Mlp(const parallel_layers::LeafContext& context, const nn::ParameterPlan& p
       fc2_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_fc2", adapters))) {}
 
 Tensor Mlp::forward(const Tensor& x_th, nn::StepContext& step) {
-  const Tensor hidden = fc1_.forward(x_th, step);
-  return fc2_.forward(gate_ ? ops::gated(*gate_, hidden, step.scope)
-                            : ops::activation(activation_, hidden, step.scope),
+  return fc2_.forward(gate_ ? ops::gated(*gate_, fc1_.forward(x_th, step), step.scope)
+                            : fc1_.forward_activation(x_th, activation_, step),
                       step);
 }
 

@@ -148,6 +148,36 @@ TEST(Options, RerunMode) {
       "--error-injection-rate");
 }
 
+TEST(Options, ActivationOffload) {
+  const Options offload =
+      base()
+          .with("--fine-grained-activation-offloading")
+          .with("--offload-modules", std::vector<std::string>{"attn_norm", "core_attn", "mlp_norm"})
+          .with("--min-offloaded-tensor-size", 64);
+  EXPECT_EQ(train(offload).losses(), train(base()).losses());
+  EXPECT_EQ(train(offload.with("--activation-offload-fraction", "0.5")).losses(),
+            train(base()).losses());
+  // The plan counts what waits on the host: nothing where all is too small.
+  const auto on_host = [](const Options& options) {
+    const std::filesystem::path file = new_folder() / "plan.json";
+    const ProgramResult result =
+        call(options.with("--dry-run").with("--dry-run-json", file.string()).words("pretrain_gpt"));
+    EXPECT_TRUE(result.ok()) << result.describe();
+    const auto plan = nlohmann::json::parse(read_file(file));
+    return plan.at("rank").at("memory").at("on_host").get<std::int64_t>();
+  };
+  const std::int64_t all = on_host(offload);
+  EXPECT_GT(all, 0);
+  EXPECT_LT(on_host(offload.with("--activation-offload-fraction", "0.5")), all);
+  EXPECT_EQ(on_host(offload.without("--min-offloaded-tensor-size")), 0);
+  expect_refusal(try_train(offload.with("--offload-modules", "mlp")).program, 2,
+                 {"--offload-modules", "'mlp'", "attn_proj"});
+  expect_refusal(try_train(offload.without("--offload-modules")).program, 2,
+                 {"--fine-grained-activation-offloading needs --offload-modules"});
+  expect_no_effect(try_train(base().with("--offload-modules", "core_attn")).program,
+                   "--offload-modules");
+}
+
 TEST(Options, TrainIters) {
   EXPECT_EQ(train(base()).losses().size(), 3U);
   EXPECT_EQ(train(base().with("--train-iters", 5)).losses().size(), 5U);

@@ -298,9 +298,10 @@ std::vector<std::string> timeless_lines(const fs::path& file) {
   std::ifstream text(file);
   for (std::string line; std::getline(text, line);) {
     nlohmann::json json = nlohmann::json::parse(line);
-    for (const char* name : {"seconds", "data_wait_seconds", "tokens_per_second", "tflops_per_gpu",
-                             "memory_allocated", "memory_reserved", "memory_max_allocated", "time",
-                             "cpu_utilisation", "gpu_utilisation"}) {
+    for (const char* name :
+         {"seconds", "data_wait_seconds", "host_seconds", "tokens_per_second", "tflops_per_gpu",
+          "memory_allocated", "memory_reserved", "memory_max_allocated", "time", "cpu_utilisation",
+          "gpu_utilisation"}) {
       json.erase(name);
     }
     if (json["kind"] == "run") continue;  // one each start

@@ -83,6 +83,14 @@ std::vector<Case> cases() {
          c.model.recompute_method = "uniform";
          c.model.recompute_num_layers = 1;
        }},
+      {"activations on the host",
+       [](config::RunConfig& c) {
+         llama(c);
+         c.model.fine_grained_activation_offloading = true;
+         c.model.offload_modules = {"attn_norm", "qkv_linear", "core_attn", "attn_proj",
+                                    "mlp_norm"};
+         c.model.min_offloaded_tensor_size = 256;
+       }},
       {"windows",
        [](config::RunConfig& c) {
          llama(c);

@@ -119,6 +119,21 @@ TEST(GpuParity, DropoutMasksAreThoseOfTheCpu) {
   EXPECT_NEAR(loss, run_alone(on_cpu).first_loss, 1e-10 * loss);
 }
 
+// Everything that parts of layers save goes to the host and comes back: the CPU's gradients.
+TEST(GpuParity, ActivationsOnTheHostEqualTheCpus) {
+  PENTATRON_NEEDS_GPUS(1);
+  for (const ModelKind kind : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    for (const char* recompute : {"", "core_attn mlp", "block 1"}) {
+      SCOPED_TRACE(recompute);
+      const Outcome cpu = run_alone(options_of(kind, "fp64", Device("cpu")));
+      const Outcome cuda = run_alone(
+          options_of(kind, "fp64", gpu()),
+          {.recompute = recompute, .offload = "attn_norm qkv_linear core_attn attn_proj mlp_norm"});
+      EXPECT_EQ(difference(cpu, cuda, 1e-10, 1e-8), "");
+    }
+  }
+}
+
 TEST(GpuParity, FiftyStepsFollowTheCpus) {
   PENTATRON_NEEDS_GPUS(1);
   for (const auto& [precision, bound] : {std::pair{"fp32", 1e-3}, std::pair{"bf16", 2e-2}}) {
@@ -202,9 +217,12 @@ TEST(Placement, DeterministicMode) {
   EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
 }
 
+constexpr const char* kOffload = "attn_norm qkv_linear core_attn attn_proj mlp_norm";
+
 std::vector<Layout> layouts(std::int64_t world) {
   if (world == 4) {
     return {{.tp = 2, .sequence_parallel = true, .pp = 2},
+            {.tp = 2, .sequence_parallel = true, .pp = 2, .offload = kOffload},
             {.pp = 2, .dp = 2},
             {.pp = 4},
             {.tp = 2, .sequence_parallel = true, .cp = 2},
@@ -222,9 +240,12 @@ std::vector<Layout> layouts(std::int64_t world) {
           {.tp = 2, .recompute = "uniform 1 slices"},
           {.tp = 2, .sequence_parallel = true, .recompute = "core_attn mlp layernorm"},
           {.dp = 2, .recompute = "layernorm", .strategy = "optim_grads_params"},
+          {.dp = 2, .offload = kOffload, .strategy = "optim_grads_params"},
           {.pp = 2},
           {.pp = 2, .schedule = "zb-h1"},
+          {.pp = 2, .schedule = "zb-h1", .offload = kOffload},
           {.pp = 2, .chunks = 2},
+          {.pp = 2, .chunks = 2, .offload = kOffload},
           {.cp = 2},
           {.cp = 2, .cp_comm = "all_gather"},
           {.cp = 2, .cp_comm = "a2a"}};

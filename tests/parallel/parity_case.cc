@@ -132,6 +132,14 @@ void set_recompute(config::ModelConfig& model, const std::string& text) {
   }
 }
 
+void set_offload(config::ModelConfig& model, const std::string& text) {
+  if (text.empty()) return;
+  model.fine_grained_activation_offloading = true;
+  const auto words = config::split_words(text, ' ');
+  model.offload_modules.assign(words.begin(), words.end());
+  model.min_offloaded_tensor_size = 64;
+}
+
 void set_form(config::ModelConfig& m, const std::string& form) {
   if (form == "post" || form == "both") m.norm_placement = form;
   if (form == "shared-norm" || form == "own-norms") m.parallel_attention = form;
@@ -190,13 +198,14 @@ training::StageFactory factory_of(const CaseOptions& options, const config::RunC
 
 std::string Layout::name() const {
   return fmt::format(
-      "tp{}{}{} pp{}{}{} dp{}{} mbs{}{}{}{}{}{}{}{}", tp, sequence_parallel ? "+sp" : "",
+      "tp{}{}{} pp{}{}{} dp{}{} mbs{}{}{}{}{}{}{}{}{}{}", tp, sequence_parallel ? "+sp" : "",
       cp > 1 ? fmt::format(" cp{} {}", cp, cp_comm) : "", pp,
       chunks > 1 ? fmt::format(" x{}", chunks) : "", pipeline.empty() ? "" : " " + pipeline, dp,
       sharded_optimizer ? " sharded" : "", micro_batch_size,
       schedule == "1f1b" ? "" : " " + schedule, recompute.empty() ? "" : " recompute ", recompute,
-      strategy.empty() ? "" : " " + strategy, instances > 1 ? " two-level" : "",
-      overlap_gather ? " overlap" : "", state_on_host ? " host" : "");
+      offload.empty() ? "" : " offload ", offload, strategy.empty() ? "" : " " + strategy,
+      instances > 1 ? " two-level" : "", overlap_gather ? " overlap" : "",
+      state_on_host ? " host" : "");
 }
 
 std::string Layout::refused() const {
@@ -295,6 +304,7 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   if (layout.chunks > 1) p.num_virtual_stages_per_pipeline_rank = layout.chunks;
   p.pipeline_model_parallel_layout = layout.pipeline;
   set_recompute(m, layout.recompute);
+  set_offload(m, layout.offload);
   config.training.precision = options.precision;
   config.training.micro_batch_size = layout.micro_batch_size;
   config.training.global_batch_size = kGlobalBatch;

@@ -31,6 +31,7 @@ struct Layout {
   std::int64_t chunks = 1;        // stages a pipeline rank
   std::string pipeline = {};      // --pipeline-model-parallel-layout
   std::string recompute = {};     // "uniform 2", "block 1 slices", "core_attn", "core_attn mlp"
+  std::string offload = {};       // --offload-modules, blanks between them
   std::string strategy = {};  // --data-parallel-sharding-strategy; empty: as sharded_optimizer says
   bool overlap_gather = false;
   std::int64_t instances = 1;  // copies of what is sharded

@@ -332,6 +332,58 @@ void recompute_is_equal_to_the_bit(Cases& add) {
   }
 }
 
+// Nor does keeping activations in host memory, in any family of layouts and beside any recompute.
+void offload_is_equal_to_the_bit(Cases& add) {
+  const std::vector<Layout> layouts = {
+      {},
+      {.tp = 2},
+      {.tp = 2, .sequence_parallel = true},
+      {.pp = 2},
+      {.pp = 2, .schedule = "gpipe"},
+      {.pp = 2, .schedule = "zb-h1"},
+      {.pp = 2, .chunks = 2},
+      {.dp = 2, .sharded_optimizer = true},
+      {.dp = 2, .strategy = "optim_grads"},
+      {.dp = 2, .strategy = "optim_grads_params", .overlap_gather = true},
+      {.cp = 2},
+      {.cp = 2, .cp_comm = "all_gather"},
+      {.cp = 2, .cp_comm = "a2a"},
+      {.cp = 4, .cp_comm = "a2a+p2p", .cp_inner = 2},
+      {.tp = 2, .sequence_parallel = true, .pp = 2, .chunks = 2},
+      {.tp = 2, .sequence_parallel = true, .pp = 2, .dp = 2, .sharded_optimizer = true}};
+  constexpr const char* kAll = "attn_norm qkv_linear core_attn attn_proj mlp_norm";
+  for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const CaseOptions options{.model = model, .precision = "fp32", .steps = 2};
+    for (Layout layout : layouts) {
+      const Layout kept = layout;
+      layout.offload = kAll;
+      add.same_bits(options, kept, layout);
+    }
+    for (const Layout& kept : {layouts[0], layouts[2], layouts[5], layouts[6], layouts[9]}) {
+      for (const auto& [recompute, offload] :
+           {std::pair{"", "attn_proj mlp_norm"},
+            {"core_attn mlp", kAll},
+            {"core_attn mlp layernorm", "attn_norm core_attn mlp_norm"},
+            {"block 1", kAll}}) {
+        Layout layout = kept;
+        layout.recompute = recompute;
+        layout.offload = offload;
+        add.same_bits(options, kept, layout);
+      }
+    }
+  }
+  // Norms of heads hold the packed product; a gate and one norm for both halves share tensors.
+  for (const char* attention : {"qk-layernorm", "gate", "sinks"}) {
+    add.same_bits({.model = ModelKind::kLlama, .precision = "fp32", .attention = attention}, {},
+                  {.offload = kAll});
+  }
+  for (const char* form : {"shared-norm", "own-norms", "both", "heterogeneous"}) {
+    add.same_bits({.model = ModelKind::kLlama, .precision = "fp32", .form = form}, {.tp = 2},
+                  {.tp = 2, .offload = kAll});
+  }
+  add.same_bits({.precision = "fp32", .lora_rank = 2, .lora_dropout = 0.1}, {}, {.offload = kAll});
+}
+
 // A sample's tokens are shared by ranks; documents go over the borders of their chunks.
 void context_parallel(Cases& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
@@ -527,6 +579,7 @@ std::vector<ParityCase> parity_cases() {
   begin("SmoothedLabels", smoothed_labels);
   begin("NormOverAllHeads", norm_over_all_heads);
   begin("RecomputeIsEqualToTheBit", recompute_is_equal_to_the_bit);
+  begin("OffloadIsEqualToTheBit", offload_is_equal_to_the_bit);
   begin("ContextParallel", context_parallel);
   begin("ShardedGradientsAndParameters", sharded_gradients_and_parameters);
   begin("TwoLevelSharding", two_level_sharding);

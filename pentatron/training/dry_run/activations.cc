@@ -5,6 +5,7 @@
 #include "pentatron/training/dry_run/activations.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "pentatron/base/error.h"
@@ -15,6 +16,7 @@
 #include "pentatron/training/dry_run/leaves.h"
 #include "pentatron/training/dry_run/sizes.h"
 #include "pentatron/training/run_policy.h"
+#include "pentatron/transformer/offload_plan.h"
 #include "pentatron/transformer/recompute_plan.h"
 
 namespace pentatron::training::dry_run {
@@ -22,6 +24,8 @@ namespace {
 
 using config::ContextComm;
 using transformer::LayerSpec;
+using transformer::OffloadedModule;
+using transformer::OffloadPlan;
 using transformer::RecomputedModule;
 using transformer::RecomputePlan;
 using transformer::SublayerForm;
@@ -53,6 +57,13 @@ struct LayerBytes {
   std::int64_t kept = 0;
   std::int64_t rebuilt = 0;  // of modules that backward makes again
   std::int64_t work = 0;     // of the widest op of backward
+};
+
+// What waits for backward in host memory.
+struct MovedBytes {
+  std::int64_t device = 0;  // that it frees there
+  std::int64_t copied = 0;
+  std::int64_t host = 0;  // the blocks that hold it
 };
 
 class StageFormula final {
@@ -87,6 +98,34 @@ class StageFormula final {
     if (norms_again_ && spec.norms_inputs) bytes.rebuilt = hidden();
     if (spec.has_mixer()) add_mixer(bytes, spec, w);
     if (spec.has_ffn()) add_ffn(bytes, spec, w);
+    return bytes;
+  }
+
+  // Of what layer() counts as kept; `at`: the layer's place in the stage.
+  [[nodiscard]] MovedBytes moved(const OffloadPlan& plan, int at, const LayerSpec& spec,
+                                 const Widths& w) const {
+    MovedBytes bytes;
+    const auto goes = [&](OffloadedModule module) { return plan.offloads(at, module); };
+    const bool own_middle = spec.has_ffn() && !spec.shared_norm;
+    // Norms save their inputs; of parallel halves both the same.
+    bool input = spec.has_mixer() && goes(OffloadedModule::kAttnNorm);
+    if (own_middle && spec.norms_inputs && goes(OffloadedModule::kMlpNorm)) {
+      if (spec.parallel) {
+        input = true;
+      } else {
+        move(bytes, residual(), residual_);
+      }
+    }
+    if (input && spec.norms_inputs) move(bytes, residual(), residual_);
+    if (spec.norms_outputs && spec.has_mixer() && goes(OffloadedModule::kAttnNorm)) {
+      move(bytes, hidden(), compute_);
+    }
+    if (spec.norms_outputs && spec.has_ffn() && goes(OffloadedModule::kMlpNorm)) {
+      move(bytes, hidden(), compute_);
+    }
+    if (spec.has_mixer() && spec.mixer.form != SublayerForm::kLinear) {
+      move_attention(bytes, plan, at, spec, w);
+    }
     return bytes;
   }
 
@@ -130,6 +169,83 @@ class StageFormula final {
   // Of a leaf whose input another op saves too: a dropped one is a tensor of its own.
   [[nodiscard]] std::int64_t dropped_input(const Leaf& leaf, std::int64_t bytes) const {
     return leaf.adapters > 0 && model_.lora_dropout > 0 ? bytes : 0;
+  }
+
+  // One activation; small ones stay. `bytes`: what it frees, as large as itself.
+  bool move(MovedBytes& moved, std::int64_t bytes, std::int64_t item) const {
+    if (!copy_to_host(moved, bytes, item)) return false;
+    moved.device += bytes;
+    return true;
+  }
+  // One whose memory somebody else holds too.
+  bool copy_to_host(MovedBytes& moved, std::int64_t bytes, std::int64_t item) const {
+    if (bytes == 0 || bytes / item < model_.min_offloaded_tensor_size) return false;
+    moved.copied += bytes;
+    moved.host += static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
+    return true;
+  }
+  void move_attention(MovedBytes& bytes, const OffloadPlan& plan, int at, const LayerSpec& spec,
+                      const Widths& w) const {
+    const LeafPair leaves = mixer_leaves(model_, spec);
+    const bool fp8 = spec.recipe.numbers == Numbers::kFp8;
+    if (plan.offloads(at, OffloadedModule::kQkvLinear) && leaves.first.learns) {
+      const std::int64_t read = read_of_norm(spec);
+      move(bytes, read, read == hidden() ? compute_ : 1);
+    }
+    const std::int64_t q = of_rows(w.q);
+    const bool core = plan.offloads(at, OffloadedModule::kCoreAttn);
+    const bool again = RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention);
+    if (core) move_core(bytes, spec, w, again);
+    // The projection reads what the core gives, and shares it with the core where that saves it.
+    const bool shares = w.gate == 0 && !fp8 && !exchanges(spec);
+    if (plan.offloads(at, OffloadedModule::kAttnProj) && leaves.last.learns) {
+      if (fp8) {
+        move(bytes, fp8_of_rows(w.q), 1);
+      } else if (!shares || again || !core) {
+        move(bytes, q, compute_);
+      }
+    }
+  }
+  // Queries, keys, values and the output. Of the packed product nothing is left where all its views
+  // have gone and neither norms of heads nor a gate hold it.
+  void move_core(MovedBytes& bytes, const LayerSpec& spec, const Widths& w, bool again) const {
+    const bool normed = model_.qk_layernorm || model_.qk_l2_norm;
+    const bool fresh = spec.mixer.rotary || normed;
+    const std::int64_t q = of_rows(w.q), kv = of_rows(w.kv);
+    bool views_go = true;
+    const auto view = [&](std::int64_t of) {
+      views_go = copy_to_host(bytes, of, compute_) && views_go;
+    };
+    const auto queries_or_keys = [&](std::int64_t of) {
+      if (fresh) {
+        move(bytes, of, compute_);
+      } else {
+        view(of);
+      }
+    };
+    bool packed = true;  // something shows it
+    if (again || context_size_ == 1) {
+      queries_or_keys(q);
+      queries_or_keys(kv);
+      view(kv);
+    } else if (exchanges(spec)) {
+      packed = false;
+      move(bytes, q, compute_);
+      move(bytes, kv, compute_);
+      move(bytes, kv, compute_);
+      if (spec.mixer.context_comm == ContextComm::kA2aP2p) move(bytes, 2 * kv, compute_);
+    } else {
+      packed = !fresh;
+      queries_or_keys(q);
+      move(bytes, 2 * kv, compute_);
+    }
+    if (packed && views_go && !normed && w.gate == 0) bytes.device += q + 2 * kv;
+    if (!again) move(bytes, q, compute_);
+  }
+  [[nodiscard]] bool exchanges(const LayerSpec& spec) const {
+    if (context_size_ == 1) return false;
+    return spec.mixer.context_comm == ContextComm::kA2a ||
+           (spec.mixer.context_comm == ContextComm::kA2aP2p && inner_context_ > 1);
   }
 
   void add_mixer(LayerBytes& bytes, const LayerSpec& spec, const Widths& w) const {
@@ -212,8 +328,6 @@ class StageFormula final {
     const bool fresh = spec.mixer.rotary || normed;  // queries and keys are tensors of their own
     const std::int64_t q = of_rows(w.q), kv = of_rows(w.kv);
     const std::int64_t sums = product({rows_.tokens, w.q / model_.kv_channels, statistics_});
-    const bool exchanges = spec.mixer.context_comm == ContextComm::kA2a ||
-                           (spec.mixer.context_comm == ContextComm::kA2aP2p && inner_context_ > 1);
     bool fused = normed || w.gate > 0;
     std::int64_t bytes = normed ? head_norms(w) : 0;
     // The projection `out` reads what the gate lets through, or what the core gives (below). Its
@@ -231,7 +345,7 @@ class StageFormula final {
     if (again || context_size_ == 1) {
       fused = true;  // the values are a view
       bytes += q + (fresh ? q + kv : 0) + (again ? 0 : sums);
-    } else if (exchanges) {
+    } else if (exchanges(spec)) {
       // With the rows of all, and the output's way back.
       bytes += q + 2 * kv + 2 * q + sums;
       if (spec.mixer.context_comm == ContextComm::kA2aP2p) bytes += 2 * kv;
@@ -299,16 +413,27 @@ StageActivations stage_activations(const config::RunConfig& config, const config
                                    const std::vector<LayerSpec>& specs) {
   const StageFormula formula(config);
   const RecomputePlan recompute(config.model, stage.num_layers());
+  const OffloadPlan offload(config.model, stage.num_layers());
   StageActivations bytes;
   for (int begin = 0, end = 0; begin < stage.num_layers(); begin = end) {
     const int run = recompute.run_at(begin);
     end = begin + std::max(1, run);
     std::int64_t of_run = 0;
+    const std::int64_t moved_before = bytes.lingering;
     for (int layer = begin; layer < end; ++layer) {
       const int number = stage.first_layer + layer;
-      const LayerBytes one =
-          formula.layer(specs.at(static_cast<std::size_t>(number)), widths_of(plan, number));
+      const LayerSpec& spec = specs.at(static_cast<std::size_t>(number));
+      const Widths widths = widths_of(plan, number);
+      const LayerBytes one = formula.layer(spec, widths);
       of_run += one.kept;
+      bytes.lingering = 0;
+      if (run == 0) {
+        const MovedBytes moved = formula.moved(offload, layer, spec, widths);
+        of_run -= moved.device;
+        bytes.on_host += moved.host;
+        bytes.moving = std::max(bytes.moving, moved.copied + moved_before);
+        bytes.lingering = moved.copied;
+      }
       bytes.rebuilt = std::max(bytes.rebuilt, one.rebuilt);
       bytes.layer_work = std::max(bytes.layer_work, one.work);
     }
@@ -334,8 +459,9 @@ StageActivations peak_activations(const pipeline_parallel::ActionList& list,
   });
   const ActionKind last = splits ? ActionKind::kBackwardWeight : ActionKind::kBackward;
   StageActivations now, peak;
+  std::int64_t most_on_host = 0;
   const auto total = [](const StageActivations& a) {
-    return a.layers + a.logits + a.rebuilt + a.work;
+    return a.layers + a.logits + a.rebuilt + a.moving + a.work;
   };
   const auto meet = [&](const StageActivations& moment) {
     if (total(moment) > total(peak)) peak = moment;
@@ -345,23 +471,29 @@ StageActivations peak_activations(const pipeline_parallel::ActionList& list,
     if (action.kind == ActionKind::kForward) {
       now.layers += chunk.layers;
       now.logits += chunk.logits;
+      now.on_host += chunk.on_host;
+      most_on_host = std::max(most_on_host, now.on_host);
     }
-    meet(now);
+    StageActivations moment = now;
+    moment.moving = chunk.lingering;
+    meet(moment);
     if (action.kind == ActionKind::kBackward) {
-      StageActivations moment = now;
       moment.work = chunk.head_work;
       meet(moment);
       moment.layers -= chunk.head;
       moment.logits -= chunk.logits;
       moment.rebuilt = chunk.rebuilt;
+      moment.moving = chunk.moving;
       moment.work = chunk.layer_work;
       meet(moment);
     }
     if (action.kind == last) {
       now.layers -= chunk.layers;
       now.logits -= chunk.logits;
+      now.on_host -= chunk.on_host;
     }
   }
+  peak.on_host = most_on_host;
   return peak;
 }
 

@@ -31,6 +31,11 @@ struct StageActivations {
   std::int64_t head = 0;     // of these the final norm's, gone when backward comes to the layers
   std::int64_t logits = 0;   // of the loss; gone then too
   std::int64_t rebuilt = 0;  // beside these while backward makes the largest piece again
+  // Offloaded ones, which none of the above counts: in host memory, in blocks of powers of two; on
+  // the device while two neighbouring layers' move, and after forward, of the last layer.
+  std::int64_t on_host = 0;
+  std::int64_t moving = 0;
+  std::int64_t lingering = 0;
   // Of ops at work in backward, beside what they saved: of a moment in it, of the head's in the
   // loss, of the largest layer's.
   std::int64_t work = 0;

@@ -181,6 +181,67 @@ std::vector<Case> activation_cases() {
   };
 }
 
+// Parts of layers in host memory, which is the device's own here: what a second step adds.
+std::vector<Case> offload_cases() {
+  const auto offload = [](const std::vector<std::string>& modules) -> ChangeConfig {
+    return [modules](config::RunConfig& c) {
+      c.model.fine_grained_activation_offloading = true;
+      c.model.offload_modules = modules;
+      c.model.min_offloaded_tensor_size = 4096;
+    };
+  };
+  const ChangeConfig all =
+      offload({"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm"});
+  const ChangeConfig norms = offload({"attn_norm", "mlp_norm"});
+  const ChangeConfig core = offload({"core_attn"});
+  const ChangeConfig projections = offload({"qkv_linear", "attn_proj"});
+  const auto fp8 = [](config::RunConfig& c) {
+    llama(c);
+    bf16(c);
+    c.model.fp8 = "hybrid";
+    c.model.fp8_recipe = "tensorwise";
+  };
+  return {
+      {"all gpt2", {}, 1, all},
+      {"all llama", {}, 1, both(llama, all)},
+      {"all bf16", {}, 1, both(both(llama, bf16), all)},
+      {"norms", {}, 1, both(llama, norms)},
+      {"core", {}, 1, both(llama, core)},
+      {"core gpt2", {}, 1, core},
+      {"projections", {.tp = 2}, 1, projections},
+      {"projections fp8", {}, 1, both(fp8, projections)},
+      {"all tensor", {.tp = 2}, 1, both(llama, all)},
+      {"all sequence", {.tp = 2}, 1, both(both(llama, sequence_parallel), all)},
+      {"all but what is made again",
+       {},
+       1,
+       both(both(llama, recompute({"layernorm", "core_attn", "mlp"})),
+            offload({"attn_norm", "core_attn", "attn_proj", "mlp_norm"}))},
+      {"core made again, its output",
+       {},
+       1,
+       both(both(llama, recompute({"core_attn"})), projections)},
+      {"ring", {}, 2, both(comm("p2p"), all)},
+      {"gathered", {}, 2, both(comm("all_gather"), core)},
+      {"exchanged", {}, 2, both(comm("a2a"), all)},
+      {"two levels", {}, 4, both(comm("a2a+p2p"), all)},
+      {"query norms", {}, 1, both(both(llama, change(&M::qk_layernorm, true)), all)},
+      {"gated", {}, 1, both(both(llama, change(&M::attention_output_gate, true)), all)},
+      {"norms on both",
+       {},
+       1,
+       both(both(llama, change(&M::norm_placement, std::string("both"))), all)},
+      {"parallel", {}, 1, both(parallel_attention("own-norms"), norms)},
+      {"parallel, one norm", {}, 1, both(both(llama, parallel_attention("shared-norm")), all)},
+      {"heterogeneous", {}, 1, both(heterogeneous, all)},
+      {"a share", {}, 1, both(both(llama, all), change(&M::activation_offload_fraction, 0.35))},
+      {"large ones alone",
+       {},
+       1,
+       both(both(llama, all), change(&M::min_offloaded_tensor_size, std::int64_t{16384}))},
+  };
+}
+
 void expect_what_a_forward_keeps(const std::vector<Case>& cases) {
   for (const Case& what : cases) {
     const config::RunConfig config = config_of({what.name, what.layout, what.cp, [&](auto& c) {
@@ -205,6 +266,9 @@ TEST(DryRun, ActivationsAreWhatAForwardKeeps) {
   expect_what_a_forward_keeps(activation_cases());
   expect_what_a_forward_keeps(cases_of_numbers_and_recomputation());
 }
+TEST(DryRun, OffloadedActivationsAreWhatASecondForwardAdds) {
+  expect_what_a_forward_keeps(offload_cases());
+}
 TEST(DryRun, ActivationsOfAdaptersAreWhatAForwardKeeps) {
   expect_what_a_forward_keeps(cases_of_adapters());
 }
@@ -224,6 +288,12 @@ std::int64_t peak_of_training(const config::RunConfig& config) {
 }
 
 TEST(DryRun, MemoryIsThePeakOfTraining) {
+  const auto offload = [](config::RunConfig& c) {
+    llama(c);
+    c.model.fine_grained_activation_offloading = true;
+    c.model.offload_modules = {"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm"};
+    c.model.min_offloaded_tensor_size = 4096;
+  };
   const auto full = [](config::RunConfig& c) {
     c.model.recompute_granularity = "full";
     c.model.recompute_method = "uniform";
@@ -232,19 +302,22 @@ TEST(DryRun, MemoryIsThePeakOfTraining) {
   const auto wide_vocabulary = [](config::RunConfig& c) {
     c.model.make_vocab_size_divisible_by = 4096;
   };
-  for (const Case& what : {Case{"gpt2"}, Case{"llama", {}, 1, llama},
-                           Case{"logits are the most", {}, 1, both(llama, wide_vocabulary)},
-                           Case{"layers again", {}, 1, both(llama, full)},
-                           Case{"layers again, logits", {}, 1, both(full, wide_vocabulary)},
-                           Case{"sharded", {.dp = 2, .sharded = true}, 1, llama}}) {
+  for (const Case& what :
+       {Case{"gpt2"}, Case{"llama", {}, 1, llama},
+        Case{"logits are the most", {}, 1, both(llama, wide_vocabulary)},
+        Case{"layers again", {}, 1, both(llama, full)}, Case{"offloaded", {}, 1, offload},
+        Case{"layers again, logits", {}, 1, both(full, wide_vocabulary)},
+        Case{"sharded", {.dp = 2, .sharded = true}, 1, llama}}) {
     const config::RunConfig config = config_of({what.name, what.layout, what.cp, [&](auto& c) {
                                                   c.training.micro_batch_size = 64;
                                                   c.training.global_batch_size =
                                                       128 * what.layout.dp;
                                                   if (what.change) what.change(c);
                                                 }});
+    const MemoryPlan memory = plan(config).asked.memory;
+    // On the CPU both are one.
     const auto planned =
-        static_cast<double>(plan(config).asked.memory.total() * config.parallel.world_size);
+        static_cast<double>((memory.total() + memory.on_host) * config.parallel.world_size);
     const auto peak = static_cast<double>(peak_of_training(config));
     EXPECT_NEAR(planned / peak, 1.0, 0.05)
         << what.name << ": planned " << planned << ", peak " << peak;

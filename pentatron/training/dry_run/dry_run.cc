@@ -132,8 +132,9 @@ RankPlan rank_plan(const ModelPlace& place, const StageActivations& activations,
                     .activations = activations.layers,
                     .logits = activations.logits,
                     .rebuilt = activations.rebuilt,
+                    .moving = activations.moving,
                     .temporaries = activations.work};
-  memory.on_host = state.on_host();
+  memory.on_host = state.on_host() + activations.on_host;
   return {.rank = rank,
           .place = place.run().grids.dense.describe(rank),
           .stages = stages_text(place.stages()),

@@ -22,15 +22,17 @@ struct MemoryPlan {
   std::int64_t gathered_weights = 0;  // ZeRO-3: of two units, beside the shards
   std::int64_t unit_gradients = 0;    // ZeRO-2 and 3: of a unit and two reductions
   std::int64_t fp8_weights = 0;       // forms of the layers' weights, both orders
-  std::int64_t activations = 0;       // these four at the fullest moment of the schedule
+  std::int64_t activations = 0;       // these five at the fullest moment of the schedule
   std::int64_t logits = 0;
   std::int64_t rebuilt = 0;      // what backward makes again
+  std::int64_t moving = 0;       // activations on their way to the host and back
   std::int64_t temporaries = 0;  // of the op at work
-  std::int64_t on_host = 0;      // --optimizer-cpu-offload: main weights, state, gradients of these
+  // --optimizer-cpu-offload: main weights, state, gradients of these; activations that wait there
+  std::int64_t on_host = 0;
 
   [[nodiscard]] std::int64_t total() const {
     return weights + gradients + main_weights + optimizer_state + gathered_weights +
-           unit_gradients + fp8_weights + activations + logits + rebuilt + temporaries;
+           unit_gradients + fp8_weights + activations + logits + rebuilt + moving + temporaries;
   }
 };
 

@@ -46,6 +46,7 @@ constexpr Kind kKinds[] = {
     {"activations in flight", "activations", &MemoryPlan::activations},
     {"logits", "logits", &MemoryPlan::logits},
     {"made again in backward", "rebuilt", &MemoryPlan::rebuilt},
+    {"on the way to the host", "moving", &MemoryPlan::moving},
     {"temporaries", "temporaries", &MemoryPlan::temporaries},
 };
 

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// --cuda-graph-impl local: layers that are replayed against layers that are queued, to the bit, on
+// one GPU and in pipelines. The test of RecordedLayersRank is the ranks: it runs in processes that
+// RecordedLayers starts, and is skipped else.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "pentatron/base/env.h"
+#include "pentatron/comm/launch.h"
+#include "pentatron/comm/nccl_backend.h"
+#include "pentatron/tensor/device.h"
+#include "pentatron/tensor/gpu_test_support.h"
+#include "pentatron/training/placement.h"
+#include "pentatron/training/test_support.h"
+
+namespace pentatron::training {
+namespace {
+
+namespace support = testing_support;
+
+constexpr const char* kRankVariable = "PENTATRON_GPU_RECORDED_LAYERS_RANK_TEST";
+constexpr int kSteps = 7;
+constexpr int kWarmUp = 2;
+
+struct Case {
+  const char* name;
+  support::Layout layout;
+  support::ChangeConfig change;
+};
+
+void llama(config::RunConfig& c) {
+  config::ModelConfig& m = c.model;
+  m.normalization = "RMSNorm";
+  m.position_embedding_type = "rope";
+  m.swiglu = true;
+  m.add_bias_linear = false;
+  m.untie_embeddings_and_output_weights = true;
+  m.hidden_dropout = 0;
+  c.training.precision = "bf16";
+}
+
+config::RunConfig config_of(const Case& test, bool local) {
+  return support::tiny_config(test.layout, [&](config::RunConfig& c) {
+    c.model.num_layers = 4;
+    c.model.attention_dropout = 0;
+    c.training.micro_batch_size = 1;
+    test.change(c);
+    if (!local) return;
+    c.training.cuda_graph_impl = "local";
+    c.training.cuda_graph_warmup_steps = kWarmUp;
+  });
+}
+
+std::vector<Batch> batches_of(Engine& engine, int step) {
+  std::vector<Batch> batches = support::micro_batches(engine, step);
+  for (Batch& batch : batches) {
+    SequenceRows rows = batch.text().rows();
+    rows.boundaries = rows.samples;
+    batch.sequences[std::string(Batch::kText)] = SequenceLayout(rows);
+  }
+  return batches;
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<double> evaluations;
+  std::map<std::string, Tensor> weights;
+  std::int64_t recorded = 0;
+};
+
+Trained train(const config::RunConfig& config, comm::Backend& backend, Device device) {
+  comm::ParallelContext context(backend, comm::make_grids(config.parallel));
+  Engine engine(config, context, device);
+  Trained result;
+  for (int step = 0; step < kSteps; ++step) {
+    const StepResult done =
+        engine.train_step(batches_of(engine, step), {.lr = 0.01 / (1 + step), .weight_decay = 0.1});
+    result.losses.push_back(done.loss);
+    result.norms.push_back(done.grad_norm);
+    result.evaluations.push_back(engine.evaluate(batches_of(engine, 100)).loss_sum);
+  }
+  result.weights = engine.gather_parameters();
+  result.recorded = engine.num_recorded_shapes();
+  return result;
+}
+
+void expect_same_bits(const Case& test, comm::Backend& backend, Device device) {
+  SCOPED_TRACE(test.name);
+  const Trained queued = train(config_of(test, false), backend, device);
+  const Trained replayed = train(config_of(test, true), backend, device);
+  EXPECT_GT(replayed.recorded, 0) << "no layer was recorded";
+  EXPECT_EQ(replayed.losses, queued.losses);
+  EXPECT_EQ(replayed.norms, queued.norms) << "norms of the gradients";
+  EXPECT_EQ(replayed.evaluations, queued.evaluations);
+  for (const auto& [name, values] : queued.weights) {
+    EXPECT_TRUE(replayed.weights.at(name).equal(values)) << "weight " << name;
+  }
+}
+
+// Kernels that add in a fixed order.
+void set_up(Device device) {
+  tensor::use_device(device);
+  set_up_place({.device = device, .backend = "nccl"}, /*deterministic_mode=*/true);
+}
+
+TEST(RecordedLayers, HaveTheBitsOfQueuedOnes) {
+  PENTATRON_NEEDS_GPUS(1);
+  const Device gpu = tensor::resolve_device("cuda", 0, 1);
+  set_up(gpu);
+  const auto backend = comm::make_single_backend();
+  const std::vector<Case> cases = {
+      {"gpt fp32, dropout", {}, [](config::RunConfig&) {}},
+      {"gpt bf16", {}, [](config::RunConfig& c) { c.training.precision = "bf16"; }},
+      {"llama bf16", {}, llama},
+      {"fp16 scaled", {}, [](config::RunConfig& c) { c.training.precision = "fp16"; }},
+      {"recompute of parts",
+       {},
+       [](config::RunConfig& c) {
+         llama(c);
+         c.model.recompute_granularity = "selective";
+         c.model.recompute_modules = {"core_attn", "mlp", "layernorm"};
+       }},
+      {"largest logit",
+       {},
+       [](config::RunConfig& c) {
+         llama(c);
+         c.logging.log_max_attention_logit = true;
+       }},
+      {"adapters",
+       {},
+       [](config::RunConfig& c) {
+         llama(c);
+         c.model.lora_rank = 4;
+       }},
+      {"optimizer on the host",
+       {},
+       [](config::RunConfig& c) {
+         llama(c);
+         c.optimizer.optimizer_cpu_offload = true;
+       }},
+  };
+  for (const Case& test : cases) expect_same_bits(test, *backend, gpu);
+  set_up_place({.device = gpu, .backend = "nccl"}, /*deterministic_mode=*/false);
+}
+
+std::vector<Case> layouts(std::int64_t world) {
+  const auto sequence = [](config::RunConfig& c) {
+    llama(c);
+    c.parallel.sequence_parallel = true;
+  };
+  const auto stages = [](config::RunConfig& c) {
+    llama(c);
+    c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+  };
+  if (world == 4) {
+    return {{"TP2 SP PP2", {.tp = 2, .pp = 2}, sequence},
+            {"PP4", {.pp = 4}, llama},
+            {"PP2 DP2 sharded", {.pp = 2, .dp = 2, .sharded = true}, llama}};
+  }
+  return {{"PP2", {.pp = 2}, llama}, {"PP2, two stages a rank", {.pp = 2}, stages},
+          {"TP2", {.tp = 2}, llama}, {"TP2 SP", {.tp = 2}, sequence},
+          {"DP2", {.dp = 2}, llama}, {"DP2 sharded", {.dp = 2, .sharded = true}, llama}};
+}
+
+TEST(RecordedLayersRank, HaveTheBitsOfQueuedOnes) {
+  if (!env_string(kRankVariable)) GTEST_SKIP() << "a rank; started by the tests of RecordedLayers";
+  const auto local = static_cast<int>(env_int("LOCAL_RANK").value());
+  const std::int64_t world = env_int("WORLD_SIZE").value();
+  const Device device = tensor::resolve_device("cuda", local, static_cast<int>(world));
+  set_up(device);
+  const auto backend = comm::make_nccl_backend({.rank = env_int("RANK").value(),
+                                                .world_size = world,
+                                                .master_addr = env_string("MASTER_ADDR").value(),
+                                                .master_port = env_int("MASTER_PORT").value(),
+                                                .timeout = std::chrono::milliseconds(120'000),
+                                                .device = device});
+  for (const Case& test : layouts(world)) expect_same_bits(test, *backend, device);
+  backend->shutdown();
+}
+
+TEST(RecordedLayers, LayoutsHaveTheBitsOfQueuedOnes) {
+  PENTATRON_NEEDS_GPUS(2);
+  ::setenv(kRankVariable, "1", 1);
+  for (const int count : {2, 4}) {
+    if (count > tensor::load_cuda_library().gpus) continue;
+    comm::LaunchOptions launch;
+    launch.nproc_per_node = count;
+    launch.command = {std::filesystem::read_symlink("/proc/self/exe"),
+                      "--gtest_filter=RecordedLayersRank.HaveTheBitsOfQueuedOnes"};
+    EXPECT_EQ(comm::launch(launch), 0) << count << " GPUs";
+  }
+  ::unsetenv(kRankVariable);
+}
+
+}  // namespace
+}  // namespace pentatron::training
