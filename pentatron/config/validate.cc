@@ -422,6 +422,7 @@ void resolve_vocab(RunConfig& config, std::int64_t tokenizer_vocab_size) {
                   "--padded-vocab-size {} must be at least the vocabulary of {} and divide by "
                   "--tensor-model-parallel-size {}",
                   model.padded_vocab_size, model.vocab_size, tp);
+  check_fp8_vocabulary(config);
 }
 
 ParsedOptions load_options(const ParseRequest& request, Purpose purpose) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 
 namespace pentatron::config {
@@ -39,6 +40,18 @@ void check_fp8(const RunConfig& config, Problems& problems) {
                  problems);
   check_multiple((heads + 2 * groups) * model.kv_channels, "a rank's query, key and value channels",
                  tp, "--kv-channels", problems);
+}
+
+void check_fp8_vocabulary(const RunConfig& config) {
+  const ModelConfig& model = config.model;
+  if (model.fp8.empty() || !model.fp8_output_proj) return;
+  const std::int64_t tp = std::max<std::int64_t>(1, config.parallel.tensor_model_parallel_size);
+  const std::int64_t rows = model.padded_vocab_size / tp;
+  PENTATRON_CHECK(rows % kChannels == 0, kConfig,
+                  "--fp8-output-proj multiplies by {} rows of the vocabulary at a time, and a rank "
+                  "has {} of {} with --tensor-model-parallel-size {}: change "
+                  "--make-vocab-size-divisible-by or --padded-vocab-size",
+                  kChannels, rows, model.padded_vocab_size, tp);
 }
 
 void check_optimizer_state(const RunConfig& config, Problems& problems) {

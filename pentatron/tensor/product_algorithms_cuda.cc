@@ -54,7 +54,8 @@ Event make_event() {
 }
 
 // The library's guesses, the best first.
-std::vector<cublasLtMatmulAlgo_t> candidates(const LibraryProduct& in, int most) {
+std::vector<cublasLtMatmulAlgo_t> candidates(const LibraryProduct& in, const ProductKey& key,
+                                             int most) {
   cublasLtMatmulPreference_t raw = nullptr;
   check(cublasLtMatmulPreferenceCreate(&raw), "preference");
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, DestroyPreference> owner(
@@ -74,7 +75,10 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const LibraryProduct& in, int most)
     const auto& result = results.at(static_cast<std::size_t>(i));
     if (result.state == CUBLAS_STATUS_SUCCESS) all.push_back(result.algo);
   }
-  PENTATRON_CHECK(!all.empty(), kUnsupported, "cuBLASLt has no product for these sizes");
+  PENTATRON_CHECK(
+      !all.empty(), kUnsupported,
+      "cuBLASLt has no algorithm for the product {} (sizes m, n, k, then dtypes and forms)",
+      fmt::join(key, " "));
   return all;
 }
 
@@ -128,7 +132,7 @@ cublasLtMatmulAlgo_t ProductAlgorithms::of(const LibraryProduct& in, const Produ
   const auto known = known_.find(here);
   if (known != known_.end()) return known->second;
   const cublasLtMatmulAlgo_t choice =
-      may_measure(in) ? fastest(in, key) : candidates(in, 1).front();
+      may_measure(in) ? fastest(in, key) : candidates(in, key, 1).front();
   return known_.emplace(std::move(here), choice).first->second;
 }
 
@@ -138,11 +142,11 @@ cublasLtMatmulAlgo_t ProductAlgorithms::fastest(const LibraryProduct& in, const 
     const auto kept = std::bit_cast<cublasLtMatmulAlgo_t>(*words);
     if (is_usable(in, kept)) return kept;
   }
-  if (searches_ == kMostSearches) return candidates(in, 1).front();
+  if (searches_ == kMostSearches) return candidates(in, key, 1).front();
   ++searches_;
   // Another thread's recording of a step shall not forbid this one to wait.
   const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
-  const std::vector<cublasLtMatmulAlgo_t> all = candidates(in, kCandidates);
+  const std::vector<cublasLtMatmulAlgo_t> all = candidates(in, key, kCandidates);
   const float first = milliseconds(in, all.front());
   std::size_t best = 0;
   float least = first * kWorthwhile;

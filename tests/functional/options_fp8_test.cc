@@ -49,6 +49,11 @@ TEST(Options, Fp8RefusesWhatItCannotMultiply) {
                  {"--fp8-format", "--ffn-hidden-size", "40"});
   expect_refusal(try_train(fp8("e4m3", "blockwise").with("--ffn-hidden-size", 40)).program, 2,
                  {"--fp8-format", "--ffn-hidden-size", "40"});
+  expect_refusal(try_train(options.with("--fp8-output-proj")
+                               .with("--vocab-size", 61)
+                               .with("--make-vocab-size-divisible-by", 1))
+                     .program,
+                 2, {"--fp8-output-proj", "62", "--make-vocab-size-divisible-by"});
   expect_refusal(try_train(fp8("e4m3", "mxfp8")).program, 2, {"--fp8-recipe", "mxfp8"});
 }
 
