@@ -86,6 +86,16 @@ Batch own_copy(const Batch& batch, Device device) {
   return copy;
 }
 
+// The values of another batch of that shape; a field may have come in another dtype (weights of
+// means).
+void copy_values(const Batch& to, const Batch& from) {
+  copy_tensors(Batch{.sequences = to.sequences, .fields = {}},
+               Batch{.sequences = from.sequences, .fields = {}});
+  for (const auto& [name, values] : to.fields) {
+    if (values.defined()) values.copy_(from.field(name));
+  }
+}
+
 // Recorded work reads weights where they are: a gather of theirs that is under way is waited for,
 // as ops wait when they ask for a weight.
 void wait_for(const std::vector<nn::Parameter*>& weights) {
@@ -363,7 +373,7 @@ std::vector<Tensor> RecordedLayers::run(const std::vector<Tensor>& inputs, nn::S
       if (recording.forward->runs_host_code()) {
         slot.batch = step.batch;
       } else {
-        copy_tensors(slot.batch, step.batch);
+        copy_values(slot.batch, step.batch);
       }
       slot.micro_batch = step.scope.micro_batch;
     }

@@ -160,6 +160,7 @@ TEST(RecordedLayers, ChangeNoBit) {
     c.model.recompute_modules = {"core_attn", "mlp", "layernorm"};
   };
   const auto logits = [](config::RunConfig& c) { c.logging.log_max_attention_logit = true; };
+  const auto means = [](config::RunConfig& c) { c.training.loss_mean = "micro-batches"; };
   struct Case {
     const char* name;
     Layout layout;
@@ -172,7 +173,8 @@ TEST(RecordedLayers, ChangeNoBit) {
         Case{"several stages a rank", {.pp = 2}, stages}, Case{"gpipe", {.pp = 2}, gpipe},
         Case{"data", {.dp = 2}, nothing},
         Case{"sharded optimizer", {.pp = 2, .dp = 2, .sharded = true}, llama},
-        Case{"recompute of parts", {.pp = 2}, again}, Case{"largest logit", {.pp = 2}, logits}}) {
+        Case{"recompute of parts", {.pp = 2}, again}, Case{"largest logit", {.pp = 2}, logits},
+        Case{"means of micro-batches", {.pp = 2}, means}}) {
     SCOPED_TRACE(test.name);
     expect_same_bits(test.layout, test.change);
   }

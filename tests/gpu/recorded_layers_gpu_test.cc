@@ -133,6 +133,12 @@ TEST(RecordedLayers, HaveTheBitsOfQueuedOnes) {
          llama(c);
          c.logging.log_max_attention_logit = true;
        }},
+      {"means of micro-batches",
+       {},
+       [](config::RunConfig& c) {
+         llama(c);
+         c.training.loss_mean = "micro-batches";
+       }},
       {"adapters",
        {},
        [](config::RunConfig& c) {
