@@ -205,13 +205,10 @@ std::string Session::failure(bool ask) {
 }
 
 std::string Session::why_gone() {
-  // A death shows in several connections, and its launcher tells of it: one of them comes first.
-  for (int look = 0; look < 2 && failure(true).empty(); ++look) {
-    if (look > 0) std::this_thread::sleep_for(kBeat);
-    std::string text = silence();
-    if (!text.empty()) return text;
-  }
-  return {};
+  if (!failure(true).empty()) return {};
+  // A death shows in several connections, and its launcher tells of it: give these a moment.
+  std::this_thread::sleep_for(kBeat);
+  return failure(true).empty() ? silence() : std::string();
 }
 
 std::string Session::silence() {
