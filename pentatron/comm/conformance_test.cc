@@ -271,9 +271,11 @@ TEST(FakeBackend, ActsAsIfAllMembersHeldThisRanksData) {
     all_reduce(*group, in, ReduceOp::kAverage);
     conformance::require_equal(
         in, [&](std::int64_t i) { return 3 * mine(i); }, "average");
-    all_reduce(*group, in, ReduceOp::kProduct);
+    const auto factor = [&](std::int64_t i) { return conformance::factor_at(dtype, 5, i); };
+    const Tensor factors = conformance::filled({6, 2}, dtype, Device("cpu"), factor);
+    all_reduce(*group, factors, ReduceOp::kProduct);
     conformance::require_equal(
-        in, [&](std::int64_t i) { return std::pow(3 * mine(i), 3); }, "product");
+        factors, [&](std::int64_t i) { return std::pow(factor(i), 3); }, "product");
     group->recv(in, 0)->wait();
     conformance::require_equal(
         in, [](std::int64_t) { return 0.0; }, "recv");

@@ -291,6 +291,27 @@ TEST(Faults, A4_ServerKeepsStrangersOut) {
   EXPECT_EQ(friendly.get("large"), large);
 }
 
+// Whose beats end with the connection is gone; who leaves first is not.
+TEST(Faults, A2_GoneRanksAreTold) {
+  const int fd = listen_at("127.0.0.1", 0, 0);
+  const std::int64_t port = port_of(fd);
+  const RendezvousServer server(fd, "secret");
+  const auto beat = [&](RendezvousClient& client, const char* rank) {
+    (void)client.ask({.op = wire::Op::kBeat, .key = rank, .value = "step 7"}, milliseconds(5000));
+  };
+  {
+    RendezvousClient dies({.port = port, .token = "secret"}, milliseconds(5000));
+    RendezvousClient leaves({.port = port, .token = "secret"}, milliseconds(5000));
+    beat(dies, "3");
+    beat(leaves, "2");
+    EXPECT_TRUE(soon([&] { return server.live_peers() == 2; }));
+    (void)leaves.ask({.op = wire::Op::kLeave, .key = "2", .value = {}}, milliseconds(5000));
+    EXPECT_EQ(server.first_gone(), "");
+  }
+  EXPECT_TRUE(soon([&] { return server.live_peers() == 0; }));
+  EXPECT_EQ(server.first_gone(), "rank 3 is gone, last in 'step 7'");
+}
+
 // Connections that prove nothing, more than the server keeps at a time.
 TEST(Faults, A4_IdleStrangersKeepNobodyOut) {
   const int fd = listen_at("127.0.0.1", 0, 0);

@@ -67,10 +67,11 @@ class GlooWork : public Work {
       throw;
     } catch (const std::exception& error) {
       // A peer that failed in good order has left its reason in the store.
-      const std::string reason = session_->failure(true);
+      const std::string why = session_->why_gone();
+      const std::string reason = session_->failure(false);
       if (!reason.empty()) throw_failure(reason);
-      const std::string text = fmt::format("a member of the group is gone or hangs: {}{}",
-                                           short_message(error), session_->silence());
+      const std::string text =
+          fmt::format("a member of the group is gone or hangs: {}{}", short_message(error), why);
       session_->fail(text);
       throw_failure(text);
     }

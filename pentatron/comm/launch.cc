@@ -22,6 +22,8 @@
 #include "pentatron/base/screen.h"
 #include "pentatron/comm/job_environment.h"
 #include "pentatron/comm/rank_output.h"
+#include "pentatron/comm/rendezvous_client.h"
+#include "pentatron/comm/rendezvous_server.h"
 
 extern char** environ;
 
@@ -31,6 +33,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kExecFailed = 127;
 constexpr std::chrono::milliseconds kCauseWait{1000};
+constexpr std::chrono::milliseconds kTellWithin{300};
 
 struct Child {
   pid_t pid = -1;
@@ -272,21 +275,40 @@ const Child* find_cause(std::vector<Child>& children, const Child* first) {
   return first;
 }
 
+// "was ended by signal 9 (Killed)"
+std::string end_of(const Child& child) {
+  if (!WIFSIGNALED(child.status)) {
+    return fmt::format("ended with exit code {}", WEXITSTATUS(child.status));
+  }
+  return fmt::format("was ended by signal {} ({})", WTERMSIG(child.status),
+                     strsignal(WTERMSIG(child.status)));
+}
+
 void report(const Child& child, RankOutput& output) {
   const std::string lines = output.last_lines(child.rank);
-  const std::string quoted = lines.empty() ? lines : "; its last lines:" + lines;
-  if (WIFSIGNALED(child.status)) {
-    log::error("launch: rank {} (pid {}) was ended by signal {} ({}); ending the other ranks{}",
-               child.rank, child.pid, WTERMSIG(child.status), strsignal(WTERMSIG(child.status)),
-               quoted);
-  } else {
-    log::error("launch: rank {} (pid {}) ended with exit code {}; ending the other ranks{}",
-               child.rank, child.pid, WEXITSTATUS(child.status), quoted);
+  log::error("launch: rank {} (pid {}) {}; ending the other ranks{}", child.rank, child.pid,
+             end_of(child), lines.empty() ? lines : "; its last lines:" + lines);
+}
+
+// The ranks of other machines ask rank 0 why their peer is gone. What that one has told itself
+// stands; a loss that it has only heard of is no reason.
+void tell_other_machines(const Child& child, const LaunchOptions& options) {
+  if (options.nnodes == 1 || severity(child.status) < 2) return;
+  try {
+    RendezvousClient rank0({.host = options.master_addr,
+                            .port = options.master_port,
+                            .token = options.job_token.empty() ? job_token() : options.job_token,
+                            .rank = child.rank},
+                           kTellWithin);
+    static_cast<void>(rank0.set_absent(RendezvousServer::kFailureKey,
+                                       fmt::format("rank {} {}", child.rank, end_of(child))));
+  } catch (const Error& error) {
+    log::debug("the other machines were not told: {}", error.what());
   }
 }
 
 int supervise(std::vector<Child>& children, RankOutput& output, const SignalBlock& signals,
-              int grace_seconds) {
+              const LaunchOptions& options) {
   using std::chrono::milliseconds;
   int result = 0;
   Clock::time_point deadline = Clock::time_point::max();
@@ -299,15 +321,16 @@ int supervise(std::vector<Child>& children, RankOutput& output, const SignalBloc
       result = code_of(failed->status);
       // Who was told to end, ended as told: the ranks say what is kept.
       const bool as_told = WIFSIGNALED(failed->status) && WTERMSIG(failed->status) == asked;
+      if (!as_told) tell_other_machines(*failed, options);
       // After a forwarded signal the others are ending by themselves; the grace limits them all the
       // same.
       if (!asked_to_stop) send_all(children, SIGTERM);
       if (!as_told) report(*failed, output);
-      deadline = Clock::now() + std::chrono::seconds(grace_seconds);
+      deadline = Clock::now() + std::chrono::seconds(options.grace_seconds);
     }
     if (!any_running(children)) return result;
     if (Clock::now() >= deadline) {
-      log::error("launch: ranks still run {} s after SIGTERM; killing them", grace_seconds);
+      log::error("launch: ranks still run {} s after SIGTERM; killing them", options.grace_seconds);
       send_all(children, SIGKILL);
       deadline = Clock::time_point::max();
     }
@@ -381,7 +404,7 @@ int launch(const LaunchOptions& options) {
     end_groups(children);
     throw;
   }
-  const int code = supervise(children, output, signals, options.grace_seconds);
+  const int code = supervise(children, output, signals, options);
   end_groups(children);
   return code;
 }

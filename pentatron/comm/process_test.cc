@@ -248,6 +248,26 @@ TEST(Launch, PassesSignalsOnAndLeavesNoOrphans) {
   }
 }
 
+// Two launchers, as on two machines: the ranks of the one are told how a rank of the other ended.
+TEST(Launch, TellsTheOtherMachineOfADeath) {
+  const TempFolder folder("comm");
+  LaunchOptions options = launch_options(1, "kill", folder.path());
+  options.nnodes = 2;
+  options.master_port = free_port();
+  options.job_token = "secret";
+  const pid_t other = ::fork();
+  if (other == 0) {
+    options.node_rank = 1;
+    ::_exit(launch(options));
+  }
+  static_cast<void>(launch(options));
+  int status = 0;
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGKILL);
+  EXPECT_TRUE(contains(result_of(folder.path(), 0), "rank 1 was ended by signal 9"))
+      << result_of(folder.path(), 0);
+}
+
 TEST(Launch, BadOptionsAreRefused) {
   const auto message_of = [](const LaunchOptions& options) {
     try {

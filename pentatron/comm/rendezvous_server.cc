@@ -92,6 +92,24 @@ std::vector<RendezvousServer::Silence> RendezvousServer::silent_ranks(
   return silences;
 }
 
+std::string RendezvousServer::first_gone() const {
+  const std::lock_guard lock(mutex_);
+  const std::pair<const std::int64_t, Beat>* first = nullptr;
+  for (const auto& entry : beats_) {
+    if (entry.second.gone == Clock::time_point{}) continue;
+    if (first == nullptr || entry.second.gone < first->second.gone) first = &entry;
+  }
+  if (first == nullptr) return {};
+  return fmt::format("rank {} is gone, last in '{}'", first->first, first->second.phase);
+}
+
+// A rank that ends in good order leaves first.
+void RendezvousServer::lost(std::int64_t rank) {
+  const std::lock_guard lock(mutex_);
+  const auto beat = beats_.find(rank);
+  if (beat != beats_.end()) beat->second.gone = Clock::now();
+}
+
 std::string RendezvousServer::behind(const std::string& group, std::int64_t calls,
                                      const std::vector<std::int64_t>& ranks) const {
   const std::lock_guard lock(mutex_);
@@ -208,6 +226,9 @@ void RendezvousServer::answer_all(Connection& connection) {
     const auto request = wire::unpack(*body);
     valid = request.has_value();
     if (!valid) break;
+    if (request->op == wire::Op::kBeat) {
+      connection.beats_of = parse_integer(request->key).value_or(-1);
+    }
     if (request->op == wire::Op::kAwait) {
       await(connection, *request);
     } else {
@@ -270,8 +291,11 @@ void RendezvousServer::drop_closed() {
     const bool done = connection.closing && connection.out.empty();
     if (connection.fd >= 0 && !late && !done) return false;
     if (connection.fd >= 0) ::close(connection.fd);
+    if (connection.beats_of >= 0) lost(connection.beats_of);
     return true;
   });
+  live_peers_ = std::ranges::count_if(
+      connections_, [](const Connection& connection) { return connection.beats_of > 0; });
 }
 
 std::string RendezvousServer::answer(const wire::Request& request) {
@@ -310,7 +334,11 @@ std::string RendezvousServer::answer(const wire::Request& request) {
       break;
     case Op::kSilent: {
       const auto limit = parse_integer(request.value).value_or(0);
-      return reply(Status::kOk, describe(silent_ranks(std::chrono::milliseconds(limit))));
+      const std::string gone = first_gone();
+      const std::string silent = describe(silent_ranks(std::chrono::milliseconds(limit)));
+      return reply(Status::kOk, gone.empty() || silent.empty()
+                                    ? gone + silent
+                                    : fmt::format("{}; {}", gone, silent));
     }
     case Op::kBehind: {
       std::istringstream words(request.value);
@@ -329,6 +357,7 @@ std::string RendezvousServer::answer_beat(const wire::Request& request) {
     Beat& beat = beats_[*rank];
     const std::size_t phase_end = request.value.find(wire::kProgressMark);
     beat.when = Clock::now();
+    beat.gone = {};
     beat.phase = printable(request.value.substr(0, phase_end), kMaxPhaseBytes);
     for (std::size_t at = phase_end; at < request.value.size();) {
       const std::size_t end =

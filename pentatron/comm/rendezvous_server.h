@@ -35,6 +35,11 @@ class RendezvousServer final {
     std::string phase;  // what it was last known to do; printable
   };
   [[nodiscard]] std::vector<Silence> silent_ranks(std::chrono::milliseconds longer_than) const;
+  // The first rank whose beats ended with its connection and without a word, as "rank 3 is gone,
+  // last in 'saving'"; empty where there is none.
+  [[nodiscard]] std::string first_gone() const;
+  // Other ranks than 0 whose beats come over a connection that is open.
+  [[nodiscard]] std::int64_t live_peers() const { return live_peers_; }
   // Those of `ranks` whose last beat told of fewer than `calls` calls in the group, as "rank 2 (6
   // calls, last in 'saving')", several joined by ", ".
   [[nodiscard]] std::string behind(const std::string& group, std::int64_t calls,
@@ -53,11 +58,13 @@ class RendezvousServer final {
     bool awaiting = false;  // its last request has no answer yet
     std::string awaited = {};
     Clock::time_point awaits_until = {};
+    std::int64_t beats_of = -1;  // the rank whose beats it brings
   };
   struct Beat {
     Clock::time_point when;
     std::string phase;
     std::map<std::string, std::int64_t> calls = {};  // by group
+    Clock::time_point gone = {};                     // when its connection was lost; else 0
   };
 
   void serve();
@@ -74,6 +81,7 @@ class RendezvousServer final {
   [[nodiscard]] std::string answer(const wire::Request& request);
   [[nodiscard]] std::string answer_beat(const wire::Request& request);
   void drop_closed();
+  void lost(std::int64_t rank);
 
   const int listening_fd_;
   const std::string token_;
@@ -83,6 +91,7 @@ class RendezvousServer final {
 
   mutable std::mutex mutex_;  // of the beats
   std::map<std::int64_t, Beat> beats_;
+  std::atomic<std::int64_t> live_peers_{0};
   std::thread thread_;
 };
 

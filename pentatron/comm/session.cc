@@ -24,6 +24,7 @@ constexpr milliseconds kBeatAnswer{5000};  // then the connection is made anew
 constexpr milliseconds kLongestNotice{30'000};
 constexpr milliseconds kLastWords{2000};  // for what a failing rank still asks and tells
 constexpr milliseconds kLinger{1500};
+constexpr milliseconds kFirstBeats{300};  // by then every rank that lives has given a sign of it
 constexpr milliseconds kAwaitSlice{100};  // between looks at the failure
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kSeenKey = "failure-seen";
@@ -169,6 +170,9 @@ void Session::poison(const std::string& message) {
   while (Clock::now() < deadline) {
     const auto seen = tell(wire::Op::kAdd, kSeenKey, "0");
     if (std::atoll(seen.body.c_str()) >= options_.world_size) return;
+    // Those who have died will not ask, and those who have ended have read it.
+    const bool alone = server_ != nullptr && server_->live_peers() == 0;
+    if (alone && Clock::now() > deadline - kLinger + kFirstBeats) return;
     std::this_thread::sleep_for(milliseconds(10));
   }
 }
@@ -198,6 +202,13 @@ std::string Session::failure(bool ask) {
   }
   const std::lock_guard lock(mutex_);
   return failure_;
+}
+
+std::string Session::why_gone() {
+  if (!failure(true).empty()) return {};
+  // A death shows in several connections, and its launcher tells of it: give these a moment.
+  std::this_thread::sleep_for(kBeat);
+  return failure(true).empty() ? silence() : std::string();
 }
 
 std::string Session::silence() {

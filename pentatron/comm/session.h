@@ -45,6 +45,9 @@ class Session final {
   [[nodiscard]] std::string failure(bool ask);
   // " (rank 2 has not been heard of for 31 s, last in 'saving')", or nothing. Asks rank 0.
   [[nodiscard]] std::string silence();
+  // Who is gone or silent, in the words of silence(), where a connection to a member was lost;
+  // failure() then tells whether a reason has been reported.
+  [[nodiscard]] std::string why_gone();
 
   void note_phase(std::string_view phase);
   // This rank has made so many calls in the group; rank 0 hears of it with the next beat.
