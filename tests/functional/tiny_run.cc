@@ -201,7 +201,7 @@ Options small_llama() {
 }
 
 ProgramResult convert_export(const std::filesystem::path& load, const std::filesystem::path& hf,
-                             std::vector<std::string> more = {}) {
+                             const std::vector<std::string>& more) {
   std::vector<std::string> words{"convert", "export", "--load", load.string(), "--hf", hf.string()};
   words.insert(words.end(), more.begin(), more.end());
   return call(words);

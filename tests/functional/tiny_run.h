@@ -76,7 +76,7 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& ex
 // `pentatron convert export` of a checkpoint, with more words behind.
 [[nodiscard]] ProgramResult convert_export(const std::filesystem::path& load,
                                            const std::filesystem::path& hf,
-                                           std::vector<std::string> more = {});
+                                           const std::vector<std::string>& more = {});
 
 // Trains; a failure of the test unless the program ends well. Metrics go to <folder>/metrics.jsonl
 // unless the options name another file. Equal options without --save and --load run once only.
