@@ -19,8 +19,8 @@ void for_each_part(const AddedTokenFinder& finder, std::string_view text, bool w
     const AddedTokenFinder::Found found = finder.find(text, at, taken, with_special);
     if (found.begin > taken) piece(taken, found.begin);
     if (found.token == nullptr) break;
-    const std::size_t begin = std::max(found.begin, taken);
-    token(found.token->id, begin, std::max(found.end, begin));
+    // One that lies in spaces which the token before it took has them, too.
+    token(found.token->id, found.begin, found.end);
     taken = std::max(taken, found.end);
     at = found.next;
   }

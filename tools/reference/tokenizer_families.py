@@ -138,14 +138,13 @@ class Comparison:
             # Segmentations of one score are told apart by the last bit of the scores, which the reference reads from JSON inexactly.
             return mine == ids or (scores is not None and abs(sum(scores[i] for i in mine) - sum(scores[i] for i in ids)) < 1e-6)
 
+        # What the template adds stands at the begin or the end here, and always at the begin there.
+        leading = reference.encode("a").special_tokens_mask.index(0)
+
         def spans(text):
             encoding, places = reference.encode(text), byte_places(text)
-            end, seen, found = places[-1], False, []
-            for (first, last), added in zip(encoding.offsets, encoding.special_tokens_mask, strict=True):
-                # What the template adds stands at the begin or the end here, and always at the begin there.
-                seen = seen or not added
-                found.append([end if seen else 0] * 2 if added else [places[first], places[last]])
-            return found
+            return [[places[-1] if place >= leading else 0] * 2 if added else [places[first], places[last]]
+                    for place, ((first, last), added) in enumerate(zip(encoding.offsets, encoding.special_tokens_mask, strict=True))]
         # Where nothing is changed, ours are the bytes of each token, the library's whole characters.
         content = json.loads(pathlib.Path(path).read_text())
         normalizer = content.get("normalizer")
