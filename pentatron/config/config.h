@@ -183,7 +183,6 @@ struct ParallelConfig {
   std::string data_parallel_sharding_strategy = "optim_grads_params";
   bool overlap_param_gather = false;
   bool grad_reduce_in_bf16 = false;
-  bool fp8_param_gather = false;
   std::string megatron_fsdp_main_params_dtype = "fp32";
   std::string megatron_fsdp_main_grads_dtype = "auto";
   std::string megatron_fsdp_grad_comm_dtype = "auto";

@@ -87,10 +87,6 @@ Options on_ranks(const Options& options, int ranks) {
   return options.with("--distributed-backend", "threads").with("--world-size", ranks);
 }
 
-ProgramResult convert_export(const fs::path& load, const fs::path& hf) {
-  return call({"convert", "export", "--load", load.string(), "--hf", hf.string()});
-}
-
 // The losses of training that starts from an exported folder, on one rank and on two
 // tensor-parallel ones.
 void expect_same_from_folder(const Options& model, const fs::path& hf) {
