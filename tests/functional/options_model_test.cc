@@ -578,27 +578,6 @@ TEST(Options, ResetAttentionMask) {
   EXPECT_NE(reset, train(base().with("--reset-position-ids")).first_loss());
 }
 
-// Borders by the index. The corpus's documents end with the EOD token, so its tokens tell the same
-// borders: the losses are those of both --reset options. Without EOD tokens only the index knows.
-TEST(Options, InterDocumentMasking) {
-  const Options documents = base().with("--dataloader-inter-document-masking");
-  const Options tokens = base().with("--reset-attention-mask").with("--reset-position-ids");
-  EXPECT_EQ(train(documents).losses(), train(tokens).losses());
-  EXPECT_NE(train(documents).first_loss(), train(base()).first_loss());
-  const auto without_ends = [&](const Options& options) {
-    return train(options.with("--null-tokenizer-eod-id", 62)).first_loss();
-  };
-  EXPECT_EQ(without_ends(documents), train(documents).first_loss());
-  EXPECT_NE(without_ends(tokens), train(tokens).first_loss());
-  const auto refused = [&](const Options& more, const std::string& part) {
-    expect_refusal(call(more.with("--check-options").words("pretrain_gpt")), 2,
-                   {"--dataloader-inter-document-masking", part});
-  };
-  refused(documents.with("--reset-attention-mask"), "drop one");
-  refused(documents.with("--reset-position-ids"), "drop --reset-position-ids");
-  refused(documents.with("--fim-data"), "--fim-data");
-}
-
 TEST(Options, EodMaskLoss) {
   const TinyRun masked = train(base().with("--eod-mask-loss"));
   const std::vector<double> valid = masked.series("train", "valid_tokens");
