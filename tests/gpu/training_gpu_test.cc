@@ -287,12 +287,12 @@ TEST(GpuRank, LayoutsEqualOneGpu) {
           "");
     }
     for (const std::string precision : {"fp32", "bf16"}) {
-      const CaseOptions rounded = options_of(kind, precision, device);
+      const CaseOptions rounded = options_of(kind, precision, rank.device);
       const Outcome one = run_alone(rounded);
-      for (const Layout& layout : layouts_of_each_axis(world)) {
+      for (const Layout& layout : layouts_of_each_axis(rank.world)) {
         SCOPED_TRACE(precision + " " + layout.name());
         const std::string name = precision + " " + layout.name();
-        expect_near_alone(one, run_rank(rounded, layout, *backend, name), precision);
+        expect_near_alone(one, run_rank(rounded, layout, *rank.backend, name), precision);
       }
     }
   }
