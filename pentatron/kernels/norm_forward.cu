@@ -11,8 +11,9 @@ constexpr int kWarpsOfBlock = 8;  // rows at a time, where a warp has one
 constexpr int kPerLane = 32;      // at most, where a warp has one
 constexpr int kPerLaneNarrow = 24;
 constexpr int kWarpColumns = 32 * kPerLane;
-// Where a block shares a row: more is under way at a time with fewer threads that have more each.
-constexpr int kAlone = 32, kWithSum = 16;
+// Where a block shares a row, with an addition before the norm or without: sums of one order, so
+// that both have the same bits. Fewer threads that have more each keep more under way.
+constexpr int kForwardPerThread = 32;
 
 template <typename T>
 struct ForwardRows {
@@ -210,7 +211,7 @@ __global__ void plain_forward_kernel(const T* __restrict__ x, const W* __restric
 }
 
 // Calls launch(vectors of a thread, whether a warp has a row) with constants.
-template <typename T, bool kAdds, typename F>
+template <typename T, typename F>
 void by_team(std::int64_t columns, F launch) {
   constexpr int V = kVector<T>;
   if (columns <= 32 * kPerLaneNarrow) {
@@ -218,7 +219,7 @@ void by_team(std::int64_t columns, F launch) {
   } else if (columns <= kWarpColumns) {
     launch(std::integral_constant<int, kPerLane / V>{}, std::true_type{});
   } else {
-    launch(std::integral_constant<int, (kAdds ? kWithSum : kAlone) / V>{}, std::false_type{});
+    launch(std::integral_constant<int, kForwardPerThread / V>{}, std::false_type{});
   }
 }
 
@@ -254,7 +255,7 @@ cudaError_t forward_of(const NormArguments& in, const void* bias, double eps, vo
     }
     const auto launch = [&](auto adds, auto seeks) {
       constexpr bool kAdds = decltype(adds)::value, kSeeks = decltype(seeks)::value;
-      by_team<T, kAdds>(in.columns, [&](auto vectors, auto warps) {
+      by_team<T>(in.columns, [&](auto vectors, auto warps) {
         constexpr int N = decltype(vectors)::value;
         constexpr bool kWarps = decltype(warps)::value;
         const unsigned teams = kWarps ? (blocks + kWarpsOfBlock - 1) / kWarpsOfBlock : blocks;
