@@ -190,7 +190,8 @@ class Cases {
   }
 
   void optimizer() {
-    const std::int64_t each = s_.parameters / kSegments / 4 * 4;
+    // As flat buffers lay segments out (distributed/flat_layout.h): at multiples of 256 bytes.
+    const std::int64_t each = s_.parameters / kSegments / 64 * 64;
     const auto parameters = static_cast<double>(each * kSegments);
     // Gradient read; parameter and two moments read and written: 28 bytes in fp32.
     add_bytes(fmt::format("AdamW, {} segments", kSegments), parameters * 28, kUsual, [this, each] {

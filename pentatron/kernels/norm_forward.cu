@@ -12,8 +12,9 @@ constexpr int kPerLane = 32;      // at most, where a warp has one
 constexpr int kPerLaneNarrow = 24;
 constexpr int kWarpColumns = 32 * kPerLane;
 // Where a block shares a row, with an addition before the norm or without: sums of one order, so
-// that both have the same bits. Fewer threads that have more each keep more under way.
-constexpr int kForwardPerThread = 32;
+// that both have the same bits. 32 would be faster alone, and slower with the addition, as training
+// has it.
+constexpr int kForwardPerThread = 16;
 
 template <typename T>
 struct ForwardRows {
