@@ -11,10 +11,6 @@ constexpr int kWarpsOfBlock = 8;  // rows at a time, where a warp has one
 constexpr int kPerLane = 32;      // at most, where a warp has one
 constexpr int kPerLaneNarrow = 24;
 constexpr int kWarpColumns = 32 * kPerLane;
-// Where a block shares a row, with an addition before the norm or without: sums of one order, so
-// that both have the same bits. 32 would be faster alone, and slower with the addition, as training
-// has it.
-constexpr int kForwardPerThread = 16;
 
 template <typename T>
 struct ForwardRows {
@@ -220,7 +216,7 @@ void by_team(std::int64_t columns, F launch) {
   } else if (columns <= kWarpColumns) {
     launch(std::integral_constant<int, kPerLane / V>{}, std::true_type{});
   } else {
-    launch(std::integral_constant<int, kForwardPerThread / V>{}, std::false_type{});
+    launch(std::integral_constant<int, kPerThread / V>{}, std::false_type{});
   }
 }
 

@@ -10,7 +10,9 @@
 // rounded first, so that fp32 has the bits of two kernels.
 namespace pentatron::kernels {
 
-constexpr int kPerThread = 16;  // elements of a row, where a block shares it
+// Elements of a row, where a block shares it: with an addition before a norm or without, so that
+// both have the same bits.
+constexpr int kPerThread = 16;
 constexpr int kMaxThreads = 512;
 
 // The column of a thread's k-th vector of V elements, where the block shares a row.
