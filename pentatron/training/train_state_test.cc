@@ -196,7 +196,9 @@ TEST(TrainState, ScheduleIdentityHoldsEveryOptionOfItsClass) {
     } else if (auto* integer = std::get_if<std::int64_t>(&value)) {
       *integer += 7;
     } else if (auto* text = std::get_if<std::string>(&value)) {
-      *text = "constant";
+      *text = field.name == "optimizer"            ? "lion"
+              : field.name == "lr_wsd_decay_style" ? "cosine"
+                                                   : "constant";
     } else {
       value = 0.375;
     }
