@@ -414,8 +414,7 @@ TEST(Options, InterDocumentMasking) {
   EXPECT_EQ(without_ends(documents), train(documents).first_loss());
   EXPECT_NE(without_ends(tokens), train(tokens).first_loss());
   const auto refused = [&](const Options& more, const std::string& part) {
-    expect_refusal(call(more.with("--check-options").words("pretrain_gpt")), 2,
-                   {"--dataloader-inter-document-masking", part});
+    expect_refusal(try_train(more).program, 2, {"--dataloader-inter-document-masking", part});
   };
   refused(documents.with("--reset-attention-mask"), "drop one");
   refused(documents.with("--reset-position-ids"), "drop --reset-position-ids");
