@@ -241,7 +241,8 @@ constexpr OptionSpec kRows[] = {
      .check = below_one,
      .help = "share of the target that the other words get in training; losses of evaluations are "
              "not smoothed",
-     .test = "parallel_layers_test VocabHead.SmoothedLabelsEqualThePlainFormula; functional_test Options.LabelSmoothing",
+     .test = "parallel_layers_test VocabHead.SmoothedLabelsEqualThePlainFormula; functional_test "
+             "Options.LabelSmoothing",
      .resume = Resume::kRun,
      .field = model<&ModelConfig::label_smoothing>(),
      .ours = true},

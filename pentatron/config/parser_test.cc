@@ -320,8 +320,7 @@ TEST(Parser, PrecisionFollowsTheOriginThatWins) {
 }
 
 TEST(Parser, ProgramOptionsAreKeptApart) {
-  ParseRequest from =
-      request("--prompt hello --log-interval 7 --echo --files a b --num-layers 2");
+  ParseRequest from = request("--prompt hello --log-interval 7 --echo --files a b --num-layers 2");
   from.program_options = {{"--prompt"}, {"--log-interval"}, {"--echo", 0}, {"--files", '+'}};
   const ParsedOptions parsed = parse(from);
   EXPECT_EQ(parsed.program_values.at("--prompt"), std::vector<std::string>{"hello"});
