@@ -190,8 +190,10 @@ class Cases {
   }
 
   void optimizer() {
-    // As flat buffers lay segments out (distributed/flat_layout.h): at multiples of 256 bytes.
-    const std::int64_t each = s_.parameters / kSegments / 64 * 64;
+    // As flat buffers lay segments out (distributed/flat_layout.h): at multiples of 256 bytes,
+    // where that leaves anything.
+    const std::int64_t unit = s_.parameters / kSegments >= 64 ? 64 : 4;
+    const std::int64_t each = s_.parameters / kSegments / unit * unit;
     const auto parameters = static_cast<double>(each * kSegments);
     // Gradient read; parameter and two moments read and written: 28 bytes in fp32.
     add_bytes(fmt::format("AdamW, {} segments", kSegments), parameters * 28, kUsual, [this, each] {
