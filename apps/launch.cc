@@ -32,7 +32,10 @@ const std::vector<Flags::Spec>& specs() {
       {"--rdzv-id", "TEXT", "several machines: a secret of the job, the same on all"},
       {"--max-restarts", "N", "torchrun's; only 0, nothing is restarted", "0"},
       {"--no-python", "", "torchrun's; always so"},
-      {"--grace-seconds", "N", "from SIGTERM to SIGKILL when a rank has failed", "10"}};
+      {"--grace-seconds", "N",
+       "from SIGTERM to SIGKILL; without it 1 when a rank has failed, 10 when the launcher was "
+       "asked "
+       "to stop"}};
   return kAll;
 }
 
@@ -142,8 +145,11 @@ int launch(const Words& words) {
       .node_rank = static_cast<int>(flags.integer("--node-rank", 0)),
       .master_addr = flags.text("--master-addr"),
       .master_port = static_cast<int>(flags.integer("--master-port", 0)),
-      .grace_seconds = static_cast<int>(flags.integer("--grace-seconds", 0)),
+      .grace_seconds = {},
       .command = full_command(Words(words.begin() + static_cast<std::ptrdiff_t>(i), words.end()))};
+  if (flags.has("--grace-seconds")) {
+    options.grace_seconds = static_cast<int>(flags.integer("--grace-seconds", 0));
+  }
   set_rendezvous(flags, options);
   return comm::launch(options);
 }

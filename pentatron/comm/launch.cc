@@ -307,11 +307,14 @@ void tell_other_machines(const Child& child, const LaunchOptions& options) {
   }
 }
 
+constexpr int kGraceOfFailure = 1, kGraceWhenAsked = 10;
+
 int supervise(std::vector<Child>& children, RankOutput& output, const SignalBlock& signals,
               const LaunchOptions& options) {
   using std::chrono::milliseconds;
   int result = 0;
   Clock::time_point deadline = Clock::time_point::max();
+  int grace = 0;  // seconds
   bool asked_to_stop = false;
   int asked = 0;  // the signal that asked
   while (true) {
@@ -326,11 +329,12 @@ int supervise(std::vector<Child>& children, RankOutput& output, const SignalBloc
       // same.
       if (!asked_to_stop) send_all(children, SIGTERM);
       if (!as_told) report(*failed, output);
-      deadline = Clock::now() + std::chrono::seconds(options.grace_seconds);
+      grace = options.grace_seconds.value_or(asked_to_stop ? kGraceWhenAsked : kGraceOfFailure);
+      deadline = Clock::now() + std::chrono::seconds(grace);
     }
     if (!any_running(children)) return result;
     if (Clock::now() >= deadline) {
-      log::error("launch: ranks still run {} s after SIGTERM; killing them", options.grace_seconds);
+      log::error("launch: ranks still run {} s after SIGTERM; killing them", grace);
       send_all(children, SIGKILL);
       deadline = Clock::time_point::max();
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,10 @@ struct LaunchOptions {
   int node_rank = 0;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;  // 0: a free port (one node only)
-  int grace_seconds = 10;
+  // From SIGTERM to SIGKILL. Without a number 1 s after a rank has failed, whose peers can end
+  // nothing together any more, and 10 s where the launcher was asked to stop and ranks may be
+  // saving.
+  std::optional<int> grace_seconds = {};
   // Several nodes: the job's token (job_environment.h), the same on all; empty: PENTATRON_JOB_TOKEN
   // or what else the environment says. One node draws one for each job.
   std::string job_token = {};
