@@ -183,6 +183,8 @@ struct ParallelConfig {
   std::string data_parallel_sharding_strategy = "optim_grads_params";
   bool overlap_param_gather = false;
   bool grad_reduce_in_bf16 = false;
+  std::int64_t ddp_bucket_size = 0;  // elements of a bucket of gradients; 0: by default, or
+  std::int64_t ddp_num_buckets = 0;  // as many buckets as this
   std::string megatron_fsdp_main_params_dtype = "fp32";
   std::string megatron_fsdp_main_grads_dtype = "auto";
   std::string megatron_fsdp_grad_comm_dtype = "auto";
@@ -311,6 +313,7 @@ struct TrainingConfig {
   std::int64_t eval_interval = 0;  // 0: no evaluation during training
   std::int64_t eval_iters = 100;
   std::int64_t start_eval_at_iter = 0;      // no evaluation during training before this iteration
+  bool decrease_batch_size_if_needed = false;  // to what micro_batch_size * dp divides
   std::int64_t eval_global_batch_size = 0;  // resolved: global_batch_size
   std::int64_t eval_micro_batch_size = 0;   // resolved: micro_batch_size
   bool full_validation = false;             // whole validation sets instead of eval_iters batches
