@@ -26,6 +26,7 @@ int pretrain_gpt(const Words& words) {
       if (options.action == config::Action::kHelp) return 0;
       const training::RunCheck check = training::check_run(options);
       log::print_line(check.text);
+      if (check.refused) return exit_code(ErrorKind::kConfig);
       return check.files_missing ? exit_code(ErrorKind::kIo) : 0;
     }
   }

@@ -20,7 +20,8 @@ enum class Collective { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kRece
 // a gather or scatter moves this rank's own part only, what is received is zero); or the real work
 // and then a division by the size of the group, the members' parts in reverse order (gather,
 // exchange), the shard of the member before (scatter), or the message before this one (receive).
-enum class Harm { kLeaveOut, kDivide, kReverse, kShift, kStale };
+// kDefer: the real work (all-reduce, scatter), but it starts only when it is waited for.
+enum class Harm { kLeaveOut, kDivide, kReverse, kShift, kStale, kDefer };
 
 struct Fault {
   Collective collective = Collective::kAllReduce;
@@ -28,6 +29,8 @@ struct Fault {
   Harm harm = Harm::kLeaveOut;
   std::int64_t least_elements = 2;  // of the whole tensor: counts and norms pass
   std::optional<ReduceOp> op = {};  // of an all-reduce; none: any
+  // Hears of every all-reduce and reduce-scatter when the real one starts; may be empty.
+  std::function<void(Collective, const std::string& group, const Tensor& whole)> heard = {};
 };
 
 class FaultyGroup final : public Group {
@@ -43,7 +46,10 @@ class FaultyGroup final : public Group {
   }
   [[nodiscard]] WorkPtr all_reduce(Tensor t, ReduceOp op) override {
     if (!hit(Collective::kAllReduce, t) || (fault_.op && *fault_.op != op)) {
-      return real_->all_reduce(std::move(t), op);
+      return start_all_reduce(t, op);
+    }
+    if (fault_.harm == Harm::kDefer) {
+      return std::make_unique<Deferred>([this, t, op] { return start_all_reduce(t, op); });
     }
     if (fault_.harm == Harm::kDivide) {
       real_->all_reduce(t, op)->wait();
@@ -62,8 +68,10 @@ class FaultyGroup final : public Group {
     return done();
   }
   [[nodiscard]] WorkPtr reduce_scatter(Tensor out, Tensor in, ReduceOp op) override {
-    if (!hit(Collective::kReduceScatter, in)) {
-      return real_->reduce_scatter(std::move(out), std::move(in), op);
+    if (!hit(Collective::kReduceScatter, in)) return start_reduce_scatter(out, in, op);
+    if (fault_.harm == Harm::kDefer) {
+      return std::make_unique<Deferred>(
+          [this, out, in, op] { return start_reduce_scatter(out, in, op); });
     }
     if (fault_.harm == Harm::kDivide) {
       real_->reduce_scatter(out, in, op)->wait();
@@ -109,6 +117,17 @@ class FaultyGroup final : public Group {
    public:
     void wait() override {}
   };
+  class Deferred final : public Work {
+   public:
+    explicit Deferred(std::function<WorkPtr()> start) : start_(std::move(start)) {}
+    void wait() override {
+      if (!start_) return;
+      std::exchange(start_, nullptr)()->wait();
+    }
+
+   private:
+    std::function<WorkPtr()> start_;
+  };
   class Zeroed final : public Work {
    public:
     Zeroed(WorkPtr real, Tensor t) : real_(std::move(real)), t_(std::move(t)) {}
@@ -145,6 +164,14 @@ class FaultyGroup final : public Group {
     Tensor& last_;
     bool waited_ = false;
   };
+  WorkPtr start_all_reduce(const Tensor& t, ReduceOp op) {
+    if (fault_.heard) fault_.heard(Collective::kAllReduce, name(), t);
+    return real_->all_reduce(t, op);
+  }
+  WorkPtr start_reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) {
+    if (fault_.heard) fault_.heard(Collective::kReduceScatter, name(), in);
+    return real_->reduce_scatter(out, in, op);
+  }
   void reverse(const Tensor& t) const {
     const Tensor parts = t.view({size(), -1});
     parts.copy_(parts.flip({0}));

@@ -42,6 +42,11 @@ PositionKind position_kind(const ModelConfig& model) {
   return chosen("--position-embedding-type", model.position_embedding_type, kChoices);
 }
 
+bool shards_over_data(const ParallelConfig& parallel) {
+  return parallel.use_megatron_fsdp ? parallel.data_parallel_sharding_strategy != "no_shard"
+                                    : parallel.use_distributed_optimizer;
+}
+
 OptimizerKind optimizer_kind(const OptimizerConfig& optimizer) {
   static constexpr Choice<OptimizerKind> kChoices[] = {{"adam", OptimizerKind::kAdam},
                                                        {"sgd", OptimizerKind::kSgd},

@@ -25,6 +25,10 @@ enum class PositionKind {
          kind == PositionKind::kLongRope || kind == PositionKind::kMrope;
 }
 
+// Whether anything is dealt over the data-parallel ranks. With --use-megatron-fsdp its strategy
+// alone says so, as Megatron has it.
+[[nodiscard]] bool shards_over_data(const ParallelConfig& parallel);
+
 enum class OptimizerKind { kAdam, kSgd, kLion, kMuon, kSoap };
 [[nodiscard]] OptimizerKind optimizer_kind(const OptimizerConfig& optimizer);
 // Whether matrices have a rule of their own, which needs each whole on one rank.

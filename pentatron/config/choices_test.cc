@@ -30,6 +30,23 @@ void expect_all_choices(const char* dest, std::string Config::*field, Kind (*kin
   EXPECT_GT(count, 3U);
 }
 
+// With --use-megatron-fsdp its strategy alone says what is sharded.
+TEST(Choices, WhatIsSharded) {
+  for (const bool optimizer : {false, true}) {
+    for (const bool fsdp : {false, true}) {
+      for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"}) {
+        ParallelConfig parallel;
+        parallel.use_distributed_optimizer = optimizer;
+        parallel.use_megatron_fsdp = fsdp;
+        parallel.data_parallel_sharding_strategy = strategy;
+        EXPECT_EQ(shards_over_data(parallel),
+                  fsdp ? std::string_view(strategy) != "no_shard" : optimizer)
+            << optimizer << fsdp << strategy;
+      }
+    }
+  }
+}
+
 TEST(Choices, RowsAndKindsAreTheSame) {
   expect_all_choices("position_embedding_type", &ModelConfig::position_embedding_type,
                      position_kind);

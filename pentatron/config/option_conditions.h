@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "pentatron/config/choices.h"
 #include "pentatron/config/option_table.h"
 
 // When a value counts beside the other values: what OptionSpec::needs names. All read the values as
@@ -128,13 +129,11 @@ inline constexpr Condition kMegatronFsdp{
 inline constexpr Condition kFsdpInBf16{
     [](const RunConfig& c) { return kMegatronFsdp.holds(c) && kBf16.holds(c); },
     "it belongs to --use-megatron-fsdp with --bf16"};
-inline constexpr Condition kShards{
-    [](const RunConfig& c) {
-      const ParallelConfig& p = c.parallel;
-      return p.use_distributed_optimizer ||
-             (p.use_megatron_fsdp && p.data_parallel_sharding_strategy != "no_shard");
-    },
-    "nothing is sharded over the data-parallel ranks"};
+inline constexpr Condition kShards{[](const RunConfig& c) { return shards_over_data(c.parallel); },
+                                   "nothing is sharded over the data-parallel ranks"};
+inline constexpr Condition kStrategyShards{
+    [](const RunConfig& c) { return !c.parallel.use_megatron_fsdp || kShards.holds(c); },
+    "--use-megatron-fsdp with --data-parallel-sharding-strategy no_shard shards nothing"};
 
 inline constexpr Condition kReadsFiles{[](const RunConfig& c) { return !c.data.mock_data; },
                                        "--mock-data reads no files"};

@@ -356,6 +356,8 @@ TEST(Effects, NamesValuesWithoutEffect) {
       {"--add-qkv-bias", "bias already"},
       {"--padded-vocab-size 256 --make-vocab-size-divisible-by 64", "--padded-vocab-size"},
       {"--sequence-parallel", "there is one"},
+      {"--use-distributed-optimizer --use-megatron-fsdp --data-parallel-sharding-strategy no_shard",
+       "no_shard shards nothing"},
       {"--mock-data --data-cache-path a", "--mock-data"},
       {"--mock-data --no-mmap-bin-files", "--mock-data"},
       {"--tokenizer-type NullTokenizer --vocab-file v", "GPT2BPETokenizer"},

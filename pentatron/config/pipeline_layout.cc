@@ -114,27 +114,64 @@ bool accounts(const ParallelConfig& p) {
   return p.account_for_embedding_in_pipeline_split || p.account_for_loss_in_pipeline_split;
 }
 
+// The options of a kind that are given, with their values.
+std::string ends_given(const ParallelConfig& p) {
+  std::vector<std::string> given;
+  if (p.decoder_first_pipeline_num_layers > 0) {
+    given.push_back(
+        fmt::format("--decoder-first-pipeline-num-layers {}", p.decoder_first_pipeline_num_layers));
+  }
+  if (p.decoder_last_pipeline_num_layers > 0) {
+    given.push_back(
+        fmt::format("--decoder-last-pipeline-num-layers {}", p.decoder_last_pipeline_num_layers));
+  }
+  return fmt::format("{}", fmt::join(given, " and "));
+}
+std::string accounts_given(const ParallelConfig& p) {
+  std::vector<std::string> given;
+  if (p.account_for_embedding_in_pipeline_split) {
+    given.emplace_back("--account-for-embedding-in-pipeline-split");
+  }
+  if (p.account_for_loss_in_pipeline_split) {
+    given.emplace_back("--account-for-loss-in-pipeline-split");
+  }
+  return fmt::format("{}", fmt::join(given, " and "));
+}
+std::vector<std::string> chunks_given(const ParallelConfig& p) {
+  std::vector<std::string> given;
+  if (!p.pipeline_model_parallel_layout.empty()) {
+    given.push_back(
+        fmt::format("{} {}", kLayout, quoted_for_message(p.pipeline_model_parallel_layout)));
+  }
+  if (p.num_layers_per_virtual_pipeline_stage > 0) {
+    given.push_back(fmt::format("--num-layers-per-virtual-pipeline-stage {}",
+                                p.num_layers_per_virtual_pipeline_stage));
+  }
+  if (p.num_virtual_stages_per_pipeline_rank > 0) {
+    given.push_back(fmt::format("--num-virtual-stages-per-pipeline-rank {}",
+                                p.num_virtual_stages_per_pipeline_rank));
+  }
+  return given;
+}
+
 // At most one way to say how layers are split.
 void check_one_way(const ParallelConfig& p) {
+  std::vector<std::string> given = chunks_given(p);
   const bool layout = !p.pipeline_model_parallel_layout.empty();
   PENTATRON_CHECK(!(layout && (has_ends(p) || accounts(p))), kConfig,
-                  "{} says what each stage holds: drop --decoder-first-pipeline-num-layers, "
-                  "--decoder-last-pipeline-num-layers, --account-for-embedding-in-pipeline-split "
-                  "and --account-for-loss-in-pipeline-split",
-                  kLayout);
+                  "{} says what each stage holds: drop {}", given.front(),
+                  has_ends(p) ? ends_given(p) : accounts_given(p));
   PENTATRON_CHECK(!(has_ends(p) && accounts(p)), kConfig,
-                  "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers "
-                  "exclude --account-for-embedding-in-pipeline-split and "
-                  "--account-for-loss-in-pipeline-split: use one of the two ways");
-  const int chunk_options = (layout ? 1 : 0) + (p.num_layers_per_virtual_pipeline_stage > 0) +
-                            (p.num_virtual_stages_per_pipeline_rank > 0);
-  PENTATRON_CHECK(chunk_options <= 1, kConfig,
-                  "give one of {}, --num-layers-per-virtual-pipeline-stage and "
-                  "--num-virtual-stages-per-pipeline-rank, not {} of them",
-                  kLayout, chunk_options);
-  PENTATRON_CHECK(
-      p.pipeline_model_parallel_size > 1 || (chunk_options == 0 && !has_ends(p) && !accounts(p)),
-      kConfig, "options that split the pipeline need --pipeline-model-parallel-size above 1");
+                  "{} and {} exclude each other: use one of the two ways", ends_given(p),
+                  accounts_given(p));
+  PENTATRON_CHECK(given.size() <= 1, kConfig, "{} exclude each other: give one",
+                  fmt::join(given, " and "));
+  if (has_ends(p)) given.push_back(ends_given(p));
+  if (accounts(p)) given.push_back(accounts_given(p));
+  PENTATRON_CHECK(p.pipeline_model_parallel_size > 1 || given.empty(), kConfig,
+                  "{}: options that split the pipeline need --pipeline-model-parallel-size above "
+                  "1, not {}",
+                  fmt::join(given, ", "), p.pipeline_model_parallel_size);
 }
 
 // Layers of each pipeline rank.

@@ -5,6 +5,7 @@
 #include "pentatron/base/format.h"
 #include "pentatron/config/adapters.h"
 #include "pentatron/config/attention_window.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/mup.h"
@@ -47,8 +48,15 @@ bool resolve_layout(ParallelConfig& parallel, Problems& problems) {
     return false;
   }
   if (parallel.world_size < 1 || parallel.tensor_model_parallel_size < 1 ||
-      parallel.pipeline_model_parallel_size < 1 || parallel.context_parallel_size < 1) {
-    problems.add("the world size and every parallel size must be at least 1");
+      parallel.pipeline_model_parallel_size < 1 || parallel.context_parallel_size < 1 ||
+      parallel.num_distributed_optimizer_instances < 1) {
+    problems.add(fmt::format(
+        "--world-size {}, --tensor-model-parallel-size {}, --pipeline-model-parallel-size {}, "
+        "--context-parallel-size {} and --num-distributed-optimizer-instances {} must be at "
+        "least 1",
+        parallel.world_size, parallel.tensor_model_parallel_size,
+        parallel.pipeline_model_parallel_size, parallel.context_parallel_size,
+        parallel.num_distributed_optimizer_instances));
     return false;
   }
   if (parallel.rank < 0 || parallel.rank >= parallel.world_size) {
@@ -69,6 +77,14 @@ bool resolve_layout(ParallelConfig& parallel, Problems& problems) {
     return false;
   }
   parallel.data_parallel_size = parallel.world_size / (tp * pp) / cp;
+  if (parallel.data_parallel_size % parallel.num_distributed_optimizer_instances != 0) {
+    problems.add(fmt::format(
+        "--num-distributed-optimizer-instances {} does not divide the {} data-parallel ranks of "
+        "{}: change it, or the number of ranks (--world-size or the launcher's)",
+        parallel.num_distributed_optimizer_instances, parallel.data_parallel_size,
+        parallel.world_size));
+    return false;
+  }
   return true;
 }
 
@@ -187,10 +203,14 @@ void resolve_pipeline(const ModelConfig& model, const ParallelConfig& parallel,
 void resolve_recompute(ModelConfig& model, Problems& problems) {
   if (model.recompute_granularity == "full") {
     if (model.recompute_method.empty()) {
-      problems.add("--recompute-granularity full needs --recompute-method uniform or block");
+      problems.add(
+          "--recompute-granularity full needs --recompute-method uniform or block: give one, or "
+          "--recompute-granularity selective");
     }
     if (model.recompute_num_layers < 1) {
-      problems.add("--recompute-granularity full needs --recompute-num-layers");
+      problems.add(fmt::format(
+          "--recompute-granularity full needs --recompute-num-layers of at least 1, not {}",
+          model.recompute_num_layers));
     }
   }
   if (model.recompute_granularity != "selective") return;
@@ -347,12 +367,22 @@ void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {
 
 // It gathers what is sharded.
 void check_parameter_gather(const ParallelConfig& p, Problems& problems) {
-  const bool shards = p.use_distributed_optimizer ||
-                      (p.use_megatron_fsdp && p.data_parallel_sharding_strategy != "no_shard");
-  if (!p.overlap_param_gather || shards) return;
-  problems.add(
-      "--overlap-param-gather gathers sharded parameters: it needs --use-distributed-optimizer, or "
-      "--use-megatron-fsdp with another --data-parallel-sharding-strategy than no_shard");
+  if (!p.overlap_param_gather || shards_over_data(p)) return;
+  problems.add(fmt::format(
+      "--overlap-param-gather gathers sharded parameters, and {} shards nothing: it needs "
+      "--use-distributed-optimizer, or --use-megatron-fsdp with another "
+      "--data-parallel-sharding-strategy than no_shard",
+      p.use_megatron_fsdp
+          ? fmt::format("--data-parallel-sharding-strategy {}", p.data_parallel_sharding_strategy)
+          : "a run without them"));
+}
+
+void check_buckets(const ParallelConfig& p, Problems& problems) {
+  if (p.ddp_bucket_size == 0 || p.ddp_num_buckets == 0) return;
+  problems.add(fmt::format(
+      "--ddp-bucket-size {} and --ddp-num-buckets {} both say how large buckets of gradients are: "
+      "drop one",
+      p.ddp_bucket_size, p.ddp_num_buckets));
 }
 
 bool updates_matrices(const OptimizerConfig& optimizer) {
@@ -363,7 +393,7 @@ bool updates_matrices(const OptimizerConfig& optimizer) {
 // SOAP deal whole matrices to ranks, other ones in each stage.
 void check_shared_biases(const RunConfig& config, Problems& problems) {
   const ParallelConfig& parallel = config.parallel;
-  const bool sharded = parallel.use_distributed_optimizer || parallel.use_megatron_fsdp;
+  const bool sharded = shards_over_data(parallel);
   if (config.model.position_embedding_type != "relative" || !updates_matrices(config.optimizer) ||
       parallel.pipeline_model_parallel_size == 1 || !sharded) {
     return;
@@ -382,6 +412,7 @@ void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Pr
   resolve_tokenizer(config, purpose, problems);
   check_shared_biases(config, problems);
   check_parameter_gather(config.parallel, problems);
+  check_buckets(config.parallel, problems);
   if (layout_fine && config.model.seq_length > 0) check_dynamic_context(config, problems);
   if (purpose != Purpose::kTrain) return;
   if (layout_fine) check_fp8(config, problems);

@@ -34,7 +34,10 @@ std::string refusal(const std::string& words) {
   const std::string all = std::string(kFine) + " " + words;
   for (const std::string_view word : split_words(all, ' ')) request.words.emplace_back(word);
   try {
-    static_cast<void>(load_options(request));
+    // What a run does before it makes its ranks: the tokenizer of --vocab-size 100 has an end
+    // token.
+    ParsedOptions parsed = load_options(request);
+    resolve_vocab(parsed.config, 101);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kConfig);
     return error.what();
@@ -66,6 +69,31 @@ std::vector<Rule> rules_of_ranks() {
       {"WorldByContext",
        "--train-iters 4 --world-size 6 --context-parallel-size 4",
        {"6 ranks", "--context-parallel-size 4", "--world-size"}},
+      {"WorldByAll",
+       "--train-iters 4 --world-size 8 --tensor-model-parallel-size 2 "
+       "--pipeline-model-parallel-size 2 --context-parallel-size 4",
+       {"8 ranks",
+        "--tensor-model-parallel-size 2 x --pipeline-model-parallel-size 2 x "
+        "--context-parallel-size 4"}},
+      {"RankOfTheWorld",
+       "--train-iters 4 --world-size 2 --rank 2 --distributed-backend fake",
+       {"--rank 2", "--world-size 2"}},
+      {"InstancesByRanks",
+       "--train-iters 4 --world-size 4 --use-distributed-optimizer "
+       "--num-distributed-optimizer-instances 3",
+       {"--num-distributed-optimizer-instances 3", "4 data-parallel ranks", "--world-size"}},
+      {"InstancesBesideContext",
+       "--train-iters 4 --world-size 4 --context-parallel-size 2 --use-distributed-optimizer "
+       "--num-distributed-optimizer-instances 4",
+       {"--num-distributed-optimizer-instances 4", "2 data-parallel ranks"}},
+      {"Instances",
+       "--train-iters 4 --world-size 4 --use-distributed-optimizer "
+       "--num-distributed-optimizer-instances 2",
+       {}},
+      {"TwoSizesOfBuckets",
+       "--train-iters 4 --world-size 2 --ddp-bucket-size 1000 --ddp-num-buckets 4",
+       {"--ddp-bucket-size 1000", "--ddp-num-buckets 4", "drop one"}},
+      {"Buckets", "--train-iters 4 --world-size 2 --overlap-grad-reduce --ddp-num-buckets 4", {}},
       // 2
       {"GlobalBatch",
        "--train-iters 4 --world-size 2 --micro-batch-size 2 --global-batch-size 6",
@@ -86,6 +114,22 @@ std::vector<Rule> rules_of_ranks() {
        "--train-iters 4 --group-query-attention --num-query-groups 2 --world-size 4 "
        "--tensor-model-parallel-size 4",
        {}},
+      {"HeadsByQueryGroups",
+       "--train-iters 4 --group-query-attention --num-query-groups 3",
+       {"--num-attention-heads 8", "--num-query-groups 3"}},
+      {"FeedForward",
+       "--train-iters 4 --ffn-hidden-size 130 --world-size 4 --tensor-model-parallel-size 4",
+       {"--ffn-hidden-size 130", "--tensor-model-parallel-size 4"}},
+      {"Vocabulary",
+       "--train-iters 4 --world-size 2 --tensor-model-parallel-size 2 --padded-vocab-size 103",
+       {"--padded-vocab-size 103", "--tensor-model-parallel-size 2"}},
+      {"VocabularyTooSmall",
+       "--train-iters 4 --padded-vocab-size 90",
+       {"--padded-vocab-size 90", "101"}},
+      {"RowsOfSequenceParallel",
+       "--train-iters 4 --world-size 4 --tensor-model-parallel-size 4 --sequence-parallel "
+       "--seq-length 30",
+       {"--sequence-parallel", "--seq-length 30", "--tensor-model-parallel-size 4"}},
       {"HiddenByHeads",
        "--train-iters 4 --hidden-size 60",
        {"--hidden-size 60", "--num-attention-heads 8", "--kv-channels"}},
@@ -131,15 +175,38 @@ std::vector<Rule> rules_of_stages() {
       {"TwoWaysOfUnevenStages",
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
        "--decoder-first-pipeline-num-layers 1 --account-for-loss-in-pipeline-split",
-       {"--decoder-first-pipeline-num-layers", "--account-for-loss-in-pipeline-split"}},
+       {"--decoder-first-pipeline-num-layers 1", "--account-for-loss-in-pipeline-split",
+        "use one"}},
+      {"MiddleByVirtualStages",
+       "--train-iters 4 --world-size 4 --pipeline-model-parallel-size 4 --num-layers 12 "
+       "--decoder-first-pipeline-num-layers 2 --decoder-last-pipeline-num-layers 4 "
+       "--num-virtual-stages-per-pipeline-rank 2 --global-batch-size 4",
+       {"3 layers", "(--num-virtual-stages-per-pipeline-rank) 2"}},
+      {"EndsWithoutPipeline",
+       "--train-iters 4 --decoder-first-pipeline-num-layers 1",
+       {"--decoder-first-pipeline-num-layers 1", "--pipeline-model-parallel-size above 1, not 1"}},
       {"LayoutAlone",
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
        "--pipeline-model-parallel-layout Ett|ttL --decoder-last-pipeline-num-layers 2",
-       {"--pipeline-model-parallel-layout", "--decoder-last-pipeline-num-layers"}},
+       {"--pipeline-model-parallel-layout 'Ett|ttL'", "drop --decoder-last-pipeline-num-layers 2"}},
+      {"LayoutBesideVirtualStages",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --global-batch-size 4 "
+       "--pipeline-model-parallel-layout Et|t|t|tL --num-virtual-stages-per-pipeline-rank 2",
+       {"--pipeline-model-parallel-layout 'Et|t|t|tL'", "--num-virtual-stages-per-pipeline-rank 2",
+        "give one"}},
+      {"LayoutWithoutEmbedding",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--pipeline-model-parallel-layout tt|ttL",
+       {"--pipeline-model-parallel-layout", "must begin with the one E"}},
+      {"LayoutWithoutLoss",
+       "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
+       "--pipeline-model-parallel-layout Ett|tt",
+       {"--pipeline-model-parallel-layout", "must end with the one L"}},
       {"OneWayOfVirtualStages",
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --global-batch-size 4 "
        "--num-layers-per-virtual-pipeline-stage 1 --num-virtual-stages-per-pipeline-rank 2",
-       {"--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"}},
+       {"--num-layers-per-virtual-pipeline-stage 1", "--num-virtual-stages-per-pipeline-rank 2",
+        "give one"}},
       {"LayersOfTheLayout",
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
        "--pipeline-model-parallel-layout Ett|tL",
@@ -157,6 +224,21 @@ std::vector<Rule> rules_of_lengths() {
       {"SequenceByContext",
        "--train-iters 4 --world-size 4 --context-parallel-size 4 --seq-length 20",
        {"--seq-length 20", "--context-parallel-size 4"}},
+      {"TypesOfContext",
+       "--train-iters 4 --world-size 2 --context-parallel-size 2 --cp-comm-type p2p a2a",
+       {"--cp-comm-type has 2 words", "--num-layers 4"}},
+      {"HeadsByContext",
+       "--train-iters 4 --world-size 8 --context-parallel-size 4 --tensor-model-parallel-size 2 "
+       "--group-query-attention --num-query-groups 4 --cp-comm-type a2a",
+       {"--num-query-groups 4", "--tensor-model-parallel-size 2", "4 context-parallel ranks"}},
+      {"HierarchyByContext",
+       "--train-iters 4 --world-size 4 --context-parallel-size 4 --cp-comm-type a2a+p2p "
+       "--hierarchical-context-parallel-sizes 2 4",
+       {"--hierarchical-context-parallel-sizes 2 4", "--context-parallel-size 4"}},
+      {"HierarchyMissing",
+       "--train-iters 4 --world-size 4 --context-parallel-size 4 --cp-comm-type a2a+p2p",
+       {"--cp-comm-type a2a+p2p", "--hierarchical-context-parallel-sizes",
+        "--context-parallel-size 4"}},
       {"Positions",
        "--train-iters 4 --seq-length 65",
        {"--seq-length 65", "--max-position-embeddings 64"}},
@@ -176,13 +258,19 @@ std::vector<Rule> rules_of_lengths() {
        {"--train-iters 4", "--train-samples 8"}},
       {"SamplesWithIterationWarmup",
        "--train-samples 8 --lr-warmup-iters 2",
-       {"--lr-warmup-iters 2", "--train-samples"}},
+       {"--lr-warmup-iters 2", "--train-samples 8", "use --lr-warmup-samples"}},
       {"IterationsWithSampleDecay",
        "--train-iters 4 --lr-decay-samples 8",
-       {"--lr-decay-samples 8", "--train-iters"}},
+       {"--lr-decay-samples 8", "--train-iters 4", "use --lr-decay-iters"}},
       {"TwoWarmups",
        "--train-iters 4 --lr-warmup-fraction 0.1 --lr-warmup-iters 2",
-       {"--lr-warmup-fraction 0.1", "--lr-warmup-iters"}},
+       {"--lr-warmup-fraction 0.1", "--lr-warmup-iters 2", "give one"}},
+      {"TwoWarmupsInSamples",
+       "--train-samples 8 --lr-warmup-fraction 0.1 --lr-warmup-samples 3",
+       {"--lr-warmup-fraction 0.1", "--lr-warmup-samples 3", "give one"}},
+      {"WarmupBeyondDecayInSamples",
+       "--train-samples 8 --lr-warmup-samples 9",
+       {"--lr-warmup-samples 9", "decay of 8", "--lr-decay-samples"}},
       {"LowestRate", "--train-iters 4 --min-lr 1", {"--min-lr 1", "--lr 0.1"}},
       {"WarmupBeyondDecay",
        "--train-iters 4 --lr-warmup-iters 5",
@@ -194,7 +282,11 @@ std::vector<Rule> rules_of_lengths() {
       {"GatherOfNothingWithFsdp",
        "--train-iters 4 --world-size 2 --overlap-param-gather --use-megatron-fsdp "
        "--data-parallel-sharding-strategy no_shard",
-       {"--overlap-param-gather", "--data-parallel-sharding-strategy"}},
+       {"--overlap-param-gather", "--data-parallel-sharding-strategy no_shard"}},
+      {"GatherOfNothingDespiteTheOptimizer",
+       "--train-iters 4 --world-size 2 --overlap-param-gather --use-distributed-optimizer "
+       "--use-megatron-fsdp --data-parallel-sharding-strategy no_shard",
+       {"--overlap-param-gather", "--data-parallel-sharding-strategy no_shard"}},
       {"GatherBesideTheOptimizer",
        "--train-iters 4 --world-size 2 --overlap-param-gather --use-distributed-optimizer "
        "--overlap-param-gather-with-optimizer-step",
@@ -214,7 +306,7 @@ std::vector<Rule> rules_of_files_and_recomputation() {
        "--train-iters 4 --world-size 2 --bf16 --use-megatron-fsdp --grad-reduce-in-bf16 "
        "--megatron-fsdp-grad-comm-dtype fp32",
        {"--megatron-fsdp-grad-comm-dtype fp32", "--grad-reduce-in-bf16"}},
-      {"SaveWithoutInterval", "--train-iters 4 --save x", {"--save needs --save-interval"}},
+      {"SaveWithoutInterval", "--train-iters 4 --save x", {"--save 'x'", "needs --save-interval"}},
       {"RetainBySave",
        "--train-iters 4 --save x --save-interval 4 --save-retain-interval 6",
        {"--save-retain-interval 6", "--save-interval 4"}},
@@ -231,7 +323,7 @@ std::vector<Rule> rules_of_files_and_recomputation() {
        {"--recompute-granularity full", "--recompute-method"}},
       {"FullWithoutLayers",
        "--train-iters 4 --recompute-granularity full --recompute-method uniform",
-       {"--recompute-granularity full", "--recompute-num-layers"}},
+       {"--recompute-granularity full", "--recompute-num-layers", "not 0"}},
       {"SelectiveWithMethod",
        "--train-iters 4 --recompute-granularity selective --recompute-method block",
        {"selective", "--recompute-method 'block'"}},

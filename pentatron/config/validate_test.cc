@@ -451,7 +451,7 @@ TEST(Resolve, RefusesContradictionsOfLengthAndSchedule) {
          c.optimizer.lr_warmup_fraction = 0.1;
          c.optimizer.lr_warmup_iters = 1;
        },
-       "--lr-warmup-fraction 0.1 excludes"},
+       "--lr-warmup-fraction 0.1 and --lr-warmup-iters 1 exclude each other"},
       {[](RunConfig& c) { c.optimizer.lr_decay_samples = 5; },
        "--lr-decay-samples 5 cannot be mixed"},
       {[](RunConfig& c) {
@@ -459,7 +459,7 @@ TEST(Resolve, RefusesContradictionsOfLengthAndSchedule) {
          c.training.train_samples = 50;
          c.optimizer.lr_warmup_iters = 5;
        },
-       "--lr-warmup-iters 5 cannot be mixed with --train-samples"},
+       "--lr-warmup-iters 5 cannot be mixed with --train-samples 50"},
       {[](RunConfig& c) { c.optimizer.lr_decay_style = "WSD"; }, "WSD needs --lr-wsd-decay-iters"},
       {[](RunConfig& c) {
          c.optimizer.lr_decay_style = "WSD";
@@ -500,7 +500,7 @@ TEST(Resolve, RefusesContradictions) {
        "--tokenizer-type GPT2BPETokenizer needs --vocab-file"},
       {[](RunConfig& c) { c.data.merge_file.clear(); }, "needs --merge-file"},
       {[](RunConfig& c) { c.data.vocab_file.clear(); }, "needs --vocab-file"},
-      {[](RunConfig& c) { c.checkpoint.save = "x"; }, "--save needs --save-interval"},
+      {[](RunConfig& c) { c.checkpoint.save = "x"; }, "--save 'x' needs --save-interval"},
       {[](RunConfig& c) {
          c.checkpoint.save = "x";
          c.checkpoint.save_interval = 4;

@@ -158,9 +158,12 @@ void check_units(const RunConfig& config, Problems& problems) {
   const auto refuse = [&](std::string_view option, std::string_view dest, std::int64_t value,
                           std::string_view instead) {
     if (value == 0 || problems.about(dest)) return;
-    problems.add(fmt::format("{} {} cannot be mixed with {}: use {}", option, value,
-                             in_samples ? "--train-samples" : "--train-iters", instead),
-                 dest);
+    problems.add(
+        fmt::format("{} {} cannot be mixed with {} {}: use {}", option, value,
+                    in_samples ? "--train-samples" : "--train-iters",
+                    in_samples ? config.training.train_samples : config.training.train_iters,
+                    instead),
+        dest);
   };
   if (in_samples) {
     refuse("--lr-decay-iters", "lr_decay_iters", optimizer.lr_decay_iters, "--lr-decay-samples");
@@ -250,10 +253,11 @@ void resolve_schedule(RunConfig& config, Problems& problems) {
   }
   if (optimizer.lr_warmup_fraction &&
       (optimizer.lr_warmup_iters > 0 || optimizer.lr_warmup_samples > 0)) {
-    problems.add(
-        fmt::format("--lr-warmup-fraction {} excludes --lr-warmup-iters and "
-                    "--lr-warmup-samples: give one",
-                    *optimizer.lr_warmup_fraction));
+    const bool iters = optimizer.lr_warmup_iters > 0;
+    problems.add(fmt::format("--lr-warmup-fraction {} and {} {} exclude each other: give one",
+                             *optimizer.lr_warmup_fraction,
+                             iters ? "--lr-warmup-iters" : "--lr-warmup-samples",
+                             iters ? optimizer.lr_warmup_iters : optimizer.lr_warmup_samples));
   }
   if (optimizer.override_opt_param_scheduler && optimizer.use_checkpoint_opt_param_scheduler) {
     problems.add(
@@ -398,7 +402,8 @@ void resolve_data(RunConfig& config, const Origins& origins, Problems& problems)
 void check_checkpoint(const CheckpointConfig& checkpoint, Problems& problems) {
   if (!checkpoint.save.empty() && checkpoint.save_interval == 0 &&
       !problems.about("save_interval")) {
-    problems.add("--save needs --save-interval");
+    problems.add(fmt::format("--save {} needs --save-interval, the iterations between two saves",
+                             quoted_for_message(checkpoint.save)));
   }
   if (checkpoint.save_retain_interval > 0 && checkpoint.save_interval > 0 &&
       checkpoint.save_retain_interval % checkpoint.save_interval != 0) {

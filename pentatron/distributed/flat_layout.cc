@@ -59,6 +59,20 @@ std::vector<nn::Parameter*> select(std::vector<nn::Unit>& units, std::string gri
   return frozen;
 }
 
+// With how many elements a bucket is full.
+std::int64_t bucket_elements(const std::vector<nn::Unit>& units, const FlatLayoutOptions& options,
+                             const PrecisionPolicy& policy) {
+  if (options.bucket_elements > 0) return options.bucket_elements;
+  if (options.num_buckets > 0) {
+    std::int64_t all = 0;
+    for (const nn::Unit& unit : units) {
+      for (const nn::Parameter* parameter : unit.parameters) all += parameter->num_local_elements();
+    }
+    return std::max<std::int64_t>(1, (all + options.num_buckets - 1) / options.num_buckets);
+  }
+  return std::max<std::int64_t>(1, options.bucket_bytes / tensor::item_bytes(policy.main_grad));
+}
+
 }  // namespace
 
 struct FlatLayout::Draft {
@@ -71,8 +85,7 @@ struct FlatLayout::Draft {
 // elements fill buckets of their own, side by side.
 std::vector<FlatLayout::Draft> FlatLayout::draft_buckets(const std::vector<nn::Unit>& units,
                                                          const PrecisionPolicy& policy) const {
-  const std::int64_t usual =
-      std::max<std::int64_t>(1, options_.bucket_bytes / tensor::item_bytes(policy.main_grad));
+  const std::int64_t usual = bucket_elements(units, options_, policy);
   std::vector<Draft> drafts;
   std::optional<Draft> open[2];  // by elements, by matrices
   const auto close = [&](std::optional<Draft>& draft) {
@@ -111,8 +124,9 @@ std::vector<FlatLayout::Draft> FlatLayout::draft_buckets(const std::vector<nn::U
 FlatLayout::FlatLayout(const std::vector<nn::Unit>& units, const FlatLayoutOptions& options,
                        const PrecisionPolicy& policy)
     : options_(options), num_units_(static_cast<int>(units.size())) {
-  PENTATRON_CHECK(options.num_shards >= 1 && options.bucket_bytes >= 1, kInternal,
-                  "flat buffers need at least 1 shard and buckets of at least 1 byte");
+  PENTATRON_CHECK(options.num_shards >= 1 && options.bucket_bytes >= 1 &&
+                      options.bucket_elements >= 0 && options.num_buckets >= 0,
+                  kInternal, "flat buffers need at least 1 shard and buckets of at least 1 byte");
   std::vector<nn::Unit> selected = units;
   frozen_ = select(selected, options.grid);
   const std::int64_t alignment = alignment_elements(options, policy);

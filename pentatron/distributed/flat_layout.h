@@ -37,6 +37,10 @@ enum class ShardCut {
 struct FlatLayoutOptions {
   std::int64_t num_shards = 1;  // ranks that share a bucket
   ShardCut cut = ShardCut::kElements;
+  // A bucket is closed once it has this much: elements, or one of num_buckets equal shares of all
+  // elements, or bytes of gradients, whichever is the first that is given.
+  std::int64_t bucket_elements = 0;
+  std::int64_t num_buckets = 0;
   std::int64_t bucket_bytes = 40 << 20;
   bool bucket_per_unit = false;  // a bucket never spans units
   std::int64_t alignment_bytes = 256;

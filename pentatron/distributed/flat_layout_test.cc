@@ -299,6 +299,59 @@ TEST(FlatLayout, ABucketPerUnit) {
   EXPECT_EQ(layout.packed_begin(1) * 2, layout.buckets()[1].begin);
 }
 
+// A bucket is closed by the weight that fills it, in the order of backward; one of many equal
+// shares is as large as their number says.
+TEST(FlatLayout, BucketsOfTheSizeAskedFor) {
+  const PrecisionPolicy policy = precision_policy("bf16");
+  const Model model = random_model(23, policy);
+  std::vector<std::int64_t> sizes;  // in the order of backward
+  std::int64_t all = 0, largest = 0;
+  for (auto unit = model.units.rbegin(); unit != model.units.rend(); ++unit) {
+    for (auto it = unit->parameters.rbegin(); it != unit->parameters.rend(); ++it) {
+      sizes.push_back((*it)->num_local_elements());
+      all += sizes.back();
+      largest = std::max(largest, sizes.back());
+    }
+  }
+  const auto slots_a_bucket = [&](const FlatLayoutOptions& options) {
+    std::vector<std::size_t> counts;
+    for (const FlatBucket& bucket : FlatLayout(model.units, options, policy).buckets()) {
+      counts.push_back(bucket.slots.size());
+    }
+    return counts;
+  };
+  const auto filled = [&](std::int64_t full) {
+    std::vector<std::size_t> counts;
+    std::int64_t elements = 0;
+    bool open = false;
+    for (const std::int64_t size : sizes) {
+      if (!open) counts.push_back(0);
+      ++counts.back();
+      elements = open ? elements + size : size;
+      open = elements < full;
+    }
+    return counts;
+  };
+  ASSERT_GT(sizes.size(), 6U);
+  for (const std::int64_t size :
+       {std::int64_t{1}, largest / 3, largest, 2 * largest, all - 1, all, 10 * all}) {
+    EXPECT_EQ(slots_a_bucket({.bucket_elements = size}), filled(size)) << size;
+    // Whatever the number of shards and the bytes of an element.
+    EXPECT_EQ(slots_a_bucket({.num_shards = 3, .bucket_elements = size, .bucket_bytes = 1}),
+              filled(size))
+        << size;
+  }
+  EXPECT_EQ(slots_a_bucket({.bucket_elements = 1}).size(), sizes.size());
+  EXPECT_EQ(slots_a_bucket({.bucket_elements = all}).size(), 1U);
+  for (const std::int64_t count : {1, 2, 3, 5}) {
+    const auto buckets = slots_a_bucket({.num_buckets = count});
+    EXPECT_EQ(buckets, filled((all + count - 1) / count)) << count;
+    EXPECT_LE(buckets.size(), static_cast<std::size_t>(count));
+  }
+  EXPECT_EQ(slots_a_bucket({.num_buckets = 1}).size(), 1U);
+  EXPECT_GT(slots_a_bucket({.num_buckets = 3}).size(), 1U);
+}
+
 TEST(FlatLayout, NothingToHold) {
   const FlatLayout layout({}, {}, precision_policy("fp32"));
   EXPECT_EQ(layout.num_elements(), 0);

@@ -41,6 +41,9 @@ struct StoreOptions {
   std::vector<std::string> shard_over = {"dp", "cp"};
   std::vector<std::string> replicate_over = {};
   std::string grid = {};  // see FlatLayoutOptions
+  // See FlatLayoutOptions.
+  std::int64_t bucket_elements = 0;
+  std::int64_t num_buckets = 0;
   std::int64_t bucket_bytes = 40 << 20;
   // Updated parameters are waited for where they are used, not at the end of the update.
   bool overlap_gather = false;

@@ -21,6 +21,8 @@ std::int64_t held(const FlatLayout& layout, bool cut) {
 FlatLayoutOptions flat_layout_options(const StoreOptions& options, std::int64_t shard_ranks) {
   return {.num_shards = options.sharding == Sharding::kNothing ? 1 : shard_ranks,
           .cut = options.cut,
+          .bucket_elements = options.bucket_elements,
+          .num_buckets = options.num_buckets,
           .bucket_bytes = options.bucket_bytes,
           .bucket_per_unit = options.sharding == Sharding::kParameters,
           .grid = options.grid};

@@ -14,11 +14,9 @@ namespace {
 
 distributed::Sharding sharding_of(const config::ParallelConfig& parallel) {
   using distributed::Sharding;
-  const Sharding least =
-      parallel.use_distributed_optimizer ? Sharding::kOptimizer : Sharding::kNothing;
-  if (!parallel.use_megatron_fsdp) return least;
+  if (!config::shards_over_data(parallel)) return Sharding::kNothing;
+  if (!parallel.use_megatron_fsdp) return Sharding::kOptimizer;
   const std::string& strategy = parallel.data_parallel_sharding_strategy;
-  if (strategy == "no_shard") return least;
   if (strategy == "optim") return Sharding::kOptimizer;
   if (strategy == "optim_grads") return Sharding::kGradients;
   PENTATRON_CHECK(
@@ -43,6 +41,8 @@ distributed::StoreOptions store_options(const config::RunConfig& config, const G
           .shard_over = place.shard_over,
           .replicate_over = place.replicate_over,
           .grid = place.grid,
+          .bucket_elements = config.parallel.ddp_bucket_size,
+          .num_buckets = config.parallel.ddp_num_buckets,
           .overlap_gather = config.parallel.overlap_param_gather,
           .state_on_host = optimizer.optimizer_cpu_offload,
           .host_fraction = optimizer.optimizer_offload_fraction,

@@ -209,37 +209,69 @@ TEST(ContextAttention, MistakesAreNoticed) {
   EXPECT_GT(worst({}, 2, {.leave_out = 2}), 1e-6) << "gradients of keys not summed";
 }
 
-// Bytes that a ring's forward takes at most, of all ranks, beside what it is given and gives back.
-std::int64_t ring_peak(std::int64_t size, std::int64_t rows_of_rank) {
-  constexpr std::int64_t kHeads = 2;
-  const SequenceLayout whole({.boundaries = {0, rows_of_rank * size}});
-  std::int64_t peak = 0;
-  tensor::MemoryMeter meter;
-  on_ranks(size, 1, {}, [&](const ContextPlace& place) {
-    const SequenceLayout share = cut_sequence(whole, place);
-    const auto zeros = [&] { return tensor::zeros({rows_of_rank, kHeads, 64}, DType::Double); };
-    const Tensor q = zeros(), k = zeros(), v = zeros();
-    place.group->barrier();
-    if (place.rank == 0) meter.reset_peak();
-    const std::int64_t before = meter.current_bytes();
-    place.group->barrier();
+// What one rank of a ring of `size` holds at most, beside what it is given and gives back. Its
+// peers are not there: no thread but this one makes or frees a tensor.
+struct RingMemory {
+  std::int64_t shares = 0;     // packed keys and values of a rank
+  std::int64_t gradients = 0;  // of these, which are added up in fp32
+  std::int64_t bytes = 0;
+};
+struct RingPeaks {
+  RingMemory forward, backward;
+};
+
+RingPeaks ring_peaks(std::int64_t size) {
+  // Sizes of which no other tensor of an attention is.
+  constexpr std::int64_t kShareRows = 40, kHeads = 6, kGroups = 2, kChannels = 12;
+  constexpr std::int64_t kShareBytes = kShareRows * 2 * kGroups * kChannels * 2;
+  const SequenceLayout whole({.boundaries = {0, kShareRows * size}});
+  const auto peaks_watching = [&](std::int64_t bytes) {
+    const auto backend = comm::make_fake_backend(size / 2, size);
+    config::ParallelConfig parallel;
+    parallel.world_size = parallel.context_parallel_size = size;
+    comm::ParallelContext context(*backend, comm::make_grids(parallel));
+    const SequenceLayout share = cut_sequence(
+        whole, {.group = &context.group("cp"), .size = size, .rank = context.coordinate("cp")});
+    const auto leaf = [&](std::int64_t heads) {
+      return tensor::zeros({kShareRows, heads, kChannels}, DType::BFloat16).set_requires_grad(true);
+    };
+    const Tensor q = leaf(kHeads), k = leaf(kGroups), v = leaf(kGroups);
+    const Tensor dout = tensor::zeros(q.sizes(), DType::BFloat16);
+    tensor::MemoryMeter meter;
+    meter.watch_blocks_of(bytes);
     const Tensor out = ring_attention(q, k, v, share, {});
-    place.group->barrier();
-    if (place.rank == 0) peak = meter.peak_bytes() - before;
-    place.group->barrier();
-  });
-  return peak;
+    const std::pair forward{meter.peak_watched_blocks(), meter.peak_bytes()};
+    // Counted on: the packed keys of this rank wait for backward.
+    meter.reset_peak();
+    ops::run_backward(out, dout);
+    return std::pair{forward, std::pair{meter.peak_watched_blocks(), meter.peak_bytes()}};
+  };
+  const auto [shares, shares_back] = peaks_watching(kShareBytes);
+  const auto [gradients, gradients_back] = peaks_watching(2 * kShareBytes);
+  return {{shares.first, gradients.first, shares.second},
+          {shares_back.first, gradients_back.first, shares_back.second}};
 }
 
-// Each rank: its own keys packed, those that it attends to, those that arrive; outputs. However
-// many ranks there are.
+// Beside its own keys, which it keeps for backward, a rank has the share that it attends to and the
+// one that arrives: never more than two that travel, forward and backward, however many ranks there
+// are. Their gradients: those found here, those on their way on, and those that arrive.
 TEST(ContextAttention, ARingHoldsTwoTravellingShares) {
-  constexpr std::int64_t kRows = 512;
-  constexpr std::int64_t kShare = kRows * 2 * 64 * 8;  // bytes of q, k or v
-  for (const std::int64_t size : {4, 8}) {
-    const std::int64_t peak = ring_peak(size, kRows) / size;
-    EXPECT_GT(peak, 4 * kShare) << size;  // the meter sees them
-    EXPECT_LT(peak, 3 * 2 * kShare + 5 * kShare) << size;
+  const RingPeaks alone = ring_peaks(1);
+  EXPECT_EQ(alone.forward.shares, 1);
+  EXPECT_EQ(alone.backward.shares, 1);
+  const RingPeaks two = ring_peaks(2);
+  EXPECT_EQ(two.forward.shares, 1 + 1);
+  EXPECT_EQ(two.backward.shares, 1 + 1);
+  const RingPeaks three = ring_peaks(3);
+  for (const std::int64_t size : {3, 4, 8}) {
+    const RingPeaks peaks = ring_peaks(size);
+    EXPECT_EQ(peaks.forward.shares, 1 + 2) << size;
+    EXPECT_EQ(peaks.backward.shares, 1 + 2) << size;
+    EXPECT_EQ(peaks.forward.gradients, 0) << size;
+    EXPECT_EQ(peaks.backward.gradients, 3) << size;
+    // Nor does anything else grow with the ranks.
+    EXPECT_EQ(peaks.backward.bytes, three.backward.bytes) << size;
+    EXPECT_EQ(peaks.forward.bytes, three.forward.bytes) << size;
   }
 }
 

@@ -298,10 +298,17 @@ TEST(VocabHead, EqualsThePlainFormula) {
 // the logarithm of the ranks (a fault reported of another trainer; docs/public_faults.md).
 TEST(Cases, MegatronLM_7452_GatheredLogits) {
   const PrecisionPolicy policy = precision_policy("fp64");
+  Tensor of_one, logits_of_one;
   for (const std::int64_t size : {1, 2, 4}) {
     Gathered out;
     run_layout({size, false}, policy,
                [&](const LeafContext& c) { run_head(c, policy, false, out); });
+    if (size == 1) {
+      of_one = out.at("loss");
+      logits_of_one = out.at("logits");
+    }
+    EXPECT_LE(difference(out.at("loss"), of_one), 1e-13) << size;
+    EXPECT_LE(difference(out.at("logits"), logits_of_one), 1e-13) << size;
     const Batch meta = make_batch({{5, 3}, {8}}, kVocab);
     const Tensor picked_t =
         out.at("logits").log_softmax(1).gather(1, meta.labels().unsqueeze(1)).squeeze(1);

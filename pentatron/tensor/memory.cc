@@ -30,6 +30,10 @@ struct Counters {
   std::atomic<std::int64_t> peak{0};
   std::atomic<std::int64_t> largest{0};
   std::atomic<std::int64_t> blocks{0};
+  // Blocks of one size; 0: none is watched.
+  std::atomic<std::int64_t> watched_size{0};
+  std::atomic<std::int64_t> watched{0};
+  std::atomic<std::int64_t> watched_peak{0};
 };
 
 // Allocated minus freed by one thread, and the most of that.
@@ -143,6 +147,10 @@ class CountingAllocator final : public c10::Allocator {
     raise_to(c.peak, c.current.fetch_add(held) + held);
     raise_to(c.largest, held);
     c.blocks.fetch_add(1, std::memory_order_relaxed);
+    if (is_watched(held)) raise_to(c.watched_peak, c.watched.fetch_add(1) + 1);
+  }
+  static bool is_watched(std::int64_t held) {
+    return held == counters().watched_size.load(std::memory_order_relaxed);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* dest, const void* src, std::size_t count) const override {
@@ -165,6 +173,7 @@ class CountingAllocator final : public c10::Allocator {
       counters_of_thread().current -= static_cast<std::int64_t>(bytes);
       counters().current.fetch_sub(static_cast<std::int64_t>(bytes));
       counters().blocks.fetch_sub(1, std::memory_order_relaxed);
+      if (is_watched(static_cast<std::int64_t>(bytes))) counters().watched.fetch_sub(1);
       if (cache().put(pointer, bytes)) return;
     }
     inner_deleter()(pointer);
@@ -200,7 +209,22 @@ MemoryMeter::MemoryMeter() {
   reset_peak();
 }
 
-MemoryMeter::~MemoryMeter() { meter_alive().store(false); }
+MemoryMeter::~MemoryMeter() {
+  CountingAllocator::counters().watched_size.store(0);
+  meter_alive().store(false);
+}
+
+void MemoryMeter::watch_blocks_of(std::int64_t bytes) {
+  Counters& c = CountingAllocator::counters();
+  c.watched_size.store(
+      static_cast<std::int64_t>(BlockCache::rounded(static_cast<std::size_t>(bytes))));
+  c.watched.store(0);
+  c.watched_peak.store(0);
+}
+
+std::int64_t MemoryMeter::peak_watched_blocks() const {
+  return CountingAllocator::counters().watched_peak;
+}
 
 void MemoryMeter::reset_peak() {
   Counters& c = CountingAllocator::counters();

@@ -21,6 +21,11 @@ class MemoryMeter final {
   [[nodiscard]] std::int64_t peak_bytes() const;          // since construction or reset_peak
   [[nodiscard]] std::int64_t largest_allocation() const;  // bytes, since construction
   [[nodiscard]] std::int64_t num_blocks() const;          // allocated and not yet freed
+
+  // Counts from here on the blocks that tensors of this many bytes (rounded up to 64) lie in.
+  void watch_blocks_of(std::int64_t bytes);
+  // The most of them that lived at once, of those made since.
+  [[nodiscard]] std::int64_t peak_watched_blocks() const;
 };
 
 // Resident set of this process in bytes (/proc/self/statm). kIo where there is no /proc, here and

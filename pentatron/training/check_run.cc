@@ -118,6 +118,12 @@ RunCheck check_run(const config::ParsedOptions& options) {
     check.text += "\n" + dry_run::short_text(plan) + "\n" + run_text(plan.config, plan.step_flops);
   } catch (const Error& error) {
     const std::string why = error.what();
+    // What a run is refused for after its options were read: with the tokenizer, on its ranks.
+    check.refused = error.kind() == ErrorKind::kConfig;
+    if (check.refused) {
+      check.text += "\na run with these options is refused: " + why;
+      return check;
+    }
     check.text += "\nparameters, memory and tokens are not known: " + why.substr(0, why.find('\n'));
   }
   return check;

@@ -12,6 +12,7 @@ namespace pentatron::training {
 struct RunCheck {
   std::string text;  // lines, without the last one's end
   bool files_missing = false;
+  bool refused = false;  // the options do not fit each other or the tokenizer
 };
 // Opens no corpus and makes nothing. Figures that cannot be known (no tokenizer's files, a layout
 // too large to be planned) are said to be so.

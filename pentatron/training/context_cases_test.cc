@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <mutex>
+#include <set>
 
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/sequence_cut.h"
@@ -113,22 +115,57 @@ TEST(Cases, MegatronLM_5243) {
 }
 
 // Labels are shifted inside documents before anything is cut: the label of a chunk's last token is
-// the next chunk's first, on another rank.
+// the next chunk's first, on another rank; the last token of a document has no target, on whichever
+// rank it stands.
 TEST(Cases, MegatronLM_4495) {
   const SyntheticSource source;
-  const Batch whole = to_batch(datasets::make_batch(source, {2}), precision_policy("fp64"));
-  for (std::int64_t rank = 0; rank < 2; ++rank) {
-    const Batch share = cut_batch(whole, {.size = 2, .rank = rank});
-    for (std::int64_t row = 0; row < share.num_tokens(); ++row) {
-      const std::int64_t token = share.text().rows().token_index[static_cast<std::size_t>(row)];
-      EXPECT_EQ(share.labels()[row].item<std::int64_t>(),
-                whole.labels()[token].item<std::int64_t>());
-      // The last token of a document has no target: the next one's first is none of its.
-      const bool ends = token == 4;
-      if (ends) EXPECT_EQ(share.loss_mask()[row].item<double>(), 0.0);
+  // The first document of sample i ends here (SyntheticSource).
+  const auto ends = [](std::int64_t sample, std::int64_t token) {
+    return token == 2 + sample % 10;
+  };
+  const std::vector<std::int64_t> samples = {0, 1, 2, 3, 6, 7, 8, 9};
+  for (const std::int64_t size : {2, 4}) {
+    std::map<std::pair<std::int64_t, std::int64_t>, int> rows;
+    std::set<std::int64_t> ranks_with_ends;
+    for (const std::int64_t sample : samples) {
+      const Batch whole =
+          to_batch(datasets::make_batch(source, {sample}), precision_policy("fp64"));
+      for (std::int64_t rank = 0; rank < size; ++rank) {
+        const Batch share = cut_batch(whole, {.size = size, .rank = rank});
+        for (std::int64_t row = 0; row < share.num_tokens(); ++row) {
+          const std::int64_t token = share.text().rows().token_index[static_cast<std::size_t>(row)];
+          ++rows[{sample, token}];
+          EXPECT_EQ(share.labels()[row].item<std::int64_t>(),
+                    whole.labels()[token].item<std::int64_t>());
+          EXPECT_EQ(share.loss_mask()[row].item<double>(), whole.loss_mask()[token].item<double>());
+          if (!ends(sample, token)) continue;
+          EXPECT_EQ(share.loss_mask()[row].item<double>(), 0.0) << sample;
+          ranks_with_ends.insert(rank);
+        }
+      }
     }
+    EXPECT_EQ(rows.size(), samples.size() * kSequence);
+    for (const auto& [place, times] : rows) EXPECT_EQ(times, 1) << place.second;
+    // Of four ranks the first has the samples' outermost tokens, where no document ends.
+    EXPECT_EQ(ranks_with_ends.size(), size == 2 ? 2U : 3U);
   }
   expect_as_one_rank({});
+  // What stands there as a label reaches no loss and no gradient, one rank or two.
+  const Change leak = [&](std::vector<Batch>& batches) {
+    for (Batch& batch : batches) {
+      const SequenceRows& all = batch.text().rows();
+      for (std::size_t row = 0; row < all.token_index.size(); ++row) {
+        if (ends(all.sample_ids[row], all.token_index[row])) {
+          batch.labels()[static_cast<std::int64_t>(row)] = 7;
+        }
+      }
+    }
+  };
+  for (const Shares& shares : {Shares{}, Shares{2, 1, "p2p"}}) {
+    const Outcome plain = first_step(shares, {}), leaking = first_step(shares, leak);
+    EXPECT_EQ(plain.step.loss, leaking.step.loss);
+    EXPECT_EQ(worst(leaking.gradients, plain.gradients), 0.0);
+  }
 }
 
 }  // namespace

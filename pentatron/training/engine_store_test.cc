@@ -40,7 +40,9 @@ TEST(EngineStore, ShardingFollowsTheOptions) {
   EXPECT_EQ(options_under(dp, {}).sharding, Sharding::kNothing);
   EXPECT_EQ(options_under(sharded, {}).sharding, Sharding::kOptimizer);
   EXPECT_EQ(options_under(dp, strategy("no_shard")).sharding, Sharding::kNothing);
-  EXPECT_EQ(options_under(sharded, strategy("no_shard")).sharding, Sharding::kOptimizer);
+  // The strategy alone decides, whatever else asks for shards.
+  EXPECT_EQ(options_under(sharded, strategy("no_shard")).sharding, Sharding::kNothing);
+  EXPECT_EQ(options_under(sharded, strategy("optim_grads")).sharding, Sharding::kGradients);
   EXPECT_EQ(options_under(dp, strategy("optim")).sharding, Sharding::kOptimizer);
   EXPECT_EQ(options_under(dp, strategy("optim_grads")).sharding, Sharding::kGradients);
   EXPECT_EQ(options_under(dp, strategy("optim_grads_params")).sharding, Sharding::kParameters);
@@ -55,6 +57,13 @@ TEST(EngineStore, ShardingFollowsTheOptions) {
   EXPECT_TRUE(options_under(sharded, [](config::RunConfig& c) {
                 c.parallel.overlap_param_gather = true;
               }).overlap_gather);
+  EXPECT_EQ(options_under(dp, {}).bucket_elements, 0);
+  EXPECT_EQ(options_under(dp, [](config::RunConfig& c) { c.parallel.ddp_bucket_size = 700; })
+                .bucket_elements,
+            700);
+  EXPECT_EQ(
+      options_under(dp, [](config::RunConfig& c) { c.parallel.ddp_num_buckets = 3; }).num_buckets,
+      3);
   EXPECT_FALSE(options_under({}, {}).state_on_host);
   EXPECT_TRUE(options_under({}, [](config::RunConfig& c) {
                 c.optimizer.optimizer_cpu_offload = true;

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/engine.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <mutex>
+#include <set>
 
 #include "pentatron/base/test_support.h"
+#include "pentatron/base/timer.h"
+#include "pentatron/base/trace.h"
 #include "pentatron/comm/group.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/nn/step_context.h"
+#include "pentatron/pipeline_parallel/executor.h"
+#include "pentatron/pipeline_parallel/schedule.h"
 #include "pentatron/tensor/memory.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/test_support.h"
@@ -485,30 +492,81 @@ TEST(Engine, DistributedSavesKeepAShareAndChangeNoBit) {
   }
 }
 
-// Groups change the order of the work, not its sum; a group that leaves too small a rest shows that
-// the size is read.
-TEST(Engine, GroupSizeOfVirtualStages) {
-  const auto run = [](std::int64_t group_size) {
-    std::vector<double> losses;
-    std::mutex mutex;
-    const auto change = [&](config::RunConfig& c) {
-      c.model.num_layers = 4;
-      c.training.micro_batch_size = 1;
-      c.parallel.num_virtual_stages_per_pipeline_rank = 2;
-      c.parallel.microbatch_group_size_per_vp_stage = group_size;
-    };
-    with_engine(tiny_config({.pp = 2}, change), [&](Engine& engine) {
-      EXPECT_EQ(engine.stages().size(), 2);
-      const double loss = engine.forward_backward(micro_batches(engine, 0)).loss;
-      const std::lock_guard lock(mutex);
-      losses.push_back(loss);
-    });
-    return losses;
+// A step of two pipeline ranks with two stages each: losses, gradients and, rank by rank, what was
+// done as "forward 0.3" (chunk and micro-batch).
+struct GroupedStep {
+  std::vector<double> losses;
+  Tensors gradients;
+  std::map<std::int64_t, std::vector<std::string>> done;
+};
+
+GroupedStep grouped_step(std::int64_t group_size) {
+  GroupedStep result;
+  std::mutex mutex;
+  const auto change = [&](config::RunConfig& c) {
+    c.model.num_layers = 4;
+    c.training.micro_batch_size = 1;
+    c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+    c.parallel.microbatch_group_size_per_vp_stage = group_size;
   };
-  const std::vector<double> twos = run(0);
-  EXPECT_EQ(twos.size(), 2U);
-  for (const std::int64_t size : {3, 4, 8}) EXPECT_EQ(run(size), twos) << "in another order";
-  EXPECT_THROW((void)run(7), Error) << "8 micro-batches in groups of 7 leave one for two ranks";
+  with_engine(tiny_config({.pp = 2}, change), [&](Engine& engine) {
+    EXPECT_EQ(engine.stages().size(), 2);
+    Trace trace;
+    Timers timers{0};
+    timers.set_trace(&trace);
+    engine.set_timers(&timers);
+    trace.set_recording(true);
+    const double loss = engine.forward_backward(micro_batches(engine, 0)).loss;
+    trace.set_recording(false);
+    Tensors gradients = engine.gather_gradients();
+    engine.set_timers(nullptr);
+    const std::lock_guard lock(mutex);
+    result.losses.push_back(loss);
+    result.gradients = std::move(gradients);
+    auto& done = result.done[engine.context().world().rank()];
+    for (const TraceSpan& span : trace.spans()) {
+      if (span.lane != pipeline_parallel::kScheduleLane) continue;
+      done.push_back(fmt::format("{} {}.{}", span.name, span.chunk, span.micro_batch));
+    }
+  });
+  return result;
+}
+
+// Groups change the order of the work, which is the schedule's of that size, and neither loss nor a
+// gradient; a group that leaves too small a rest is refused with both numbers.
+TEST(Engine, GroupSizeOfVirtualStages) {
+  const GroupedStep twos = grouped_step(0);
+  EXPECT_EQ(twos.losses.size(), 2U);
+  std::set<std::vector<std::string>> orders = {twos.done.at(0)};
+  for (const std::int64_t size : {2, 3, 4, 8}) {
+    const GroupedStep step = grouped_step(size);
+    EXPECT_EQ(step.losses, twos.losses) << size;
+    EXPECT_EQ(worst_difference(step.gradients, twos.gradients), 0.0) << size;
+    const auto lists = pipeline_parallel::interleaved_one_forward_one_backward(
+        {.num_ranks = 2,
+         .num_micro_batches = 8,
+         .num_chunks = 2,
+         .group_size = static_cast<int>(size)});
+    for (const std::int64_t rank : {0, 1}) {
+      std::vector<std::string> planned;
+      for (const pipeline_parallel::Action& action : lists.at(static_cast<std::size_t>(rank))) {
+        planned.push_back(fmt::format("{} {}.{}", pipeline_parallel::to_string(action.kind),
+                                      action.chunk, action.micro_batch));
+      }
+      EXPECT_EQ(step.done.at(rank), planned) << size << " rank " << rank;
+    }
+    EXPECT_EQ(orders.insert(step.done.at(0)).second, size != 2) << "an order of its own " << size;
+  }
+  try {
+    (void)grouped_step(7);
+    FAIL() << "8 micro-batches in groups of 7 leave one for two ranks";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    const std::string what = error.what();
+    for (const char* part : {"8 micro-batches", "7", "2"}) {
+      EXPECT_NE(what.find(part), std::string::npos) << part << " in: " << what;
+    }
+  }
 }
 
 }  // namespace

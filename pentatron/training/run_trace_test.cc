@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/training/run_trace.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/timer.h"
+#include "pentatron/comm/faulty_backend.h"
 #include "pentatron/pipeline_parallel/executor.h"
 #include "pentatron/pipeline_parallel/make_schedule.h"
 #include "pentatron/pipeline_parallel/transport.h"
@@ -107,29 +110,121 @@ TEST(RunTrace, UnitsAreNamed) {
   for (const auto& [name, count] : times) EXPECT_EQ(count, kGlobalBatch / 2) << name;
 }
 
-// Reductions overlap with backward: the first starts before the last layer's backward has ended.
+// A reduction of gradients that was started, and how often the backward of each unit had ended
+// then.
+struct StartedReduction {
+  std::int64_t elements = 0;
+  std::vector<int> ended;  // by unit
+};
+
+struct ReductionsOfAStep {
+  std::vector<distributed::FlatBucket> buckets;
+  std::vector<StartedReduction> started;
+  std::vector<TraceSpan> spans;
+};
+
+using comm::testing_support::Collective;
+using comm::testing_support::Fault;
+using comm::testing_support::Harm;
+constexpr std::array kUnits = {"embedding", "decoder.layers.0", "decoder.layers.1", "head"};
+constexpr int kMicroBatches = kGlobalBatch / 2 / 2;  // of one of two data-parallel ranks
+constexpr std::int64_t kLeastElements = 64;          // counts and norms are smaller
+const Fault kNoFault{.group = "no such group"};
+
+// The second step of rank 0 of two, over a backend with this fault. By the order of its events: the
+// trace has a span when a unit's backward has ended.
+ReductionsOfAStep reductions_of_a_step(const config::RunConfig& config, Fault fault) {
+  ReductionsOfAStep step;
+  comm::run_threads({.world_size = 2, .threads_per_rank = 1}, [&](comm::Backend& real) {
+    Trace trace;
+    Timers timers{0};
+    timers.set_trace(&trace);
+    Fault own = fault;
+    if (real.rank() == 0) {
+      own.heard = [&](Collective, const std::string&, const Tensor& whole) {
+        if (!trace.recording() || whole.numel() < kLeastElements) return;
+        StartedReduction& reduction = step.started.emplace_back();
+        reduction.elements = whole.numel();
+        for (const char* unit : kUnits) {
+          reduction.ended.push_back(static_cast<int>(
+              std::count_if(trace.spans().begin(), trace.spans().end(), [&](const auto& span) {
+                return span.lane == kUnitLane && span.name == std::string("backward ") + unit;
+              })));
+        }
+      };
+    }
+    comm::testing_support::FaultyBackend backend(real, own);
+    comm::ParallelContext context(backend, comm::make_grids(config.parallel));
+    Engine engine(config, context, kCpu);
+    engine.set_timers(&timers);
+    (void)train_steps(engine, 0, 1);
+    trace.set_recording(true);
+    (void)train_steps(engine, 1, 2);
+    trace.set_recording(false);
+    if (real.rank() != 0) return;
+    step.buckets = engine.optimizer().store(0).layout().buckets();
+    step.spans = trace.take();
+  });
+  return step;
+}
+
+// Empty when the buckets are reduced in their order, each before the backward of any unit ahead of
+// its own has ended in the last micro-batch.
+std::string overlap_problem(const ReductionsOfAStep& step) {
+  if (step.started.size() != step.buckets.size()) {
+    return fmt::format("{} reductions of {} buckets", step.started.size(), step.buckets.size());
+  }
+  for (std::size_t b = 0; b < step.buckets.size(); ++b) {
+    const StartedReduction& reduction = step.started[b];
+    if (reduction.elements != step.buckets[b].size()) return fmt::format("bucket {}: order", b);
+    for (int unit = 0; unit < step.buckets[b].units.back(); ++unit) {
+      if (reduction.ended.at(static_cast<std::size_t>(unit)) < kMicroBatches) continue;
+      return fmt::format("bucket {} is reduced after the backward of {}", b,
+                         kUnits.at(static_cast<std::size_t>(unit)));
+    }
+  }
+  return {};
+}
+
+config::RunConfig reducing_config(bool sharded, std::int64_t bucket_size) {
+  return tiny_config({.dp = 2, .sharded = sharded}, [&](config::RunConfig& c) {
+    c.model.untie_embeddings_and_output_weights = true;
+    c.parallel.ddp_bucket_size = bucket_size;
+  });
+}
+
+// Reductions overlap with backward: the first is started before the first unit's backward, which is
+// the last, has ended; and so is each that can be.
 TEST(RunTrace, FirstReductionStartsBeforeBackwardEnds) {
   for (const bool sharded : {false, true}) {
-    const config::RunConfig config = tiny_config(
-        {.dp = 2, .sharded = sharded},
-        [](config::RunConfig& c) { c.model.untie_embeddings_and_output_weights = true; });
-    for (const auto& [rank, spans] : traced_step(config)) {
-      std::int64_t backward_end = 0;
-      for (const TraceSpan& span : lane_of(spans, kUnitLane)) {
-        if (span.name == "backward embedding") backward_end = span.end_ns;
-      }
-      std::int64_t first_reduction = std::numeric_limits<std::int64_t>::max();
-      std::size_t reductions = 0;
-      const std::string name = sharded ? "reduce-scatter bucket" : "all-reduce bucket";
-      for (const TraceSpan& span : lane_of(spans, "collectives")) {
-        if (!span.name.starts_with(name)) continue;
-        ++reductions;
-        EXPECT_GT(span.bytes, 0);
-        first_reduction = std::min(first_reduction, span.begin_ns);
-      }
-      EXPECT_GT(reductions, 0U) << rank;
-      EXPECT_LT(first_reduction, backward_end) << "rank " << rank << (sharded ? " sharded" : "");
+    const ReductionsOfAStep step = reductions_of_a_step(reducing_config(sharded, 2000), kNoFault);
+    EXPECT_GT(step.buckets.size(), 3U);
+    EXPECT_EQ(overlap_problem(step), "") << (sharded ? "sharded" : "");
+    // The head's, before any layer's backward in that micro-batch.
+    EXPECT_EQ(step.started.at(0).ended.at(2), kMicroBatches - 1);
+    const std::string name = sharded ? "reduce-scatter bucket" : "all-reduce bucket";
+    std::size_t spans = 0;
+    for (const TraceSpan& span : lane_of(step.spans, "collectives")) {
+      if (!span.name.starts_with(name)) continue;
+      EXPECT_GT(span.bytes, 0);
+      ++spans;
     }
+    EXPECT_EQ(spans, step.buckets.size());
+  }
+}
+
+// That test sees a step that reduces when backward is over: reductions that start when they are
+// waited for, and a bucket that holds everything.
+TEST(RunTrace, LateReductionsAreSeen) {
+  for (const bool sharded : {false, true}) {
+    const Fault late{.collective = sharded ? Collective::kReduceScatter : Collective::kAllReduce,
+                     .group = "dp:",
+                     .harm = Harm::kDefer,
+                     .least_elements = kLeastElements};
+    EXPECT_NE(overlap_problem(reductions_of_a_step(reducing_config(sharded, 2000), late)), "");
+    const ReductionsOfAStep one = reductions_of_a_step(reducing_config(sharded, 1 << 20), kNoFault);
+    EXPECT_EQ(one.buckets.size(), 1U);
+    EXPECT_EQ(one.started.at(0).ended.at(1), kMicroBatches) << "after all layers";
   }
 }
 

@@ -207,6 +207,19 @@ TEST(Cases, MegatronDeepSpeed_439) {
   const Options stages = on_ranks(base(), 2).with("--pipeline-model-parallel-size", 2);
   expect_same_state(tensor, stages);
   expect_same_state(stages, tensor);
+  // Trained on in the other layout: the losses of a run that stayed in its own.
+  for (const auto& [first, second] : {std::pair{tensor, stages}, {stages, tensor}}) {
+    const Options six = first.with("--train-iters", 6);
+    const TinyRun whole = train(six);
+    const fs::path folder = new_folder();
+    (void)train(resuming(six, folder, 3).with("--exit-interval", 3));
+    const TinyRun rest = train(second.with("--train-iters", 6).with("--load", folder.string()));
+    ASSERT_EQ(rest.losses().size(), 3U);
+    for (std::size_t step = 0; step < 3; ++step) {
+      EXPECT_NEAR(rest.losses()[step], whole.losses().at(3 + step), 1e-5 * whole.losses()[3 + step])
+          << step;
+    }
+  }
 }
 
 }  // namespace pentatron::functional

@@ -222,6 +222,23 @@ TEST(Cli, CheckOptions) {
   EXPECT_EQ(bad.exit_code, 2) << bad.describe();
   EXPECT_EQ(count(bad.out, "--seq-length 99"), 1U) << bad.out;
   EXPECT_EQ(count(bad.out, "--num-attention-heads 3"), 1U) << bad.out;
+  // What only the grid of ranks refuses, and what only the vocabulary does.
+  const ProgramResult grid = call(base()
+                                      .with("--check-options")
+                                      .with("--distributed-backend", "threads")
+                                      .with("--world-size", 4)
+                                      .with("--micro-batch-size", 1)
+                                      .with("--use-distributed-optimizer")
+                                      .with("--num-distributed-optimizer-instances", 3)
+                                      .words("pretrain_gpt"));
+  EXPECT_EQ(grid.exit_code, 2) << grid.describe();
+  EXPECT_EQ(count(grid.out, "--num-distributed-optimizer-instances 3 does not divide the 4"), 1U)
+      << grid.out;
+  const ProgramResult padding =
+      call(base().with("--check-options").with("--padded-vocab-size", 10).words("pretrain_gpt"));
+  EXPECT_EQ(padding.exit_code, 2) << padding.describe();
+  EXPECT_EQ(count(padding.out, "--padded-vocab-size 10 must be at least the vocabulary of 64"), 1U)
+      << padding.out;
 }
 
 TEST(Cli, OptionsAsMarkdown) {

@@ -122,19 +122,35 @@ TEST(Options, UnevenPipeline) {
   const TinyRun whole = train(deep.with("--fp64"));
   const std::vector<std::int64_t> equal = parameters_of_ranks(train(even), 2);
   ASSERT_EQ(equal.size(), 2U);
-  const auto shifted = [&](const Options& options, int layers) {
+  // Of width 16: two norms, four products with biases, feed-forward of 64.
+  constexpr std::int64_t kLayer =
+      4 * 16 + (16 * 48 + 48) + (16 * 16 + 16) + (16 * 64 + 64) + (64 * 16 + 16);
+  const auto shifted = [&](const Options& options, std::int64_t layers) {
     const TinyRun run = train(options.with("--fp64"));
     expect_same_losses(run, whole, kFp64);
     const std::vector<std::int64_t> counts = parameters_of_ranks(run, 2);
     ASSERT_EQ(counts.size(), 2U);
-    EXPECT_EQ(counts[0] + counts[1], equal[0] + equal[1]);
     // Layers that the first rank has more than half of them.
-    EXPECT_EQ(counts[0] > equal[0], layers > 0);
-    EXPECT_EQ(counts[0] < equal[0], layers < 0);
+    EXPECT_EQ(counts[0], equal[0] + layers * kLayer);
+    EXPECT_EQ(counts[1], equal[1] - layers * kLayer);
   };
   shifted(even.with("--decoder-first-pipeline-num-layers", 1), -1);
   shifted(even.with("--decoder-last-pipeline-num-layers", 1), 1);
+  shifted(even.with("--decoder-first-pipeline-num-layers", 3)
+              .with("--decoder-last-pipeline-num-layers", 1),
+          1);
   shifted(even.with("--pipeline-model-parallel-layout", "Et|tttL"), -1);
+  // Numbers that do not add up to the layers.
+  expect_refusal(try_train(even.with("--decoder-first-pipeline-num-layers", 3)
+                               .with("--decoder-last-pipeline-num-layers", 2))
+                     .program,
+                 2,
+                 {"--num-layers 4", "--decoder-first-pipeline-num-layers 3",
+                  "--decoder-last-pipeline-num-layers 2"});
+  expect_refusal(try_train(even.with("--decoder-first-pipeline-num-layers", 5)).program, 2,
+                 {"--num-layers 4", "--decoder-first-pipeline-num-layers 5"});
+  expect_refusal(try_train(even.with("--pipeline-model-parallel-layout", "Ett|tL")).program, 2,
+                 {"3 decoder layers", "--num-layers is 4"});
   const Options odd =
       on_threads(base().with("--num-layers", 3), 2).with("--pipeline-model-parallel-size", 2);
   expect_refusal(try_train(odd).program, 2, {"--num-layers 3"});
@@ -212,9 +228,59 @@ TEST(Options, ShardingStrategy) {
   }
   EXPECT_EQ(layout_of(fsdp).value("data_parallel_sharding", ""), "optim_grads_params");
   EXPECT_EQ(layout_of(on_threads(base(), 2)).value("data_parallel_sharding", ""), "no_shard");
+  // The strategy alone says what is sharded, as Megatron has it.
+  const Options none = fsdp.with("--data-parallel-sharding-strategy", "no_shard")
+                           .with("--use-distributed-optimizer");
+  EXPECT_EQ(files_of_moments(none), 1U);
+  EXPECT_EQ(layout_of(none).value("data_parallel_sharding", ""), "no_shard");
+  expect_no_effect(train(none).program, "--use-distributed-optimizer");
   const Options ahead =
       fsdp.with("--data-parallel-sharding-strategy", "optim").with("--overlap-param-gather");
   expect_same_losses(train(ahead), train(base().with("--fp64")), kFp64);
+}
+
+// Buckets that the collectives of one traced step name.
+std::size_t traced_buckets(const Options& options, const std::string& collective) {
+  const std::filesystem::path folder = new_folder();
+  (void)train(options.with("--train-iters", 2)
+                  .with("--trace", (folder / "t").string())
+                  .with("--profile-step-start", 1)
+                  .with("--profile-step-end", 2));
+  std::set<std::string> names;
+  const auto file = nlohmann::json::parse(read_file(folder / "t/rank-00000.json"));
+  for (const nlohmann::json& event : file.at("traceEvents")) {
+    const auto name = event.at("name").get<std::string>();
+    if (name.starts_with(collective + " bucket ")) names.insert(name);
+  }
+  return names.size();
+}
+
+// However many buckets gradients travel in, the losses are the same.
+TEST(Options, GradientBuckets) {
+  const Options dp = on_threads(base().with("--untie-embeddings-and-output-weights"), 2);
+  const TinyRun whole = train(dp.with("--fp64"));
+  EXPECT_EQ(traced_buckets(dp, "all-reduce"), 1U);
+  const auto of_one_weight = traced_buckets(dp.with("--ddp-bucket-size", 1), "all-reduce");
+  EXPECT_GT(of_one_weight, 20U);
+  const auto of_some = traced_buckets(dp.with("--ddp-bucket-size", 1000), "all-reduce");
+  EXPECT_GT(of_some, 3U);
+  EXPECT_LT(of_some, of_one_weight);
+  const auto four = traced_buckets(dp.with("--ddp-num-buckets", 4), "all-reduce");
+  EXPECT_GT(four, 2U);
+  EXPECT_LE(four, 4U);
+  EXPECT_EQ(traced_buckets(dp.with("--ddp-num-buckets", 1), "all-reduce"), 1U);
+  const Options sharded = dp.with("--use-distributed-optimizer").with("--overlap-grad-reduce");
+  EXPECT_EQ(traced_buckets(sharded.with("--ddp-bucket-size", 1000), "reduce-scatter"), of_some);
+  for (const Options& options : {dp, sharded}) {
+    for (const Options& cut :
+         {options.with("--ddp-bucket-size", 1000), options.with("--ddp-num-buckets", 4)}) {
+      expect_same_losses(train(cut.with("--fp64")), whole, kFp64);
+    }
+  }
+  expect_refusal(try_train(dp.with("--ddp-bucket-size", 1000).with("--ddp-num-buckets", 4)).program,
+                 2, {"--ddp-bucket-size 1000", "--ddp-num-buckets 4", "drop one"});
+  expect_refusal(try_train(dp.with("--ddp-num-buckets", 0)).program, 2,
+                 {"--ddp-num-buckets '0'", "at least 1"});
 }
 
 // Two copies of the state, each sharded over two ranks: two ranks own pieces, not four.

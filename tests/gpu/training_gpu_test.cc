@@ -18,7 +18,7 @@
 #include "pentatron/training/data.h"
 #include "pentatron/training/placement.h"
 #include "tests/gpu/gpu_rank.h"
-#include "tests/parallel/parity_case.h"
+#include "tests/parallel/layout_table.h"
 
 namespace pentatron::parity {
 namespace {
@@ -251,27 +251,9 @@ std::vector<Layout> layouts(std::int64_t world) {
           {.cp = 2, .cp_comm = "a2a"}};
 }
 
-// One of each axis, for the precisions whose kernels are others.
-std::vector<Layout> layouts_of_each_axis(std::int64_t world) {
-  if (world == 4) return {{.tp = 2, .sequence_parallel = true, .pp = 2}, {.dp = 2, .cp = 2}};
-  return {{.dp = 2, .sharded_optimizer = true},
-          {.dp = 2, .strategy = "optim_grads_params"},
-          {.tp = 2, .sequence_parallel = true},
-          {.pp = 2},
-          {.cp = 2},
-          {.cp = 2, .cp_comm = "a2a"}};
-}
-
-// bf16 rounds what layouts add in another order, so its losses and norms are compared alone.
-void expect_near_alone(const Outcome& alone, const Outcome& many, const std::string& precision) {
-  if (precision == "fp32") {
-    EXPECT_EQ(difference(alone, many, 1e-4, 1e-3), "");
-    return;
-  }
-  for (std::size_t step = 0; step < alone.losses.size(); ++step) {
-    EXPECT_NEAR(many.losses.at(step), alone.losses[step], 1e-2 * alone.losses[step]) << step;
-    EXPECT_NEAR(many.norms.at(step), alone.norms[step], 5e-2 * alone.norms[step]) << step;
-  }
+// One of each axis on four GPUs, for the precisions whose kernels are others; two run the table.
+std::vector<Layout> layouts_of_each_axis() {
+  return {{.tp = 2, .sequence_parallel = true, .pp = 2}, {.dp = 2, .cp = 2}};
 }
 
 TEST(GpuRank, LayoutsEqualOneGpu) {
@@ -286,14 +268,22 @@ TEST(GpuRank, LayoutsEqualOneGpu) {
           difference(alone, run_rank(options, layout, *rank.backend, layout.name()), 1e-10, 1e-8),
           "");
     }
+    if (rank.world != 4) continue;
     for (const std::string precision : {"fp32", "bf16"}) {
       const CaseOptions rounded = options_of(kind, precision, rank.device);
       const Outcome one = run_alone(rounded);
-      for (const Layout& layout : layouts_of_each_axis(rank.world)) {
-        SCOPED_TRACE(precision + " " + layout.name());
+      for (const Layout& layout : layouts_of_each_axis()) {
         const std::string name = precision + " " + layout.name();
-        expect_near_alone(one, run_rank(rounded, layout, *rank.backend, name), precision);
+        EXPECT_EQ(
+            rounded_difference(one, run_rank(rounded, layout, *rank.backend, name), precision), "")
+            << name;
       }
+    }
+  }
+  if (rank.world == 2) {
+    for (const std::string& problem :
+         table_problems(table_of_two_ranks(rank.device), *rank.backend)) {
+      ADD_FAILURE() << problem;
     }
   }
   rank.backend->shutdown();

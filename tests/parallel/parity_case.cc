@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -198,14 +199,15 @@ training::StageFactory factory_of(const CaseOptions& options, const config::RunC
 
 std::string Layout::name() const {
   return fmt::format(
-      "tp{}{}{} pp{}{}{} dp{}{} mbs{}{}{}{}{}{}{}{}{}{}", tp, sequence_parallel ? "+sp" : "",
+      "tp{}{}{} pp{}{}{} dp{}{} mbs{}{}{}{}{}{}{}{}{}{}{}", tp, sequence_parallel ? "+sp" : "",
       cp > 1 ? fmt::format(" cp{} {}", cp, cp_comm) : "", pp,
       chunks > 1 ? fmt::format(" x{}", chunks) : "", pipeline.empty() ? "" : " " + pipeline, dp,
       sharded_optimizer ? " sharded" : "", micro_batch_size,
       schedule == "1f1b" ? "" : " " + schedule, recompute.empty() ? "" : " recompute ", recompute,
       offload.empty() ? "" : " offload ", offload, strategy.empty() ? "" : " " + strategy,
       instances > 1 ? " two-level" : "", overlap_gather ? " overlap" : "",
-      state_on_host ? " host" : "");
+      state_on_host ? " host" : "",
+      bucket_size > 0 ? fmt::format(" buckets of {}", bucket_size) : "");
 }
 
 std::string Layout::refused() const {
@@ -225,7 +227,6 @@ void set_model(config::ModelConfig& m, const CaseOptions& options) {
   m.num_attention_heads = 4;
   m.max_position_embeddings = kSequence;
   m.seq_length = kSequence;
-  m.make_vocab_size_divisible_by = 8;
   m.init_method_std = 0.2;  // far from uniform attention
   m.reset_attention_mask = true;
   m.reset_position_ids = true;
@@ -280,6 +281,7 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   config::RunConfig config;
   config::ModelConfig& m = config.model;
   set_model(m, options);
+  m.make_vocab_size_divisible_by = options.vocab_divisible_by;
   config::ParallelConfig& p = config.parallel;
   p.world_size = layout.world_size();
   p.tensor_model_parallel_size = layout.tp;
@@ -297,6 +299,7 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   if (p.use_megatron_fsdp) p.data_parallel_sharding_strategy = layout.strategy;
   p.overlap_param_gather = layout.overlap_gather;
   p.num_distributed_optimizer_instances = layout.instances;
+  p.ddp_bucket_size = layout.bucket_size;
   config.optimizer.optimizer_cpu_offload = layout.state_on_host;
   p.distributed_backend = "threads";
   p.pipeline_schedule = layout.schedule;
@@ -312,7 +315,7 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   config.optimizer.optimizer = options.optimizer;
   config.optimizer.lr = options.optimizer == "sgd" ? 0.1 : 0.01;
   config.optimizer.adam_eps = 1e-3;
-  config.optimizer.clip_grad = 0.5;
+  config.optimizer.clip_grad = options.clip_grad;
   config.optimizer.weight_decay = 0.1;
   config.optimizer.freeze_parameters = options.freeze;
   m.lora_rank = options.lora_rank;
@@ -339,6 +342,9 @@ RankRun::RankRun(const CaseOptions& options, const Layout& layout, comm::Backend
   engine_ = std::make_unique<training::Engine>(config_, context_, options.device,
                                                factory_of(options, config_));
   wake_adapters(*engine_);
+  for (std::size_t i = 0; i < engine_->optimizer().num_stores(); ++i) {
+    outcome_.num_buckets += engine_->optimizer().store(i).layout().buckets().size();
+  }
 }
 
 std::vector<Batch> RankRun::batches(int step, const PrecisionPolicy& policy) const {
@@ -384,16 +390,18 @@ Outcome run_rank(const CaseOptions& options, const Layout& layout, comm::Backend
 
 Outcome run_case(const CaseOptions& options, const Layout& layout,
                  const comm::testing_support::Fault* fault) {
-  Outcome outcome;
-  comm::run_threads({.world_size = layout.world_size(), .threads_per_rank = 1},
-                    [&](comm::Backend& real) {
-                      std::optional<comm::testing_support::FaultyBackend> faulty;
-                      if (fault != nullptr) faulty.emplace(real, *fault);
-                      comm::Backend& backend = faulty ? static_cast<comm::Backend&>(*faulty) : real;
-                      Outcome mine = run_rank(options, layout, backend);
-                      if (backend.rank() == 0) outcome = std::move(mine);
-                    });
-  return outcome;
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(layout.world_size()));
+  comm::run_threads(
+      {.world_size = layout.world_size(), .threads_per_rank = 1}, [&](comm::Backend& real) {
+        std::optional<comm::testing_support::FaultyBackend> faulty;
+        if (fault != nullptr) faulty.emplace(real, *fault);
+        comm::Backend& backend = faulty ? static_cast<comm::Backend&>(*faulty) : real;
+        outcomes[static_cast<std::size_t>(backend.rank())] = run_rank(options, layout, backend);
+      });
+  for (const Outcome& other : outcomes) {
+    outcomes[0].num_buckets = std::min(outcomes[0].num_buckets, other.num_buckets);
+  }
+  return std::move(outcomes[0]);
 }
 
 std::string difference(const Outcome& reference, const Outcome& other, double first,

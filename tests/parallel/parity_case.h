@@ -40,6 +40,7 @@ struct Layout {
   std::string cp_comm = "p2p";     // --cp-comm-type, blanks between the layers' types
   std::int64_t cp_inner = 1;       // ranks that exchange heads with a2a+p2p
   std::int64_t max_in_flight = 0;  // of the schedule zb-auto
+  std::int64_t bucket_size = 0;    // --ddp-bucket-size; 0: one bucket holds these models
 
   [[nodiscard]] std::int64_t world_size() const { return tp * cp * pp * dp; }
   [[nodiscard]] std::string name() const;
@@ -66,6 +67,8 @@ struct CaseOptions {
   std::vector<std::string> lora_modules = {};  // none: all
   Device device = Device("cpu");
   int steps = 3;
+  double clip_grad = 0.5;
+  std::int64_t vocab_divisible_by = 8;
   // What a rank with a fault reads in place of sample i of the source; empty: no rank has one.
   std::function<datasets::Sample(const datasets::SampleSource& source, std::int64_t i,
                                  const comm::ParallelContext& rank)>
@@ -80,7 +83,11 @@ struct Outcome {
   std::vector<double> norms;
   std::map<std::string, Tensor> first_weights;  // after the first step
   std::map<std::string, Tensor> weights;        // after the last step
+  std::size_t num_buckets = 0;                  // of gradients; the fewest of a rank
 };
+
+// Elements of a bucket of which every rank of the layouts here has several.
+inline constexpr std::int64_t kSmallBuckets = 200;
 
 [[nodiscard]] config::RunConfig make_config(const CaseOptions& options, const Layout& layout);
 
@@ -97,6 +104,7 @@ class RankRun final {
   [[nodiscard]] double evaluate(std::size_t micro_batches);
   // Equal on every rank.
   [[nodiscard]] Outcome finish();
+  [[nodiscard]] training::Engine& engine() { return *engine_; }
 
  private:
   [[nodiscard]] std::vector<Batch> batches(int step, const PrecisionPolicy& policy) const;

@@ -73,9 +73,10 @@ class Sweep : public ::testing::TestWithParam<SweepCase> {};
 
 TEST_P(Sweep, EqualsOneProcess) {
   const SweepCase& c = GetParam();
-  EXPECT_EQ(
-      difference(reference_of(c), run_case(c.options, c.layout), kTolerance, kTrainedTolerance), "")
+  const Outcome outcome = run_case(c.options, c.layout);
+  EXPECT_EQ(difference(reference_of(c), outcome, kTolerance, kTrainedTolerance), "")
       << c.layout.name();
+  EXPECT_GE(outcome.num_buckets, least_buckets(c.layout)) << c.layout.name();
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Sweep, ::testing::ValuesIn(sweep_cases().run),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of gloo_parity_test: parity_worker FOLDER, started by comm::launch with the launcher's
-// variables. Trains every case of this world size and writes FOLDER/CASE.rankN.safetensors.
+// variables. Trains every case of this world size and writes FOLDER/CASE.rankN.safetensors; with
+// --table instead of a folder it runs and compares the table of two ranks.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include "pentatron/comm/backend.h"
 #include "pentatron/tensor/ops.h"
 #include "tests/parallel/gloo_cases.h"
+#include "tests/parallel/layout_table.h"
 
 namespace pentatron::parity {
 namespace {
@@ -23,6 +25,14 @@ void run_worker(const std::filesystem::path& folder) {
                                                 .master_port = env_int("MASTER_PORT").value(),
                                                 .timeout = std::chrono::milliseconds(60'000)});
   try {
+    if (folder == "--table") {
+      const auto problems = table_problems(table_of_two_ranks(Device("cpu")), *backend);
+      for (const std::string& problem : problems) std::fprintf(stderr, "%s\n", problem.c_str());
+      PENTATRON_CHECK(problems.empty(), kInternal, "{} cases differ from one rank",
+                      problems.size());
+      backend->shutdown();
+      return;
+    }
     for (const GlooCase& gloo_case : gloo_cases(backend->world_size())) {
       const Outcome outcome =
           run_rank(gloo_case.options, gloo_case.layout, *backend, gloo_case.name);
@@ -41,7 +51,7 @@ void run_worker(const std::filesystem::path& folder) {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fprintf(stderr, "usage: parity_worker FOLDER (started by gloo_parity_test)\n");
+    std::fprintf(stderr, "usage: parity_worker FOLDER|--table (started by gloo_parity_test)\n");
     return 2;
   }
   try {

@@ -40,8 +40,14 @@ void context(Layout& layout, std::int64_t size, const char* comm) {
   if (std::string_view(comm) == "a2a+p2p") layout.cp_inner = 2;
 }
 
-void shard(Layout& layout, const char* strategy) {
+// Gradients and parameters travel in several buckets wherever they do.
+void data_parallel(Layout& layout) {
   layout.dp = std::max<std::int64_t>(2, layout.dp);
+  layout.bucket_size = kSmallBuckets;
+}
+
+void shard(Layout& layout, const char* strategy) {
+  data_parallel(layout);
   layout.strategy = strategy;
 }
 
@@ -51,7 +57,7 @@ const std::vector<Value>& values() {
       {Axis::kTensor, "TP4", [](Layout& l) { l.tp = 4; }},
       {Axis::kPipeline, "PP2", [](Layout& l) { l.pp = 2; }},
       {Axis::kPipeline, "PP4", [](Layout& l) { l.pp = 4; }},
-      {Axis::kData, "DP2", [](Layout& l) { l.dp = 2; }},
+      {Axis::kData, "DP2", [](Layout& l) { data_parallel(l); }},
       {Axis::kContext, "CP2ring", [](Layout& l) { context(l, 2, "p2p"); }},
       {Axis::kContext, "CP2gather", [](Layout& l) { context(l, 2, "all_gather"); }},
       {Axis::kContext, "CP2a2a", [](Layout& l) { context(l, 2, "a2a"); }},
@@ -73,7 +79,7 @@ const std::vector<Value>& values() {
        }},
       {Axis::kShards, "ZeRO1",
        [](Layout& l) {
-         l.dp = std::max<std::int64_t>(2, l.dp);
+         data_parallel(l);
          l.sharded_optimizer = true;
        }},
       {Axis::kShards, "ZeRO2", [](Layout& l) { shard(l, "optim_grads"); }},
@@ -86,7 +92,7 @@ const std::vector<Value>& values() {
        }},
       {Axis::kOverlap, "Overlap",
        [](Layout& l) {
-         l.dp = std::max<std::int64_t>(2, l.dp);
+         data_parallel(l);
          if (l.strategy.empty()) l.sharded_optimizer = true;
          l.overlap_gather = true;
        }},
@@ -174,6 +180,41 @@ std::vector<NamedLayout> triple_layouts() {
     layouts.push_back(layout_of({value_of(names[0]), value_of(names[1]), value_of(names[2])}));
   }
   return layouts;
+}
+
+std::vector<NamedLayout> layouts_of_several_buckets() {
+  constexpr std::int64_t kSize = kSmallBuckets;
+  return {
+      {"DP2", {.dp = 2, .bucket_size = kSize}},
+      {"DP2_ZeRO1_Overlap",
+       {.dp = 2, .sharded_optimizer = true, .overlap_gather = true, .bucket_size = kSize}},
+      {"DP2_ZeRO2", {.dp = 2, .strategy = "optim_grads", .bucket_size = kSize}},
+      {"DP2_ZeRO3", {.dp = 2, .strategy = "optim_grads_params", .bucket_size = kSize}},
+      {"DP4_HSDP",
+       {.dp = 4, .strategy = "optim_grads_params", .instances = 2, .bucket_size = kSize}},
+      {"DP4_ZeRO1_TwoInstances",
+       {.dp = 4, .sharded_optimizer = true, .instances = 2, .bucket_size = kSize}},
+      {"TP2_DP2", {.tp = 2, .dp = 2, .bucket_size = kSize}},
+      {"TP2_SP_DP2_ZeRO1",
+       {.tp = 2,
+        .sequence_parallel = true,
+        .dp = 2,
+        .sharded_optimizer = true,
+        .bucket_size = kSize}},
+      {"PP2_VPP2_DP2", {.pp = 2, .dp = 2, .chunks = 2, .bucket_size = kSize}},
+      {"PP2_VPP2_DP2_ZeRO2",
+       {.pp = 2, .dp = 2, .chunks = 2, .strategy = "optim_grads", .bucket_size = kSize}},
+      {"PP2_ZB_DP2_ZeRO1",
+       {.pp = 2, .dp = 2, .sharded_optimizer = true, .schedule = "zb-h1", .bucket_size = kSize}},
+      {"CP2_DP2", {.dp = 2, .cp = 2, .bucket_size = kSize}},
+      {"CP2_DP2_ZeRO3",
+       {.dp = 2, .strategy = "optim_grads_params", .cp = 2, .bucket_size = kSize}}};
+}
+
+// A stage of one layer has few weights.
+std::size_t least_buckets(const Layout& layout) {
+  if (layout.bucket_size == 0) return 1;
+  return layout.pp > 2 ? 2 : 4;
 }
 
 std::vector<NamedKind> dense_kinds() {

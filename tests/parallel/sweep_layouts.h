@@ -24,6 +24,12 @@ struct NamedLayout {
 [[nodiscard]] std::vector<NamedLayout> pair_layouts();
 [[nodiscard]] std::vector<NamedLayout> triple_layouts();
 
+// Every way in which gradients are reduced, in several buckets each, alone and beside the other
+// axes.
+[[nodiscard]] std::vector<NamedLayout> layouts_of_several_buckets();
+// How many buckets each rank of such a layout has at least.
+[[nodiscard]] std::size_t least_buckets(const Layout& layout);
+
 // Kinds of dense models.
 struct NamedKind {
   std::string name;
