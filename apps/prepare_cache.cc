@@ -90,7 +90,7 @@ int prepare_cache(const Words& words) {
       fmt::format("world size {}, data-parallel size {}, global batch size {}\n"
                   "samples asked for: {} for training, {} for validation, {} for the test",
                   config.parallel.world_size, config.parallel.data_parallel_size,
-                  t.global_batch_size, asked.train, asked.valid, asked.test));
+                  config::running_batch_size(config), asked.train, asked.valid, asked.test));
   print_entries(caches);
   log::print_line(fmt::format(
       "samples indexed: {} for training, {} for validation, {} for the test",

@@ -136,10 +136,33 @@ std::vector<std::int64_t> BatchSchedule::sizes() const {
   return sizes;
 }
 
-BatchSchedule batch_schedule(const RunConfig& config) {
+BatchSchedule BatchSchedule::lowered_to_multiples_of(std::int64_t divisor) const {
+  BatchSchedule lowered = *this;
+  for (Stage& stage : lowered.stages_) {
+    PENTATRON_CHECK(divisor >= 1 && stage.size >= divisor, kConfig,
+                    "--decrease-batch-size-if-needed: a batch of {} samples cannot be lowered to a "
+                    "multiple of --micro-batch-size x data-parallel size = {}",
+                    stage.size, divisor);
+    stage.size -= stage.size % divisor;
+  }
+  return lowered;
+}
+
+BatchSchedule asked_batch_schedule(const RunConfig& config) {
   const std::string& text = config.training.step_batch_size_schedule;
   if (text.empty()) return BatchSchedule(config.training.global_batch_size);
   return BatchSchedule(text, config.model.seq_length);
+}
+
+BatchSchedule batch_schedule(const RunConfig& config) {
+  const TrainingConfig& training = config.training;
+  if (!training.decrease_batch_size_if_needed) return asked_batch_schedule(config);
+  return asked_batch_schedule(config).lowered_to_multiples_of(training.micro_batch_size *
+                                                              config.parallel.data_parallel_size);
+}
+
+std::int64_t running_batch_size(const RunConfig& config) {
+  return batch_schedule(config).sizes().back();
 }
 
 }  // namespace pentatron::config

@@ -36,6 +36,8 @@ class BatchSchedule final {
   [[nodiscard]] bool is_constant() const { return stages_.size() == 1; }
   // Sizes in order of the stages.
   [[nodiscard]] std::vector<std::int64_t> sizes() const;
+  // The same stages, each size lowered to a multiple of `divisor`. kConfig where nothing is left.
+  [[nodiscard]] BatchSchedule lowered_to_multiples_of(std::int64_t divisor) const;
 
  private:
   struct Stage {
@@ -48,7 +50,14 @@ class BatchSchedule final {
   std::vector<Stage> stages_;
 };
 
-// As the options say; the batch size is resolved.
+// What each step takes, as the options say; the batch size and the data-parallel size are resolved.
+// With --decrease-batch-size-if-needed sizes are lowered to what micro-batches and ranks divide.
 [[nodiscard]] BatchSchedule batch_schedule(const RunConfig& config);
+// The sizes that the options ask for, which are the same for every number of ranks. Lengths that
+// are given in iterations (decay, warm-up, data) are counted in them, as in Megatron, so that a run
+// goes on alike when it is resumed on other ranks.
+[[nodiscard]] BatchSchedule asked_batch_schedule(const RunConfig& config);
+// Of one step: the last stage's, where there are several.
+[[nodiscard]] std::int64_t running_batch_size(const RunConfig& config);
 
 }  // namespace pentatron::config

@@ -55,6 +55,22 @@ TEST(BatchSchedule, StagesEqualASimulation) {
   EXPECT_EQ(BatchSchedule("0:2 109:4", kLength).size_at(10), 4);
 }
 
+TEST(BatchSchedule, LoweredToMultiples) {
+  const BatchSchedule lowered = BatchSchedule(10).lowered_to_multiples_of(4);
+  EXPECT_TRUE(lowered.is_constant());
+  EXPECT_EQ(lowered.size_at(0), 8);
+  EXPECT_EQ(lowered.samples_after(3), 24);
+  EXPECT_EQ(BatchSchedule(8).lowered_to_multiples_of(4).size_at(0), 8);
+  // Stages begin where they did.
+  const BatchSchedule stages = BatchSchedule("0:5 100:11 1K:12", 10).lowered_to_multiples_of(4);
+  EXPECT_EQ(stages.sizes(), (std::vector<std::int64_t>{4, 8, 12}));
+  EXPECT_EQ(stages.size_at(9), 4);
+  EXPECT_EQ(stages.size_at(10), 8);
+  EXPECT_EQ(stages.samples_after(4), 4 + 4 + 4 + 8);
+  expect_error(ErrorKind::kConfig, "a batch of 3 samples",
+               [] { (void)BatchSchedule(3).lowered_to_multiples_of(4); });
+}
+
 TEST(BatchSchedule, Units) {
   EXPECT_EQ(BatchSchedule("0:768 250B:1536", 4096).size_at(61'035'155), 768);
   EXPECT_EQ(BatchSchedule("0:768 250B:1536", 4096).size_at(61'035'156), 1536);

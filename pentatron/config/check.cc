@@ -22,7 +22,8 @@ CheckReport check_options(const ParseRequest& request, Purpose purpose) {
     return report;
   }
   report.text = "the options are fine\n" + layout_line(parsed.config) + "\n";
-  for (const std::string& line : {always_so_line(parsed), no_effect_line(parsed)}) {
+  for (const std::string& line :
+       {lowered_batches_line(parsed.config), always_so_line(parsed), no_effect_line(parsed)}) {
     if (!line.empty()) report.text += line + "\n";
   }
   const OptionIndex index;

@@ -17,7 +17,7 @@ TEST(Completion, HoldsCommandsAcceptedOptionsAndValues) {
       EXPECT_NE(script.find(part), std::string::npos) << part << "\n" << script.substr(0, 400);
     }
     // Planned ones would be refused.
-    EXPECT_EQ(script.find("decrease-batch-size-if-needed"), std::string::npos);
+    EXPECT_EQ(script.find("perform-rl-step"), std::string::npos);
   }
   EXPECT_NE(completion_script(Shell::kZsh, kCommands).find("it'\\''s a picture"),
             std::string::npos);

@@ -174,16 +174,16 @@ TEST(Parser, SynonymsStandForAValueThatIsNotSet) {
 
 TEST(Parser, ReportsAllProblemsAtOnce) {
   try {
-    static_cast<void>(parse(
-        request("--num-layer 3 --lr x --decrease-batch-size-if-needed --num-experts 8 stray")));
+    static_cast<void>(
+        parse(request("--num-layer 3 --lr x --perform-rl-step --num-experts 8 stray")));
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kConfig);
     const std::string text = error.what();
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
     EXPECT_TRUE(text.starts_with("5 problems with the options:\n")) << text;
-    for (const char* part : {"--num-layers?", "--lr 'x'", "--decrease-batch-size-if-needed: not",
-                             "--num-experts", "stray"}) {
+    for (const char* part :
+         {"--num-layers?", "--lr 'x'", "--perform-rl-step: not", "--num-experts", "stray"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
     }
   }

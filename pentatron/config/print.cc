@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/config/print.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <csignal>
 #include <map>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/option_index.h"
 
 namespace pentatron::config {
@@ -184,18 +187,29 @@ std::string layers_line(const ParsedOptions& parsed) {
   return text;
 }
 
+std::string lowered_batches_line(const RunConfig& config) {
+  if (!config.training.decrease_batch_size_if_needed) return "";
+  const std::vector<std::int64_t> asked = asked_batch_schedule(config).sizes();
+  const std::vector<std::int64_t> running = batch_schedule(config).sizes();
+  if (asked == running) return "";
+  return fmt::format(
+      "batches are lowered from {} to {} samples, multiples of --micro-batch-size {} x "
+      "data-parallel size {} (--decrease-batch-size-if-needed)",
+      fmt::join(asked, ", "), fmt::join(running, ", "), config.training.micro_batch_size,
+      config.parallel.data_parallel_size);
+}
+
 std::string layout_line(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
+  const std::int64_t batch = running_batch_size(config);
   return fmt::format(
       "world size {} = data {} x context {} x tensor {} x pipeline {}; global batch {} = micro "
       "batch {} x data {} x {} accumulation steps",
       parallel.world_size, parallel.data_parallel_size, parallel.context_parallel_size,
-      parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size,
-      config.training.global_batch_size, config.training.micro_batch_size,
-      parallel.data_parallel_size,
-      config.training.global_batch_size /
-          std::max<std::int64_t>(1,
-                                 config.training.micro_batch_size * parallel.data_parallel_size));
+      parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size, batch,
+      config.training.micro_batch_size, parallel.data_parallel_size,
+      batch / std::max<std::int64_t>(
+                  1, config.training.micro_batch_size * parallel.data_parallel_size));
 }
 
 std::vector<std::string_view> help_topics() {

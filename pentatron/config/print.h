@@ -32,6 +32,10 @@ namespace pentatron::config {
 // otherwise; the same of a checkpoint or folder. Empty when no layer gave any.
 [[nodiscard]] std::string layers_line(const ParsedOptions& parsed);
 
+// "batches are lowered from 6 to 4 samples (...)" where --decrease-batch-size-if-needed does that;
+// else empty.
+[[nodiscard]] std::string lowered_batches_line(const RunConfig& config);
+
 // One line: world size and what divides it.
 [[nodiscard]] std::string layout_line(const RunConfig& config);
 

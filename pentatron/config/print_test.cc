@@ -55,7 +55,7 @@ TEST(Help, ByTopicAndOption) {
       << optimizer;
   EXPECT_EQ(optimizer.find("--num-layers"), std::string::npos);
   EXPECT_NE(optimizer.find("known options that are refused"), std::string::npos);
-  EXPECT_NE(help_text("--decrease-batch-size-if-needed").find("planned"), std::string::npos);
+  EXPECT_NE(help_text("--perform-rl-step").find("planned"), std::string::npos);
   EXPECT_NE(help_text("num_layers").find("--num-layers N"), std::string::npos);
   EXPECT_NE(help_text("lr-decay-style").find("{constant|linear|cosine|inverse-square-root|WSD}"),
             std::string::npos);

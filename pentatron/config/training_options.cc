@@ -84,6 +84,16 @@ constexpr OptionSpec kRows[] = {
      .test = "config_test BatchSchedule.StagesEqualASimulation; functional_test "
              "Options.StepBatchSizeSchedule",
      .field = training<&TrainingConfig::step_batch_size_schedule>()},
+    {.names = "--decrease-batch-size-if-needed",
+     .dest = "decrease_batch_size_if_needed",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .topic = Topic::kTraining,
+     .help = "lowers a global batch size to a multiple of micro-batch size x data-parallel size "
+             "where it is none; on ranks that divide it, it is as asked again",
+     .test = "config_test BatchSchedule.LoweredToMultiples; functional_test "
+             "Options.DecreaseBatchSizeIfNeeded",
+     .field = training<&TrainingConfig::decrease_batch_size_if_needed>()},
     {.names = "--train-iters",
      .dest = "train_iters",
      .kind = OptionKind::kInt,

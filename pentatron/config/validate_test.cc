@@ -6,7 +6,10 @@
 #include <functional>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/test_support.h"
+#include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/config_json.h"
+#include "pentatron/config/print.h"
 #include "pentatron/config/validate_test_support.h"
 
 namespace pentatron::config {
@@ -93,6 +96,35 @@ TEST(Resolve, DerivesBatch) {
   config.training.micro_batch_size = 3;
   resolve(config);
   EXPECT_EQ(config.training.global_batch_size, 12);
+}
+
+TEST(Resolve, LowersBatchesThatDoNotDivide) {
+  RunConfig config = small();
+  config.parallel.world_size = 4;
+  config.training.micro_batch_size = 2;
+  config.training.global_batch_size = 20;
+  config.training.decrease_batch_size_if_needed = true;
+  resolve(config);
+  EXPECT_EQ(config.training.global_batch_size, 20) << "what is asked for stays";
+  EXPECT_EQ(running_batch_size(config), 16);
+  EXPECT_EQ(asked_batch_schedule(config).size_at(0), 20);
+  EXPECT_EQ(config.training.eval_global_batch_size, 16);
+  EXPECT_NE(lowered_batches_line(config).find("from 20 to 16 samples"), std::string::npos);
+  EXPECT_NE(layout_line(config).find("global batch 16 = micro batch 2 x data 4 x 2 acc"),
+            std::string::npos);
+  resolve(config);
+  EXPECT_EQ(running_batch_size(config), 16);
+  config.training.global_batch_size = 24;
+  EXPECT_EQ(running_batch_size(config), 24);
+  EXPECT_EQ(lowered_batches_line(config), "");
+  config.training.global_batch_size = 7;
+  expect_error(ErrorKind::kConfig, "--global-batch-size 7", [&] { resolve(config); });
+  config.training.global_batch_size = 0;
+  config.training.step_batch_size_schedule = "0:9 1000:23";
+  resolve(config);
+  EXPECT_EQ(batch_schedule(config).sizes(), (std::vector<std::int64_t>{8, 16}));
+  config.training.decrease_batch_size_if_needed = false;
+  expect_error(ErrorKind::kConfig, "--decrease-batch-size-if-needed", [&] { resolve(config); });
 }
 
 TEST(Resolve, DerivesEvaluationBatchAndSwitches) {

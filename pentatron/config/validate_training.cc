@@ -16,6 +16,18 @@ namespace {
 constexpr std::int64_t kMaxBatch = 100'000'000;
 constexpr std::int64_t kMaxSteps = 10'000'000'000;
 
+// Whether a size can be cut into micro-batches on all ranks, lowered if that is asked for.
+bool fits(const TrainingConfig& training, std::int64_t size, std::int64_t pass) {
+  return training.decrease_batch_size_if_needed ? size >= pass : size % pass == 0;
+}
+
+// What to do about a size that does not fit.
+std::string_view remedy(const TrainingConfig& training) {
+  return training.decrease_batch_size_if_needed
+             ? "it cannot be lowered to a multiple, being smaller: raise it"
+             : "change it, or let --decrease-batch-size-if-needed lower it";
+}
+
 // Each size of the schedule divides; the last is the run's global batch size.
 bool resolve_batch_schedule(RunConfig& config, Problems& problems) {
   TrainingConfig& training = config.training;
@@ -39,22 +51,28 @@ bool resolve_batch_schedule(RunConfig& config, Problems& problems) {
   training.global_batch_size = last;
   const std::int64_t pass = training.micro_batch_size * config.parallel.data_parallel_size;
   for (const std::int64_t size : sizes) {
-    if (size <= kMaxBatch && size % pass == 0) continue;
-    problems.add(fmt::format(
-        "--step-batch-size-schedule: the batch size {} does not divide by "
-        "--micro-batch-size {} x data-parallel size {} (or is above {})",
-        size, training.micro_batch_size, config.parallel.data_parallel_size, kMaxBatch));
+    if (size <= kMaxBatch && fits(training, size, pass)) continue;
+    problems.add(
+        fmt::format("--step-batch-size-schedule: the batch size {} does not divide by "
+                    "--micro-batch-size {} x data-parallel size {} (or is above {}); {}",
+                    size, training.micro_batch_size, config.parallel.data_parallel_size, kMaxBatch,
+                    remedy(training)));
     return false;
   }
   return true;
 }
 
 bool resolve_evaluation_batch(TrainingConfig& training, std::int64_t dp, Problems& problems) {
-  if (training.eval_global_batch_size == 0) {
-    training.eval_global_batch_size = training.global_batch_size;
-  }
   if (training.eval_micro_batch_size == 0) {
     training.eval_micro_batch_size = training.micro_batch_size;
+  }
+  if (training.eval_global_batch_size == 0) {
+    training.eval_global_batch_size = training.global_batch_size;
+    const std::int64_t pass = training.eval_micro_batch_size * dp;
+    if (training.decrease_batch_size_if_needed && pass > 0 &&
+        training.eval_global_batch_size > pass) {
+      training.eval_global_batch_size -= training.eval_global_batch_size % pass;
+    }
   }
   const bool in_range = training.eval_micro_batch_size >= 1 &&
                         training.eval_micro_batch_size <= kMaxBatch &&
@@ -88,13 +106,13 @@ bool resolve_batch(RunConfig& config, Problems& problems) {
   if (!resolve_batch_schedule(config, problems)) return false;
   const std::int64_t pass = training.micro_batch_size * dp;
   if (training.global_batch_size == 0) training.global_batch_size = pass;
-  if (training.global_batch_size % pass == 0) {
+  if (fits(training, training.global_batch_size, pass)) {
     return resolve_evaluation_batch(training, dp, problems);
   }
   problems.add(
       fmt::format("--global-batch-size {} does not divide by --micro-batch-size {} x "
-                  "data-parallel size {}",
-                  training.global_batch_size, training.micro_batch_size, dp));
+                  "data-parallel size {}; {}",
+                  training.global_batch_size, training.micro_batch_size, dp, remedy(training)));
   return false;
 }
 

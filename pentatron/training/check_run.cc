@@ -94,7 +94,8 @@ std::string run_text(const config::RunConfig& config, double step_flops) {
   const std::int64_t steps =
       t.train_samples > 0 ? batches.iterations_for(t.train_samples) : t.train_iters;
   const auto samples = static_cast<double>(batches.samples_after(steps));
-  const double flops = step_flops / static_cast<double>(t.global_batch_size) * samples;
+  const double flops =
+      step_flops / static_cast<double>(config::running_batch_size(config)) * samples;
   return fmt::format("run         {} steps, {:.0f} samples, {} tokens, {:.3g} FLOPs", steps,
                      samples, short_number(samples * static_cast<double>(config.model.seq_length)),
                      flops);

@@ -295,12 +295,18 @@ std::vector<DataFile> data_files(const std::vector<datasets::GptSources>& sets, 
 std::vector<std::int64_t> train_samples_planned(const config::RunConfig& config,
                                                 const ResumePoint& point) {
   const config::TrainingConfig& t = config.training;
-  const config::BatchSchedule batches = config::batch_schedule(config);
+  const config::BatchSchedule batches = config::asked_batch_schedule(config);
   const std::int64_t consumed = point.consumed_samples;
   const std::int64_t left = t.train_samples > 0
                                 ? batches.iterations_for(t.train_samples, consumed)
                                 : std::max<std::int64_t>(t.train_iters - point.iteration, 0);
-  const std::int64_t needed = std::max(t.train_samples, batches.samples_after(left, consumed));
+  std::int64_t needed = std::max(t.train_samples, batches.samples_after(left, consumed));
+  if (t.train_samples > 0 && t.decrease_batch_size_if_needed) {
+    // The last step of another size may end elsewhere beyond them.
+    const config::BatchSchedule running = config::batch_schedule(config);
+    needed = std::max(
+        needed, running.samples_after(running.iterations_for(t.train_samples, consumed), consumed));
+  }
   std::vector<std::int64_t> planned = point.train_samples_planned;
   if (!planned.empty() && needed <= planned.back()) return planned;
   if (!planned.empty() && !config.data.append_epochs) planned.pop_back();

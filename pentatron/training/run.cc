@@ -55,8 +55,8 @@ std::string place_text(Device device) {
 
 void print_start(const config::ParsedOptions& options, const config::RunConfig& config,
                  Device device, TerminalView* view) {
-  std::vector<std::string> notes{config::layers_line(options), config::always_so_line(options),
-                                 config::no_effect_line(options)};
+  std::vector<std::string> notes{config::layers_line(options), config::lowered_batches_line(config),
+                                 config::always_so_line(options), config::no_effect_line(options)};
   const std::string& graphs = config.training.cuda_graph_impl;
   if (device.is_cpu() && (graphs == "full_iteration" || graphs == "local")) {
     notes.push_back(

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "pentatron/config/batch_schedule.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/config/print.h"
 #include "pentatron/pipeline_parallel/compare_schedules.h"
@@ -57,7 +58,7 @@ Json layout_of(const config::RunConfig& config, std::int64_t world_size, Device 
   const std::int64_t in_a_step =
       config.training.micro_batch_size * std::max<std::int64_t>(1, parallel.data_parallel_size);
   const std::int64_t num_micro_batches =
-      std::max<std::int64_t>(1, config.training.global_batch_size / in_a_step);
+      std::max<std::int64_t>(1, config::running_batch_size(config) / in_a_step);
   const std::int64_t num_chunks = config::num_pipeline_chunks(config.model, parallel);
   Json stages = Json::array();
   for (const config::StagePlan& plan : config::plan_pipeline(config.model, parallel)) {

@@ -75,8 +75,8 @@ LoadResult load_run(Engine& engine, const config::BatchSchedule& batches, config
   return result;
 }
 
-StepRates::StepRates(const config::RunConfig& config, const config::BatchSchedule& batches)
-    : schedule_(config.optimizer, config.training, batches),
+StepRates::StepRates(const config::RunConfig& config)
+    : schedule_(config.optimizer, config.training, config::asked_batch_schedule(config)),
       width_factor_(optimizer::width_scaling(config.model, config.optimizer).lr_factor) {}
 
 StepInputs StepRates::inputs(const TrainState& state) const {

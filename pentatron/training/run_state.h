@@ -30,7 +30,7 @@ namespace pentatron::training {
 // Rates and weight decay of a run, once load_run() has been there.
 class StepRates final {
  public:
-  StepRates(const config::RunConfig& config, const config::BatchSchedule& batches);
+  explicit StepRates(const config::RunConfig& config);
   // Of the next step.
   [[nodiscard]] StepInputs inputs(const TrainState& state) const;
   [[nodiscard]] const optimizer::LearningRateSchedule& schedule() const { return schedule_; }

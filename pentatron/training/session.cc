@@ -110,7 +110,7 @@ void Session::Parts::load() {
   state = options.train != nullptr ? new_state(config, *options.train)
                                    : new_state(config, *data, *tokenizer);
   const LoadResult result = load_run(*engine, batches, config, state);
-  rates.emplace(config, batches);
+  rates.emplace(config);
   loaded_iteration = result.iteration;
   resumed = result.loaded && state.iteration == result.iteration;
   if (resumed && config.checkpoint.load == config.checkpoint.save) {

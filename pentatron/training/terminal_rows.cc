@@ -95,15 +95,16 @@ std::string start_lines(const config::RunConfig& config, std::string_view place,
     axis("pipeline", p.pipeline_model_parallel_size);
     layout += ", ";
   }
+  const config::BatchSchedule batches = config::batch_schedule(config);
+  const std::int64_t batch = batches.sizes().back();
   const std::int64_t iterations =
-      t.train_samples > 0 ? config::batch_schedule(config).iterations_for(t.train_samples)
-                          : t.train_iters;
+      t.train_samples > 0 ? batches.iterations_for(t.train_samples) : t.train_iters;
   const std::string model = fmt::format(
       "model  {} layers, hidden {}, {} heads, sequences of {}{}", m.num_layers, m.hidden_size,
       m.num_attention_heads, m.seq_length, on_off(!m.model_preset.empty(), m.model_preset));
-  const std::string run = fmt::format(
-      "run    {} iterations of {} samples, {} tokens each", iterations, t.global_batch_size,
-      short_number(static_cast<double>(t.global_batch_size) * static_cast<double>(m.seq_length)));
+  const std::string run =
+      fmt::format("run    {} iterations of {} samples, {} tokens each", iterations, batch,
+                  short_number(static_cast<double>(batch) * static_cast<double>(m.seq_length)));
   const std::string where = fmt::format("on     {}{} on {}", layout, t.precision, place);
   std::string text = toned("pentatron", Tone::kBold, terminal);
   for (const std::string& line : {model, run, where}) {

@@ -163,7 +163,7 @@ std::string run_identity(const config::RunConfig& config) {
 
 std::string schedule_identity(const config::RunConfig& config) {
   // Megatron's saved keys, steps in samples.
-  const config::BatchSchedule batches = config::batch_schedule(config);
+  const config::BatchSchedule batches = config::asked_batch_schedule(config);
   const auto samples = [&](std::int64_t given, std::int64_t iterations) {
     return given > 0 ? given : batches.samples_after(iterations);
   };

@@ -224,7 +224,7 @@ void Trainer::load() {
   comm::note_phase(backend_, "loading the checkpoint");
   if (!config_.checkpoint.load.empty()) reporter_.phase("loading the checkpoint");
   const LoadResult result = load_run(*engine_, batches_, config_, state_);
-  rates_.emplace(config_, batches_);
+  rates_.emplace(config_);
   loaded_iteration_ = result.iteration;
   // With --finetune the run begins at 0, whatever was loaded.
   const bool resumes = result.loaded && state_.iteration == result.iteration;

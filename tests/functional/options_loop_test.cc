@@ -129,6 +129,44 @@ TEST(Options, StepBatchSizeSchedule) {
                  {"--global-batch-size 4", "which ends with 8"});
 }
 
+// Megatron's rule: steps take the largest multiple of micro-batch size x data-parallel size, and
+// consumed samples are counted in those; lengths in iterations in what was asked for.
+TEST(Options, DecreaseBatchSizeIfNeeded) {
+  const Options six = steps(6)
+                          .with("--global-batch-size", 6)
+                          .with("--micro-batch-size", 1)
+                          .with("--lr-decay-style", "linear");
+  const Options lowered = six.with("--decrease-batch-size-if-needed");
+  EXPECT_EQ(train(lowered).losses(), train(six).losses()) << "nothing to lower";
+  const Options on_four = lowered.with("--world-size", 4).with("--distributed-backend", "threads");
+  expect_refusal(try_train(on_four.without("--decrease-batch-size-if-needed")).program, 2,
+                 {"--global-batch-size 6", "--decrease-batch-size-if-needed"});
+  expect_refusal(try_train(on_four.with("--global-batch-size", 3)).program, 2,
+                 {"--global-batch-size 3", "cannot be lowered"});
+  const std::filesystem::path folder = new_folder();
+  const TinyRun four = train(saving(on_four.with("--exit-interval", 3), folder));
+  EXPECT_EQ(four.series("train", "global_batch_size"), (Numbers{4, 4, 4}));
+  EXPECT_EQ(four.series("train", "consumed_samples"), (Numbers{4, 8, 12}));
+  EXPECT_NE(four.program.out.find("batches are lowered from 6 to 4 samples"), std::string::npos);
+  // The rates are those of a run of six samples a step that has seen as many.
+  expect_near(four.series("train", "applied_learning_rate"),
+              {kLr, kLr * (1 - 4.0 / 36), kLr * (1 - 8.0 / 36)});
+  // One rank, batches of four: the same steps.
+  const Options small = six.with("--global-batch-size", 4).with("--train-iters", 9);
+  expect_same_losses(four, train(small.with("--exit-interval", 3)), 1e-6);
+  // Ranks that divide six: six again, from the sample where the four ranks were, on the same order.
+  const TinyRun two = train(
+      resuming(lowered.with("--world-size", 2).with("--distributed-backend", "threads"), folder));
+  EXPECT_EQ(two.series("train", "global_batch_size"), (Numbers{6, 6, 6}));
+  EXPECT_EQ(two.series("train", "consumed_samples"), (Numbers{18, 24, 30}));
+  EXPECT_NEAR(two.series("train", "applied_learning_rate").at(0), kLr * (1 - 12.0 / 36), 1e-12);
+  // With stages, which Megatron refuses: each is lowered.
+  const TinyRun growing = train(on_four.without("--global-batch-size")
+                                    .with("--step-batch-size-schedule", "0:5 0.128K:9")
+                                    .with("--train-iters", 3));
+  EXPECT_EQ(growing.series("train", "global_batch_size"), (Numbers{4, 4, 8}));
+}
+
 TEST(Options, StartEvalAtIter) {
   const Options evaluating =
       steps(6).with("--eval-iters", 1).with("--eval-interval", 2).with("--start-eval-at-iter", 3);

@@ -24,7 +24,7 @@ namespace {
 
 // Of one step; the last of a batch-size schedule, which is the largest as a rule.
 std::int64_t num_micro_batches(const config::RunConfig& config) {
-  return config.training.global_batch_size /
+  return config::running_batch_size(config) /
          (config.training.micro_batch_size * config.parallel.data_parallel_size);
 }
 
@@ -158,7 +158,7 @@ DryRun plan(const config::RunConfig& config) {
   const pipeline_parallel::PlayedSchedule played = play_schedule(run);
   DryRun result{.config = config,
                 .step_flops = model_flops(config.model,
-                                          static_cast<double>(config.training.global_batch_size)),
+                                          static_cast<double>(config::running_batch_size(config))),
                 .schedule = schedule_plan(played)};
   const comm::RankGrid& grid = run.grids.dense;
   const std::int64_t asked = config.parallel.rank;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "pentatron/config/batch_schedule.h"
 #include "pentatron/training/dry_run/dry_run.h"
 
 namespace pentatron::training::dry_run {
@@ -53,7 +54,8 @@ constexpr Kind kKinds[] = {
 std::string head_text(const DryRun& run) {
   const config::ParallelConfig& p = run.config.parallel;
   const config::TrainingConfig& t = run.config.training;
-  const auto samples = static_cast<double>(t.global_batch_size);
+  const std::int64_t batch = config::running_batch_size(run.config);
+  const auto samples = static_cast<double>(batch);
   const double tokens = samples * static_cast<double>(run.config.model.seq_length);
   std::string text =
       fmt::format("dry run of {} ranks: tensor {} x context {} x data {} x pipeline {}\n",
@@ -66,7 +68,7 @@ std::string head_text(const DryRun& run) {
                         count_text(run.num_parameters - run.num_frozen));
   }
   text += fmt::format("batch   {} samples of {} tokens: {} micro-batches of {} a data place\n",
-                      count_text(t.global_batch_size), run.config.model.seq_length,
+                      count_text(batch), run.config.model.seq_length,
                       run.schedule.num_micro_batches, t.micro_batch_size);
   text += fmt::format("FLOPs   {:.4g} a token, {:.4g} a step, {:.4g} a step and rank\n",
                       run.step_flops / tokens, run.step_flops,
