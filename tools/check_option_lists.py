@@ -69,7 +69,7 @@ def world_size(words):
 def check(program, path, words, world):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "OMPI"))}
     environment.update(WORLD_SIZE=str(world or world_size(words)), RANK="0", LOCAL_RANK="0", MASTER_ADDR="localhost", MASTER_PORT="29500")
-    result = subprocess.run([program, "pretrain_gpt", "--check-options", *words], capture_output=True, text=True, env=environment, timeout=120)
+    result = subprocess.run([program, "pretrain_gpt", "--check-options", *words], capture_output=True, text=True, env=environment, timeout=600)
     lines = [line[2:] for line in (result.stdout + result.stderr).splitlines() if line.startswith("  ")]
     # 4: the options are accepted, their files are not on this machine.
     accepted = result.returncode in (0, 4)
@@ -98,6 +98,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--verbose", action="store_true", help="every list with its problems")
     options = parser.parse_args()
+    if not os.access(options.program, os.X_OK):
+        parser.error(f"--program {options.program}: there is no such program")
     paths = []
     for entry in options.lists:
         paths += sorted(p for p in entry.rglob("*") if p.suffix in (".yaml", ".yml", ".txt")) if entry.is_dir() else [entry]

@@ -357,7 +357,7 @@ void Reporter::print_evaluation(const TrainState& state, const std::string& wher
   const bool again = final_one && std::string_view(kind) == "validation" &&
                      evaluated_ == state.iteration && !config_.training.full_validation;
   if (!final_one) evaluated_ = state.iteration;
-  constexpr std::string_view kRemark = "over the set's next samples";
+  constexpr std::string_view kRemark = "on next samples";
   if (view_ != nullptr) {
     const std::string what = set_name.empty() ? kind : fmt::format("{} {}", kind, set_name);
     view_->evaluation(title(state), what, loss, again ? kRemark : "", final_one);

@@ -135,8 +135,8 @@ std::string evaluation_row(const RowTitle& title, std::string_view what, double 
   return fit_pieces({{title_text(title, terminal), 0},
                      {toned(what, Tone::kCyan, terminal), 0},
                      {fmt::format("loss {:.4f}", loss), 0},
-                     {fmt::format("ppl {}", short_number(perplexity(loss))), 1},
-                     {toned(remark, Tone::kDim, terminal), 2}},
+                     {fmt::format("ppl {}", short_number(perplexity(loss))), 2},
+                     {toned(remark, Tone::kDim, terminal), 1}},
                     terminal.columns);
 }
 

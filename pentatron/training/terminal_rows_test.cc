@@ -62,8 +62,11 @@ TEST(TerminalRows, TheLineBelow) {
 
 TEST(TerminalRows, EvaluationsAndTheEnd) {
   const RowTitle title{.iteration = 1000, .train_iters = 1000};
-  EXPECT_EQ(evaluation_row(title, "validation", 4.0712, "over the set's next samples", {}),
-            "1000/1000  validation  loss 4.0712  ppl 58.6  over the set's next samples");
+  EXPECT_EQ(evaluation_row(title, "validation", 4.0712, "on next samples", {.columns = 70}),
+            "1000/1000  validation  loss 4.0712  ppl 58.6  on next samples");
+  EXPECT_EQ(evaluation_row(title, "validation", 4.0712, "on next samples", {.columns = 60}),
+            "1000/1000  validation  loss 4.0712  on next samples")
+      << "why there are two losses at one iteration stays longest";
   EXPECT_EQ(event_row(title, "saved in run", Tone::kPlain, {}), "1000/1000  saved in run");
   EXPECT_EQ(
       summary_line({.iterations = 1000, .seconds = 100, .tokens = 5e6, .checkpoint = "run"}, {}),

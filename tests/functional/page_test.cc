@@ -304,6 +304,47 @@ TEST_F(Page, BlankSamplesTakeALineAndSamplesStandSideBySide) {
   EXPECT_EQ(text("#sample-at"), "iteration 50");
 }
 
+TEST_F(Page, OptionsThatSomeRunsDoNotTellAreNoDifference) {
+  const fs::path folder = new_folder();
+  write_run(folder, {.name = "older", .options = {{"lr", "0.1"}, {"seed", "7"}}});
+  write_run(folder, {.name = "newer", .options = {{"lr", "0.2"}, {"seed", "7"}, {"added", "1"}}});
+  const Serving serving(folder);
+  open(serving, 2);
+  ASSERT_TRUE(browser().wait_for(
+      "[...document.querySelectorAll('#run-rows td.col-options')].every(e => e.innerText)"));
+  EXPECT_EQ(all("#run-rows td.col-options", "e.innerText"), Json({"lr 0.2", "lr 0.1"}));
+}
+
+// News of a live run take neither a reader's place in the samples nor what is marked in a table.
+TEST_F(Page, NewsLeaveAReaderInPeace) {
+  const fs::path folder = new_folder();
+  write_run(folder, {.name = "a", .steps = 40, .train_iters = 100});
+  const fs::path file = folder / "a.jsonl";
+  std::ofstream out(file, std::ios::app);
+  for (int i = 10; i <= 40; i += 2) {
+    out << Json{{"kind", "sample"}, {"iteration", i}, {"prompt", "p"}, {"text", "some words"}}
+               .dump()
+        << "\n";
+  }
+  out.close();
+  const Serving serving(folder);
+  open(serving, 1);
+  ASSERT_TRUE(browser().wait_for("document.querySelectorAll('.strip li').length === 16"));
+  ASSERT_TRUE(browser().wait_for("document.querySelectorAll('#option-rows tr').length > 0"));
+  ASSERT_TRUE(browser().wait_for("document.querySelector('.strip').scrollLeft > 100"));
+  (void)evaluate("document.querySelector('.strip').scrollLeft = 20");
+  (void)evaluate(
+      "getSelection().selectAllChildren(document.querySelector('#option-rows td')) || true");
+  const std::string marked = evaluate("getSelection().toString()");
+  ASSERT_FALSE(marked.empty());
+  std::ofstream(file, std::ios::app) << R"({"kind":"train","iteration":41,"lm_loss":0.125})"
+                                     << "\n";
+  ASSERT_TRUE(
+      browser().wait_for("document.querySelector('#chart-loss').dataset.value === '0.125'"));
+  EXPECT_EQ(evaluate("document.querySelector('.strip').scrollLeft"), 20);
+  EXPECT_EQ(evaluate("getSelection().toString()"), marked);
+}
+
 TEST_F(Page, ShowsLayoutScheduleAndOptionsOfTrainedRuns) {
   const fs::path folder = new_folder();
   const auto run = [&](const char* name, const char* rate) {
@@ -356,6 +397,11 @@ TEST_F(Page, FitsEverySizeInLightAndDark) {
       EXPECT_EQ(all("#charts .card:not([hidden]) canvas",
                     "e.getContext('2d').getImageData(0, 0, e.width, e.height).data.some(v => v)"),
                 Json(std::vector<bool>(6, true)))
+          << width;
+      // Names are more than a letter or two.
+      EXPECT_GE(evaluate("Math.min(...[...document.querySelectorAll('#run-rows .toggle span')]"
+                         ".map(e => e.clientWidth))"),
+                70)
           << width;
       grounds.insert(evaluate("getComputedStyle(document.body).backgroundColor"));
       if (keep == nullptr) continue;

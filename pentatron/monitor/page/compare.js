@@ -14,14 +14,17 @@ function optionsOf(run) {
 }
 function text(value) { return value === undefined ? 'not told' : String(value); }
 
-// By run: "lr 0.002 · seed 7", of the options whose value is not the same in all runs that tell them.
+// By run: "lr 0.002 · seed 7", of the options whose value is not the same in all runs that tell them. What a run of another version does
+// not tell is no difference.
 export function differences(all) {
   const told = all.filter(run => optionsOf(run) !== null), result = new Map();
   if (told.length < 2) return result;
   const names = new Set(told.flatMap(run => Object.keys(optionsOf(run))));
-  const differing = [...names].filter(name => !PLACES.has(name) && new Set(told.map(run => text(optionsOf(run)[name]))).size > 1).sort();
+  const tells = (run, name) => optionsOf(run)[name] !== undefined;
+  const values = name => new Set(told.filter(run => tells(run, name)).map(run => text(optionsOf(run)[name])));
+  const differing = [...names].filter(name => !PLACES.has(name) && values(name).size > 1).sort();
   for (const run of told) {
-    result.set(run, differing.map(name => `${name.replaceAll('_', '-')} ${text(optionsOf(run)[name])}`).join(' · '));
+    result.set(run, differing.filter(name => tells(run, name)).map(name => `${name.replaceAll('_', '-')} ${text(optionsOf(run)[name])}`).join(' · '));
   }
   return result;
 }
@@ -43,6 +46,7 @@ export function comparedRuns() {
   return [left, right];
 }
 
+let drawn = '';
 export function drawComparison() {
   const pair = comparedRuns();
   $('options').hidden = pair.length === 0;
@@ -54,10 +58,15 @@ export function drawComparison() {
   $('all-options').checked = state.all;
   const a = optionsOf(left), b = optionsOf(right);
   if (a === null || b === null) {
+    drawn = '';
     $('option-rows').replaceChildren();
     say($('option-count'), 'loading');
     return;
   }
+  // News alone do not take what somebody has marked in the table.
+  const what = [left.id, left.aboutVersion, right.id, right.aboutVersion, state.all].join();
+  if (drawn === what) return;
+  drawn = what;
   const all = [...new Set([...Object.keys(a), ...Object.keys(b)])].sort();
   const differ = all.filter(name => text(a[name]) !== text(b[name]));
   const alone = left === right;

@@ -36,7 +36,7 @@ function scrollTo(one, iteration) {
   if (best !== null) one.strip.scrollLeft = best.offsetLeft + best.offsetWidth - one.strip.clientWidth + 2;
 }
 
-let drawn = '';
+let drawn = '', scrolled = '';
 export function drawSamples() {
   const all = shownRuns().filter(run => run.about !== null && run.about.samples.length > 0);
   $('samples').hidden = all.length === 0;
@@ -56,6 +56,10 @@ export function drawSamples() {
       html('p', {class: 'prompt-line'}, html('span', {}, 'Prompt'), html('code', {}, prompt === '' ? '(empty)' : prompt)),
       ...all.filter(run => run.about.samples.some(sample => sample.prompt === prompt)).map(run => track(run, prompt).node))));
   }
+  // News alone do not take a reader's place in the strips.
+  const place = what + '|' + steps[index];
+  if (scrolled === place) return;
+  scrolled = place;
   for (const prompt of prompts) {
     for (const run of all) if (tracks.has(run.id + ' ' + prompt)) scrollTo(track(run, prompt), steps[index]);
   }
