@@ -9,7 +9,7 @@
 
 #include "pentatron/comm/backend.h"
 #include "pentatron/training/dry_run/traffic.h"
-#include "pentatron/training/test_support.h"
+#include "pentatron/training/llama_test_support.h"
 
 // Layouts, and a backend whose groups count what a rank sends, to hold a dry run's numbers against.
 // Only tests include it.
@@ -26,11 +26,7 @@ struct Case {
 };
 
 inline void llama(config::RunConfig& c) {
-  c.model.normalization = "RMSNorm";
-  c.model.position_embedding_type = "rope";
-  c.model.swiglu = true;
-  c.model.add_bias_linear = false;
-  c.model.untie_embeddings_and_output_weights = true;
+  make_llama(c.model);
   c.model.group_query_attention = true;
   c.model.num_query_groups = 2;
 }
