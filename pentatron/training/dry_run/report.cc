@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/dry_run/report.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
-
-#include "pentatron/training/dry_run/dry_run.h"
 
 namespace pentatron::training::dry_run {
 namespace {
