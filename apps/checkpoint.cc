@@ -7,6 +7,7 @@
 #include "pentatron/checkpoint/inspect.h"
 #include "pentatron/checkpoint/reader.h"
 #include "pentatron/checkpoint/store.h"
+#include "pentatron/checkpoint/verify.h"
 
 namespace pentatron::apps {
 namespace {

@@ -37,16 +37,16 @@ double median(std::vector<double> values) {
 Timing time_calls(Device device, const std::function<void()>& call, double budget_s) {
   constexpr double kShortestRound = 0.004;  // an event's own cost is a thousandth of it
   constexpr double kGpuBudget = 0.2, kCpuBudget = 0.05;
-  constexpr int kWarmUps = 3, kMostCalls = 1000, kMostRounds = 25, kFewestRounds = 3;
+  constexpr int kWarmUps = 3, kMaxCalls = 1000, kMaxRounds = 25, kFewestRounds = 3;
   const tensor::NoGrad no_grad;
   for (int i = 0; i < kWarmUps; ++i) call();
   tensor::synchronize(device);
   if (budget_s <= 0) budget_s = device.is_cuda() ? kGpuBudget : kCpuBudget;
   const double first =
       std::max(std::min(round_of(device, call, 1), round_of(device, call, 1)), 1e-7);
-  const int calls = std::clamp(static_cast<int>(std::ceil(kShortestRound / first)), 1, kMostCalls);
+  const int calls = std::clamp(static_cast<int>(std::ceil(kShortestRound / first)), 1, kMaxCalls);
   const int rounds =
-      std::clamp(static_cast<int>(budget_s / (first * calls)), kFewestRounds, kMostRounds);
+      std::clamp(static_cast<int>(budget_s / (first * calls)), kFewestRounds, kMaxRounds);
   std::vector<double> seconds;
   for (int round = 0; round < rounds; ++round) {
     seconds.push_back(round_of(device, call, calls) / calls);

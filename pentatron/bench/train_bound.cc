@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/bench/train_bound.h"
 
+#include "pentatron/config/choices.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/run_policy.h"
 
@@ -43,11 +44,14 @@ double layer_bytes(const Sizes& s) {
   const config::ModelConfig& m = s.model;
   const auto item = static_cast<double>(tensor::item_bytes(s.policy.compute));
   double bytes = kNormsBothWays * s.elements(m.hidden_size) * item;
-  if (m.position_embedding_type == "rope") bytes += 4 * s.elements(s.query + s.keys) * item;
+  if (config::position_kind(m) == config::PositionKind::kRope)
+    bytes += 4 * s.elements(s.query + s.keys) * item;
   bytes += (s.gated ? 3 + 5 : 2 + 3) * s.elements(m.ffn_hidden_size) * item;
   if (!m.fp8.empty()) {
     // Under its own largest value a tensor is read twice unless a norm or a gate has noted that.
-    const double once = item + 2, own = (m.fp8_recipe == "tensorwise" ? 2 : 1) * item + 2;
+    const config::Fp8Scaling scaling = config::fp8_scaling(m);
+    const double once = item + 2,
+                 own = (scaling == config::Fp8Scaling::kTensorwise ? 2 : 1) * item + 2;
     const double gate = s.gated ? once : own;
     // Inputs of the four products, then gradients of their outputs.
     bytes += once * s.elements(2 * m.hidden_size) + own * s.elements(s.query) +
@@ -85,9 +89,10 @@ TrainBound train_bound(Device device, const config::RunConfig& config,
   const config::ModelConfig& m = s.model;
   const DType dtype = s.policy.compute;
   const auto times = [&](std::int64_t outputs, std::int64_t inputs, bool fp8) {
-    const Operands operands = !fp8                          ? Operands::kCompute
-                              : m.fp8_recipe == "blockwise" ? Operands::kFp8Blocks
-                                                            : Operands::kFp8;
+    const Operands operands = !fp8 ? Operands::kCompute
+                              : config::fp8_scaling(m) == config::Fp8Scaling::kBlockwise
+                                  ? Operands::kFp8Blocks
+                                  : Operands::kFp8;
     return time_products(device, {"", s.tokens, outputs, inputs}, dtype, operands).total();
   };
   const bool fp8 = !m.fp8.empty();

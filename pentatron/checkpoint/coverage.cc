@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/checkpoint/coverage.h"
+
 #include <fmt/ranges.h>
 
 #include <vector>
 
 #include "pentatron/base/error.h"
-#include "pentatron/checkpoint/manifest_rules.h"
 
 namespace pentatron::checkpoint {
 namespace {

@@ -8,6 +8,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/checkpoint/manifest_rules.h"
+#include "pentatron/checkpoint/shard_files.h"
 #include "pentatron/checkpoint/store.h"
 
 namespace pentatron::checkpoint {

@@ -10,17 +10,13 @@
 #include "pentatron/base/mapped_pages.h"
 #include "pentatron/checkpoint/plan.h"
 #include "pentatron/families/part_rows.h"
+#include "pentatron/tensor/host_bytes.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::checkpoint {
 namespace {
 
 constexpr std::int64_t kStagedBytes = std::int64_t{16} << 20;
-
-std::span<std::byte> bytes_of(const Tensor& values) {
-  return {static_cast<std::byte*>(values.mutable_data_ptr()),
-          static_cast<std::size_t>(values.numel() * tensor::item_bytes(values.scalar_type()))};
-}
 
 }  // namespace
 
@@ -56,7 +52,8 @@ Tensor HuggingFaceReader::read_part(const std::string& part, DType dtype) const 
     const std::int64_t count = (range.end - range.begin) * columns;
     Tensor target = values.narrow(0, row * columns, count);
     const Tensor staged = stored == dtype ? target : tensor::empty({count}, stored);
-    families::gather_rows(place, static_cast<std::size_t>(width), range, bytes, bytes_of(staged));
+    families::gather_rows(place, static_cast<std::size_t>(width), range, bytes,
+                          tensor::host_bytes(staged));
     if (stored != dtype) target.copy_(staged);
     release_pages(bytes);
   }

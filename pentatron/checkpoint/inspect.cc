@@ -16,6 +16,7 @@
 #include "pentatron/base/terminal.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 #include "pentatron/checkpoint/reader.h"
+#include "pentatron/checkpoint/shard_files.h"
 
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;

@@ -16,6 +16,7 @@
 #include "pentatron/base/json.h"
 #include "pentatron/base/safetensors.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/checkpoint/coverage.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 
 namespace pentatron::checkpoint {

@@ -12,6 +12,7 @@
 #include "pentatron/base/file.h"
 #include "pentatron/families/near_names.h"
 #include "pentatron/families/part_rows.h"
+#include "pentatron/tensor/host_bytes.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/precision.h"
 
@@ -34,11 +35,8 @@ Tensor rows_of(const TensorLink& link, const Tensor& whole) {
   rows.tensor_shape = {whole.size(0), columns};
   rows.transposed = false;
   Tensor out = tensor::empty(rows.part.shape, kAccumulationDType);
-  const auto bytes = [](const Tensor& t) {
-    return std::span<std::byte>(static_cast<std::byte*>(t.mutable_data_ptr()),
-                                static_cast<std::size_t>(t.numel()) * sizeof(double));
-  };
-  families::gather_rows(rows, sizeof(double), {0, rows.part.shape[0]}, bytes(whole), bytes(out));
+  families::gather_rows(rows, sizeof(double), {0, rows.part.shape[0]}, tensor::host_bytes(whole),
+                        tensor::host_bytes(out));
   return out;
 }
 

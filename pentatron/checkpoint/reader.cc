@@ -15,6 +15,7 @@
 #include "pentatron/checkpoint/hugging_face_reader.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 #include "pentatron/checkpoint/plan.h"
+#include "pentatron/checkpoint/shard_files.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::checkpoint {

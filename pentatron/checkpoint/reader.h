@@ -47,17 +47,4 @@ class CheckpointReader final {
 // train_state; independent of layout, paths, times. Lower-case hexadecimal; errors as read().
 [[nodiscard]] std::string state_hash(CheckpointReader& reader);
 
-struct VerifyReport {
-  bool ok = true;
-  std::vector<std::string> problems;
-  std::uint64_t bytes = 0;  // manifest, shards, files of the tokenizer
-  std::size_t files = 0;
-  std::size_t tensors = 0;
-};
-// Checks every checksum and every rule of the format; never throws for a damaged checkpoint.
-[[nodiscard]] VerifyReport verify_checkpoint(const std::filesystem::path& folder);
-// A table of tensors (name, dtype, shape, slices), counters, layout. kCheckpoint for a folder
-// without a sound manifest; contents of shards are not looked at.
-[[nodiscard]] std::string inspect_checkpoint(const std::filesystem::path& folder);
-
 }  // namespace pentatron::checkpoint

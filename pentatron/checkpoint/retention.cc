@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/checkpoint/retention.h"
+
 #include <algorithm>
 
 #include "pentatron/base/error.h"
@@ -6,9 +8,9 @@
 #include "pentatron/base/stop_cleanup.h"
 #include "pentatron/checkpoint/folder_names.h"
 #include "pentatron/checkpoint/manifest_rules.h"
+#include "pentatron/checkpoint/shard_files.h"
 #include "pentatron/checkpoint/store.h"
 
-// What is removed from a --save folder, and in which order.
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;
 namespace {

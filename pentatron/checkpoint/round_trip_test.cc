@@ -6,6 +6,7 @@
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/checkpoint/plan.h"
 #include "pentatron/checkpoint/test_support.h"
+#include "pentatron/checkpoint/verify.h"
 
 namespace pentatron::checkpoint {
 namespace {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/checkpoint/shard_files.h"
+
 #include <algorithm>
 #include <system_error>
 

@@ -11,6 +11,7 @@
 #include "pentatron/base/format.h"
 #include "pentatron/checkpoint/folder_names.h"
 #include "pentatron/checkpoint/manifest_rules.h"
+#include "pentatron/checkpoint/shard_files.h"
 
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;

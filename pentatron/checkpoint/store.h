@@ -55,14 +55,4 @@ struct StoredCheckpoint {
 // Every complete iteration in the root, ascending.
 [[nodiscard]] std::vector<std::int64_t> list_iterations(const std::filesystem::path& root);
 
-// Removes what a save that was stopped left behind. Only under the folder's lock (FolderLock).
-void remove_unfinished(const std::filesystem::path& root);
-
-// Retention after a durable save: keeps the newest `keep` (0: all), every multiple of
-// retain_interval (0: none special), and `protect`; damaged folders, those of other programs and
-// links stay too. Removes the commit mark (manifest) first, syncs, then the rest. Only under the
-// folder's lock.
-void apply_retention(const std::filesystem::path& root, std::int64_t keep,
-                     std::int64_t retain_interval, std::int64_t protect);
-
 }  // namespace pentatron::checkpoint

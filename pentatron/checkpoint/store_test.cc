@@ -5,7 +5,9 @@
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/checkpoint/inspect.h"
+#include "pentatron/checkpoint/retention.h"
 #include "pentatron/checkpoint/test_support.h"
+#include "pentatron/checkpoint/verify.h"
 
 namespace pentatron::checkpoint {
 namespace {

@@ -4,39 +4,53 @@
 #include "pentatron/base/error.h"
 
 namespace pentatron::checkpoint {
+namespace {
+
+// What a rank tells the others: a line that names its kind of error or says that there is none,
+// and behind it the result or the error's text.
+constexpr std::string_view kDone = "done";
+
+std::string told(std::string_view kind, std::string_view text) {
+  return fmt::format("{}\n{}", kind, text);
+}
+
+ErrorKind kind_named(std::string_view name) {
+  for (const ErrorKind kind :
+       {ErrorKind::kConfig, ErrorKind::kData, ErrorKind::kIo, ErrorKind::kCuda, ErrorKind::kComm,
+        ErrorKind::kCheckpoint, ErrorKind::kUnsupported}) {
+    if (to_string(kind) == name) return kind;
+  }
+  return ErrorKind::kInternal;
+}
+
+}  // namespace
 
 std::vector<std::string> run_together(comm::Group& world, std::string_view failure,
                                       const std::function<std::string()>& work,
                                       const std::function<void()>& clean_up) {
-  // First byte: '+' and the result, or the kind of error as a digit and its text.
   std::string message;
-  const auto failed = [&](ErrorKind kind, const char* text) {
-    message.assign(1, static_cast<char>('0' + static_cast<int>(kind)));
-    message += text;
-  };
   try {
-    message.assign(1, '+');
-    message += work();
+    message = told(kDone, work());
   } catch (const Error& error) {
-    failed(error.kind(), error.what());
+    message = told(to_string(error.kind()), error.what());
   } catch (const std::exception& error) {
-    failed(ErrorKind::kInternal, error.what());
+    message = told(to_string(ErrorKind::kInternal), error.what());
   }
   std::vector<std::string> results = comm::all_gather_bytes(world, message);
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    const std::string& result = results[rank];
-    if (result.front() == '+') continue;
+    const std::string_view result = results[rank];
+    const std::size_t line = result.find('\n');
+    if (result.substr(0, line) == kDone) continue;
     if (world.rank() == 0) clean_up();
     world.barrier();
-    const auto kind = static_cast<ErrorKind>(result.front() - '0');
-    const std::string_view reason = std::string_view(result).substr(1);
-    throw Error(kind,
+    const std::string_view reason = result.substr(line + 1);
+    throw Error(kind_named(result.substr(0, line)),
                 failure.empty()
                     ? std::string(reason)
                     : fmt::format("{}: rank {}: {}", failure, world.world_ranks()[rank], reason),
                 __FILE__, __LINE__);
   }
-  for (std::string& result : results) result.erase(0, 1);
+  for (std::string& result : results) result.erase(0, kDone.size() + 1);
   return results;
 }
 

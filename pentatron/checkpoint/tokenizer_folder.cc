@@ -12,6 +12,7 @@
 #include "pentatron/base/sha256.h"
 #include "pentatron/checkpoint/folder_names.h"
 #include "pentatron/checkpoint/manifest_rules.h"
+#include "pentatron/checkpoint/shard_files.h"
 
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;

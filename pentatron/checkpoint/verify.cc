@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/checkpoint/verify.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include "pentatron/base/file.h"
 #include "pentatron/checkpoint/manifest_rules.h"
 #include "pentatron/checkpoint/reader.h"
+#include "pentatron/checkpoint/shard_files.h"
 #include "pentatron/checkpoint/tokenizer_folder.h"
 
 namespace pentatron::checkpoint {

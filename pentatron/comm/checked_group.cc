@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/log.h"
 #include "pentatron/comm/call_record.h"
 #include "pentatron/comm/group_base.h"
+#include "pentatron/comm/wait_at_end.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::comm {
@@ -32,18 +31,8 @@ std::string_view text_of(const Tensor& bytes) {
 class CheckedWork final : public Work {
  public:
   CheckedWork(WorkPtr words, std::function<void()> compare, WorkPtr real)
-      : words_(std::move(words)),
-        compare_(std::move(compare)),
-        real_(std::move(real)),
-        exceptions_(std::uncaught_exceptions()) {}
-  ~CheckedWork() override {
-    if (std::uncaught_exceptions() > exceptions_) return;
-    try {
-      wait();
-    } catch (const std::exception& error) {
-      log::warn("an unfinished operation was dropped: {}", error.what());
-    }
-  }
+      : words_(std::move(words)), compare_(std::move(compare)), real_(std::move(real)) {}
+  ~CheckedWork() override { wait_at_end_(*this); }
   void wait() override {
     if (const WorkPtr words = std::move(words_)) {
       words->wait();
@@ -57,7 +46,7 @@ class CheckedWork final : public Work {
   WorkPtr words_;
   std::function<void()> compare_;
   WorkPtr real_;
-  int exceptions_;
+  WaitAtEnd wait_at_end_;
 };
 
 class CheckedGroup final : public Group {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/comm/collectives.h"
 
-#include <exception>
 #include <functional>
 #include <numeric>
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/log.h"
 #include "pentatron/comm/group_base.h"
+#include "pentatron/comm/wait_at_end.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::comm {
@@ -18,18 +17,8 @@ namespace {
 class JoinedWork final : public Work {
  public:
   JoinedWork(std::vector<WorkPtr> works, std::function<void()> finish)
-      : works_(std::move(works)),
-        finish_(std::move(finish)),
-        exceptions_(std::uncaught_exceptions()) {}
-  ~JoinedWork() override {
-    // The operations know what to do while an exception passes.
-    if (std::uncaught_exceptions() > exceptions_) return;
-    try {
-      wait();
-    } catch (const std::exception& error) {
-      log::warn("an unfinished operation was dropped: {}", error.what());
-    }
-  }
+      : works_(std::move(works)), finish_(std::move(finish)) {}
+  ~JoinedWork() override { wait_at_end_(*this); }
   void wait() override {
     const auto works = std::exchange(works_, {});
     const auto finish = std::exchange(finish_, nullptr);
@@ -41,7 +30,7 @@ class JoinedWork final : public Work {
  private:
   std::vector<WorkPtr> works_;
   std::function<void()> finish_;
-  int exceptions_;
+  WaitAtEnd wait_at_end_;
 };
 
 WorkPtr join(WorkPtr work, std::function<void()> finish) {

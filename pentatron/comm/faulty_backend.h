@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "pentatron/comm/backend.h"
+#include "pentatron/comm/forwarding_test_support.h"
 
 // Only tests include this: a backend whose groups leave collectives out or get them wrong, so that
 // a suite can show that it would notice.
@@ -33,17 +33,11 @@ struct Fault {
   std::function<void(Collective, const std::string& group, const Tensor& whole)> heard = {};
 };
 
-class FaultyGroup final : public Group {
+class FaultyGroup final : public ForwardingGroup {
  public:
   FaultyGroup(std::unique_ptr<Group> real, Fault fault)
-      : real_(std::move(real)), fault_(std::move(fault)) {}
+      : ForwardingGroup(std::move(real)), fault_(std::move(fault)) {}
 
-  [[nodiscard]] const std::string& name() const override { return real_->name(); }
-  [[nodiscard]] int rank() const override { return real_->rank(); }
-  [[nodiscard]] int size() const override { return real_->size(); }
-  [[nodiscard]] const std::vector<std::int64_t>& world_ranks() const override {
-    return real_->world_ranks();
-  }
   [[nodiscard]] WorkPtr all_reduce(Tensor t, ReduceOp op) override {
     if (!hit(Collective::kAllReduce, t) || (fault_.op && *fault_.op != op)) {
       return start_all_reduce(t, op);
@@ -52,15 +46,15 @@ class FaultyGroup final : public Group {
       return std::make_unique<Deferred>([this, t, op] { return start_all_reduce(t, op); });
     }
     if (fault_.harm == Harm::kDivide) {
-      real_->all_reduce(t, op)->wait();
+      real().all_reduce(t, op)->wait();
       t.div_(static_cast<double>(size()));
     }
     return done();
   }
   [[nodiscard]] WorkPtr all_gather(Tensor out, Tensor in) override {
-    if (!hit(Collective::kAllGather, out)) return real_->all_gather(std::move(out), std::move(in));
+    if (!hit(Collective::kAllGather, out)) return real().all_gather(std::move(out), std::move(in));
     if (fault_.harm == Harm::kReverse) {
-      real_->all_gather(out, in)->wait();
+      real().all_gather(out, in)->wait();
       reverse(out);
     } else {
       out.narrow(0, rank() * in.size(0), in.size(0)).copy_(in);
@@ -74,10 +68,10 @@ class FaultyGroup final : public Group {
           [this, out, in, op] { return start_reduce_scatter(out, in, op); });
     }
     if (fault_.harm == Harm::kDivide) {
-      real_->reduce_scatter(out, in, op)->wait();
+      real().reduce_scatter(out, in, op)->wait();
       out.div_(static_cast<double>(size()));
     } else if (fault_.harm == Harm::kShift) {
-      real_->reduce_scatter(out, in.view({size(), -1}).roll(1, 0).view(in.sizes()), op)->wait();
+      real().reduce_scatter(out, in.view({size(), -1}).roll(1, 0).view(in.sizes()), op)->wait();
     } else {
       out.copy_(in.narrow(0, rank() * out.size(0), out.size(0)));
     }
@@ -86,7 +80,7 @@ class FaultyGroup final : public Group {
   [[nodiscard]] WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> out_splits,
                                    std::vector<std::int64_t> in_splits) override {
     if (hit(Collective::kAllToAll, in) && fault_.harm == Harm::kReverse) {
-      real_->all_to_all(out, std::move(in), std::move(out_splits), std::move(in_splits))->wait();
+      real().all_to_all(out, std::move(in), std::move(out_splits), std::move(in_splits))->wait();
       reverse(out);
       return done();
     }
@@ -94,23 +88,16 @@ class FaultyGroup final : public Group {
       out.copy_(in);
       return done();
     }
-    return real_->all_to_all(std::move(out), std::move(in), std::move(out_splits),
+    return real().all_to_all(std::move(out), std::move(in), std::move(out_splits),
                              std::move(in_splits));
   }
-  [[nodiscard]] WorkPtr broadcast(Tensor t, int root) override {
-    return real_->broadcast(std::move(t), root);
-  }
-  [[nodiscard]] WorkPtr send(Tensor t, int peer) override {
-    return real_->send(std::move(t), peer);
-  }
   [[nodiscard]] WorkPtr recv(Tensor t, int peer) override {
-    if (!hit(Collective::kReceive, t)) return real_->recv(std::move(t), peer);
+    if (!hit(Collective::kReceive, t)) return real().recv(std::move(t), peer);
     if (fault_.harm == Harm::kStale) {
-      return std::make_unique<Stale>(real_->recv(t, peer), t, last_[peer]);
+      return std::make_unique<Stale>(real().recv(t, peer), t, last_[peer]);
     }
-    return std::make_unique<Zeroed>(real_->recv(t, peer), t);
+    return std::make_unique<Zeroed>(real().recv(t, peer), t);
   }
-  void barrier() override { real_->barrier(); }
 
  private:
   class Done final : public Work {
@@ -166,11 +153,11 @@ class FaultyGroup final : public Group {
   };
   WorkPtr start_all_reduce(const Tensor& t, ReduceOp op) {
     if (fault_.heard) fault_.heard(Collective::kAllReduce, name(), t);
-    return real_->all_reduce(t, op);
+    return real().all_reduce(t, op);
   }
   WorkPtr start_reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) {
     if (fault_.heard) fault_.heard(Collective::kReduceScatter, name(), in);
-    return real_->reduce_scatter(out, in, op);
+    return real().reduce_scatter(out, in, op);
   }
   void reverse(const Tensor& t) const {
     const Tensor parts = t.view({size(), -1});
@@ -182,27 +169,19 @@ class FaultyGroup final : public Group {
            whole.numel() >= fault_.least_elements;
   }
 
-  std::unique_ptr<Group> real_;
   Fault fault_;
   std::map<int, Tensor> last_;  // message of each peer
 };
 
-class FaultyBackend final : public Backend {
+class FaultyBackend final : public ForwardingBackend {
  public:
-  FaultyBackend(Backend& real, Fault fault) : real_(real), fault_(std::move(fault)) {}
-
-  [[nodiscard]] std::string name() const override { return real_.name(); }
-  [[nodiscard]] std::int64_t rank() const override { return real_.rank(); }
-  [[nodiscard]] std::int64_t world_size() const override { return real_.world_size(); }
-  [[nodiscard]] std::unique_ptr<Group> make_group(const std::vector<std::int64_t>& ranks,
-                                                  const std::string& name) override {
-    return std::make_unique<FaultyGroup>(real_.make_group(ranks, name), fault_);
-  }
-  void poison(const std::string& message) override { real_.poison(message); }
-  void shutdown() override { real_.shutdown(); }
+  FaultyBackend(Backend& real, Fault fault) : ForwardingBackend(real), fault_(std::move(fault)) {}
 
  private:
-  Backend& real_;
+  [[nodiscard]] std::unique_ptr<Group> wrap(std::unique_ptr<Group> real) override {
+    return std::make_unique<FaultyGroup>(std::move(real), fault_);
+  }
+
   Fault fault_;
 };
 

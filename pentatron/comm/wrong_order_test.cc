@@ -16,6 +16,7 @@
 #include "pentatron/comm/call_record.h"
 #include "pentatron/comm/checked_group.h"
 #include "pentatron/comm/conformance_test.h"
+#include "pentatron/comm/forwarding_test_support.h"
 #include "pentatron/comm/group_base.h"
 #include "pentatron/comm/launch.h"
 
@@ -96,22 +97,15 @@ TEST(GlooBackend, MissingMembersAreNamed) {
 }
 
 // Every group of a backend, compared over groups of its own.
-class CheckedBackend final : public Backend {
+class CheckedBackend final : public testing_support::ForwardingBackend {
  public:
-  explicit CheckedBackend(Backend& real) : real_(real) {}
-  std::string name() const override { return real_.name(); }
-  std::int64_t rank() const override { return real_.rank(); }
-  std::int64_t world_size() const override { return real_.world_size(); }
-  std::unique_ptr<Group> make_group(const std::vector<std::int64_t>& ranks,
-                                    const std::string& name) override {
-    return make_checked_group(real_.make_group(ranks, name),
-                              real_.make_group(ranks, name + "/calls"), CheckedDevices::kAll);
-  }
-  void poison(const std::string& message) override { real_.poison(message); }
-  void shutdown() override { real_.shutdown(); }
+  using ForwardingBackend::ForwardingBackend;
 
  private:
-  Backend& real_;
+  std::unique_ptr<Group> wrap(std::unique_ptr<Group> group) override {
+    auto calls = real().make_group(group->world_ranks(), group->name() + "/calls");
+    return make_checked_group(std::move(group), std::move(calls), CheckedDevices::kAll);
+  }
 };
 
 TEST(CheckedGroup, EveryOperation) {

@@ -47,6 +47,47 @@ bool shards_over_data(const ParallelConfig& parallel) {
                                     : parallel.use_distributed_optimizer;
 }
 
+NormKind norm_kind(const ModelConfig& model) {
+  static constexpr Choice<NormKind> kChoices[] = {{"LayerNorm", NormKind::kLayerNorm},
+                                                  {"RMSNorm", NormKind::kRmsNorm}};
+  return chosen("--normalization", model.normalization, kChoices);
+}
+
+QkNormScope qk_norm_scope(const ModelConfig& model) {
+  static constexpr Choice<QkNormScope> kChoices[] = {{"head", QkNormScope::kHead},
+                                                     {"all-heads", QkNormScope::kAllHeads}};
+  return chosen("--qk-norm-scope", model.qk_norm_scope, kChoices);
+}
+
+NormPlacement norm_placement(const ModelConfig& model) {
+  static constexpr Choice<NormPlacement> kChoices[] = {{"pre", NormPlacement::kInputs},
+                                                       {"post", NormPlacement::kOutputs},
+                                                       {"both", NormPlacement::kBoth}};
+  return chosen("--norm-placement", model.norm_placement, kChoices);
+}
+
+ParallelAttention parallel_attention(const ModelConfig& model) {
+  static constexpr Choice<ParallelAttention> kChoices[] = {
+      {"none", ParallelAttention::kNone},
+      {"shared-norm", ParallelAttention::kSharedNorm},
+      {"own-norms", ParallelAttention::kOwnNorms}};
+  return chosen("--parallel-attention", model.parallel_attention, kChoices);
+}
+
+SoftmaxKind softmax_kind(const ModelConfig& model) {
+  static constexpr Choice<SoftmaxKind> kChoices[] = {{"vanilla", SoftmaxKind::kVanilla},
+                                                     {"off-by-one", SoftmaxKind::kOffByOne},
+                                                     {"learnable", SoftmaxKind::kLearnable}};
+  return chosen("--softmax-type", model.softmax_type, kChoices);
+}
+
+Fp8Scaling fp8_scaling(const ModelConfig& model) {
+  static constexpr Choice<Fp8Scaling> kChoices[] = {{"tensorwise", Fp8Scaling::kTensorwise},
+                                                    {"delayed", Fp8Scaling::kDelayed},
+                                                    {"blockwise", Fp8Scaling::kBlockwise}};
+  return chosen("--fp8-recipe", model.fp8_recipe, kChoices);
+}
+
 OptimizerKind optimizer_kind(const OptimizerConfig& optimizer) {
   static constexpr Choice<OptimizerKind> kChoices[] = {{"adam", OptimizerKind::kAdam},
                                                        {"sgd", OptimizerKind::kSgd},
@@ -72,6 +113,21 @@ WsdStyle wsd_style(const OptimizerConfig& optimizer) {
                                                   {"cosine", WsdStyle::kCosine},
                                                   {"minus_sqrt", WsdStyle::kMinusSqrt}};
   return chosen("--lr-wsd-decay-style", optimizer.lr_wsd_decay_style, kChoices);
+}
+
+LossMean loss_mean(const TrainingConfig& training) {
+  static constexpr Choice<LossMean> kChoices[] = {{"tokens", LossMean::kTokens},
+                                                  {"micro-batches", LossMean::kMicroBatches}};
+  return chosen("--loss-mean", training.loss_mean, kChoices);
+}
+
+Recording recording(const TrainingConfig& training) {
+  static constexpr Choice<Recording> kChoices[] = {
+      {"none", Recording::kNone},
+      {"local", Recording::kLocal},
+      {"transformer_engine", Recording::kTransformerEngine},
+      {"full_iteration", Recording::kFullIteration}};
+  return chosen("--cuda-graph-impl", training.cuda_graph_impl, kChoices);
 }
 
 }  // namespace pentatron::config

@@ -29,6 +29,25 @@ enum class PositionKind {
 // alone says so, as Megatron has it.
 [[nodiscard]] bool shards_over_data(const ParallelConfig& parallel);
 
+// --normalization.
+enum class NormKind { kLayerNorm, kRmsNorm };
+[[nodiscard]] NormKind norm_kind(const ModelConfig& model);
+// --qk-norm-scope: one norm for each head, or one over all heads.
+enum class QkNormScope { kHead, kAllHeads };
+[[nodiscard]] QkNormScope qk_norm_scope(const ModelConfig& model);
+// --norm-placement: what of attention and mlp is normed.
+enum class NormPlacement { kInputs, kOutputs, kBoth };
+[[nodiscard]] NormPlacement norm_placement(const ModelConfig& model);
+// --parallel-attention: the mlp reads what attention reads, through the same norm or its own.
+enum class ParallelAttention { kNone, kSharedNorm, kOwnNorms };
+[[nodiscard]] ParallelAttention parallel_attention(const ModelConfig& model);
+// --softmax-type: what the softmax has in its denominator beside the scores.
+enum class SoftmaxKind { kVanilla, kOffByOne, kLearnable };
+[[nodiscard]] SoftmaxKind softmax_kind(const ModelConfig& model);
+// --fp8-recipe.
+enum class Fp8Scaling { kTensorwise, kDelayed, kBlockwise };
+[[nodiscard]] Fp8Scaling fp8_scaling(const ModelConfig& model);
+
 enum class OptimizerKind { kAdam, kSgd, kLion, kMuon, kSoap };
 [[nodiscard]] OptimizerKind optimizer_kind(const OptimizerConfig& optimizer);
 // Whether matrices have a rule of their own, which needs each whole on one rank.
@@ -41,5 +60,12 @@ enum class DecayStyle { kConstant, kLinear, kCosine, kInverseSquareRoot, kWsd };
 // Of the last part of a WSD schedule.
 enum class WsdStyle { kExponential, kLinear, kCosine, kMinusSqrt };
 [[nodiscard]] WsdStyle wsd_style(const OptimizerConfig& optimizer);
+
+// --loss-mean.
+enum class LossMean { kTokens, kMicroBatches };
+[[nodiscard]] LossMean loss_mean(const TrainingConfig& training);
+// --cuda-graph-impl: what is recorded.
+enum class Recording { kNone, kLocal, kTransformerEngine, kFullIteration };
+[[nodiscard]] Recording recording(const TrainingConfig& training);
 
 }  // namespace pentatron::config

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "pentatron/base/error.h"
-#include "pentatron/base/format.h"
 #include "pentatron/base/json.h"
+#include "pentatron/config/json_text.h"
 
 namespace pentatron::config {
 namespace {
@@ -60,12 +60,12 @@ class KnownOptions final {
     const Classification& classification = found->second;
     const json nargs = row.value("nargs", json(""));
     const std::string nargs_text = nargs.is_string() ? nargs.get<std::string>() : nargs.dump();
-    rows_.push_back({.names = keep(joined(row.at("names"), ' ')),
+    rows_.push_back({.names = keep(joined_text(row.at("names"), ' ')),
                      .dest = keep(row.at("dest").get<std::string>()),
                      .kind = kind_named(row.at("kind").get<std::string>()),
                      .nargs = nargs_text.empty() ? '\0' : nargs_text.front(),
-                     .default_repr = keep(python_of(row.at("default"))),
-                     .choices = row.contains("choices") ? keep(joined(row.at("choices"), '|'))
+                     .default_repr = keep(python_text(row.at("default"))),
+                     .choices = row.contains("choices") ? keep(joined_text(row.at("choices"), '|'))
                                                         : std::string_view(),
                      .topic = classification.topic,
                      .option_class = classification.option_class,
@@ -98,26 +98,6 @@ class KnownOptions final {
     if (name == "switch off") return OptionKind::kSwitchOff;
     if (name == "on/off pair") return OptionKind::kSwitchPair;
     return OptionKind::kString;
-  }
-
-  static std::string joined(const json& list, char separator) {
-    std::string text;
-    for (const json& item : list) {
-      if (!text.empty()) text += separator;
-      text += item.is_string() ? item.get<std::string>() : item.dump();
-    }
-    return text;
-  }
-
-  static std::string python_of(const json& node) {
-    if (node.is_null()) return "None";
-    if (node.is_boolean()) return python_repr(node.get<bool>());
-    if (node.is_number_integer()) return node.dump();
-    if (node.is_number()) return python_repr(node.get<double>());
-    if (node.is_string()) return python_repr(node.get<std::string>());
-    std::string text = "[";
-    for (const json& item : node) text += (text.size() > 1 ? ", " : "") + python_of(item);
-    return text + "]";
   }
 
   std::deque<std::string> text_;

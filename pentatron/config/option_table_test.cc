@@ -13,6 +13,7 @@
 #include "pentatron/base/format.h"
 #include "pentatron/base/json.h"
 #include "pentatron/config/docs.h"
+#include "pentatron/config/json_text.h"
 #include "pentatron/config/option_index.h"
 
 namespace pentatron::config {
@@ -27,26 +28,6 @@ std::filesystem::path source_folder() {
 nlohmann::json megatron_rows() {
   const auto path = source_folder() / "pentatron" / "config" / "megatron_options.json";
   return parse_json(read_text_file(path), path.string());
-}
-
-std::string python_of(const nlohmann::json& node) {
-  if (node.is_null()) return "None";
-  if (node.is_boolean()) return python_repr(node.get<bool>());
-  if (node.is_number_integer()) return node.dump();
-  if (node.is_number()) return python_repr(node.get<double>());
-  if (node.is_string()) return python_repr(node.get<std::string>());
-  std::string text = "[";
-  for (const auto& item : node) text += (text.size() > 1 ? ", " : "") + python_of(item);
-  return text + "]";
-}
-
-std::string joined(const nlohmann::json& list, char separator) {
-  std::string text;
-  for (const auto& item : list) {
-    if (!text.empty()) text += separator;
-    text += item.is_string() ? item.get<std::string>() : item.dump();
-  }
-  return text;
 }
 
 bool kind_fits(OptionKind kind, const std::string& megatron) {
@@ -74,18 +55,18 @@ TEST(OptionTable, HoldsEveryOptionOfMegatron) {
     ASSERT_NE(spec, nullptr);
     found.insert(spec);
     EXPECT_FALSE(spec->ours);
-    EXPECT_EQ(spec->names, joined(row["names"], ' '));
+    EXPECT_EQ(spec->names, joined_text(row["names"], ' '));
     EXPECT_EQ(spec->dest, row["dest"].get<std::string>());
     EXPECT_TRUE(kind_fits(spec->kind, row["kind"])) << row["kind"];
     const auto other = other_default.find(std::string(spec->dest));
     if (other == other_default.end()) {
-      EXPECT_EQ(spec->default_repr, python_of(row["default"]));
+      EXPECT_EQ(spec->default_repr, python_text(row["default"]));
     } else {
       EXPECT_EQ(spec->default_repr, other->second);
-      EXPECT_NE(spec->default_repr, python_of(row["default"]));
+      EXPECT_NE(spec->default_repr, python_text(row["default"]));
       EXPECT_FALSE(spec->default_note.empty());
     }
-    EXPECT_EQ(spec->choices, row.contains("choices") ? joined(row["choices"], '|') : "");
+    EXPECT_EQ(spec->choices, row.contains("choices") ? joined_text(row["choices"], '|') : "");
     const nlohmann::json nargs = row.value("nargs", nlohmann::json(""));
     const std::string nargs_text = nargs.is_string() ? nargs.get<std::string>() : nargs.dump();
     EXPECT_EQ(spec->nargs, nargs_text.empty() ? '\0' : nargs_text.front());

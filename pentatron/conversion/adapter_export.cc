@@ -15,6 +15,7 @@
 #include "pentatron/families/adapter_config.h"
 #include "pentatron/families/part_rows.h"
 #include "pentatron/inference/hugging_face_model.h"
+#include "pentatron/tensor/host_bytes.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/precision.h"
 
@@ -25,19 +26,14 @@ using families::TensorLink;
 
 namespace {
 
-std::span<std::byte> bytes_of(const Tensor& t) {
-  return {static_cast<std::byte*>(t.mutable_data_ptr()),
-          static_cast<std::size_t>(t.numel() * tensor::item_bytes(t.scalar_type()))};
-}
-
 // Rows [outputs of the part, columns] to their places in `whole` [outputs of the tensor, columns].
 void put_rows(const TensorLink& link, const Tensor& rows, const Tensor& whole) {
   TensorLink place = link;
   place.part.shape = {rows.size(0), whole.size(1)};
   place.tensor_shape = {whole.size(0), whole.size(1)};
   place.transposed = false;
-  families::scatter_rows(place, sizeof(double), {0, rows.size(0)}, bytes_of(rows.contiguous()),
-                         bytes_of(whole));
+  families::scatter_rows(place, sizeof(double), {0, rows.size(0)},
+                         tensor::host_bytes(rows.contiguous()), tensor::host_bytes(whole));
 }
 
 // A tensor of the family and the parts in it.
@@ -146,7 +142,7 @@ AdapterFiles write_adapter(const std::filesystem::path& folder,
   std::vector<SafetensorsItem> items;
   AdapterFiles result{.tensors = tensors.size()};
   for (const auto& [name, values] : tensors) {
-    items.push_back({name, "F32", tensor::shape_of(values), bytes_of(values)});
+    items.push_back({name, "F32", tensor::shape_of(values), tensor::host_bytes(values)});
     result.bytes += items.back().bytes.size();
   }
   OutputFile file(folder / families::kAdapterTensorsFile);

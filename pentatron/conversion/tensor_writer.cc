@@ -11,6 +11,7 @@
 #include "pentatron/base/json.h"
 #include "pentatron/base/safetensors.h"
 #include "pentatron/families/part_rows.h"
+#include "pentatron/tensor/host_bytes.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/precision.h"
 
@@ -19,11 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int64_t kStagedBytes = std::int64_t{16} << 20;
-
-std::span<std::byte> bytes_of(const Tensor& values) {
-  return {static_cast<std::byte*>(values.mutable_data_ptr()),
-          static_cast<std::size_t>(values.numel() * tensor::item_bytes(values.scalar_type()))};
-}
 
 }  // namespace
 
@@ -113,7 +109,7 @@ void TensorWriter::fill(const Whole& whole, const families::TensorLink& link, co
       rows = std::move(rounded);
     }
     families::scatter_rows(link, static_cast<std::size_t>(tensor::item_bytes(whole.dtype)), range,
-                           bytes_of(rows), bytes_of(out));
+                           tensor::host_bytes(rows), tensor::host_bytes(out));
   }
 }
 
@@ -138,7 +134,7 @@ void TensorWriter::write_shard(const fs::path& path, std::size_t begin, std::siz
   write_safetensors_header(plan_safetensors_header(shapes, {{"format", "pt"}}), write);
   for (std::size_t i = begin; i < end; ++i) {
     const Tensor values = assemble(tensors_[i]);
-    write(bytes_of(values));
+    write(tensor::host_bytes(values));
   }
   file.close();
 }

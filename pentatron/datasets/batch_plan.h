@@ -32,6 +32,10 @@ class BatchPlan {
   [[nodiscard]] std::int64_t num_steps(std::int64_t total, std::int64_t consumed) const {
     return std::max<std::int64_t>(0, total - consumed) / global_batch_size();
   }
+
+ protected:
+  // What micro_batches() refuses.
+  void check_rank(std::int64_t consumed, std::int64_t dp_rank) const;
 };
 
 }  // namespace pentatron::datasets

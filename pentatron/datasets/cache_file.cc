@@ -37,10 +37,10 @@ CacheFile::~CacheFile() {
 }
 
 void CacheFile::write(std::span<const std::byte> bytes) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;  // in one system call
+  constexpr std::size_t kLimit = std::size_t{1} << 30;  // in one system call
   while (!bytes.empty()) {
     if (fault_before(FaultKind::kWrite, path_.native())) throw_io_error("write", path_, ENOSPC);
-    const ssize_t done = ::write(fd_, bytes.data(), std::min(bytes.size(), kMost));
+    const ssize_t done = ::write(fd_, bytes.data(), std::min(bytes.size(), kLimit));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) throw_io_error("write", path_, errno);
     fault_after(FaultKind::kWrite, path_.native());

@@ -27,9 +27,7 @@ GlobalBatchPlan::GlobalBatchPlan(std::int64_t global_batch_size, std::int64_t mi
 
 std::vector<std::vector<std::int64_t>> GlobalBatchPlan::micro_batches(std::int64_t consumed,
                                                                       std::int64_t dp_rank) const {
-  PENTATRON_CHECK(consumed >= 0 && dp_rank >= 0 && dp_rank < dp_size_, kInternal,
-                  "micro-batches of dp rank {} of {} after {} samples", dp_rank, dp_size_,
-                  consumed);
+  check_rank(consumed, dp_rank);
   std::vector<std::vector<std::int64_t>> batches(static_cast<std::size_t>(num_micro_batches()));
   std::int64_t begin = consumed + dp_rank * micro_batch_size_;
   for (std::vector<std::int64_t>& ids : batches) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/datasets/text_sample.h"
 
 namespace pentatron::datasets {
 
@@ -72,12 +73,8 @@ Sample make_gpt_sample(const GptText& of, std::int64_t eod, const GptMaskOptions
     labels[i] = 0;
     loss_mask[i] = 0.0F;
   }
-  Sample sample;
-  sample.sequences.emplace(Sample::kText, std::move(sequence));
-  sample.fields.emplace("tokens", std::move(tokens));
-  sample.fields.emplace("labels", std::move(labels));
-  sample.fields.emplace("loss_mask", std::move(loss_mask));
-  return sample;
+  return text_sample(std::move(sequence), std::move(tokens), std::move(labels),
+                     std::move(loss_mask));
 }
 
 Sample make_gpt_sample(std::vector<std::int64_t> tokens, std::int64_t eod,

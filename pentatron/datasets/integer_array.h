@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "pentatron/base/debug_check.h"
+
 namespace pentatron::datasets {
 
 // A read-only array of int16, int32, int64 or uint32, in memory of its own or inside a mapped file;
@@ -59,6 +61,7 @@ class IntegerArray final {
  private:
   template <typename T>
   [[nodiscard]] T load(std::int64_t i) const {
+    PENTATRON_DEBUG_CHECK(i >= 0 && i < size_, "element {} of {}", i, size_);
     T value;
     std::memcpy(&value, data_ + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
     return value;

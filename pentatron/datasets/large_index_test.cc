@@ -17,10 +17,11 @@
 #include "pentatron/datasets/gpt_dataset.h"
 #include "pentatron/datasets/index_file.h"
 #include "pentatron/datasets/memory_test_support.h"
+#include "pentatron/datasets/sparse_corpus_test_support.h"
 #include "pentatron/datasets/test_corpus.h"
 
-// Beyond 32 bits: tokens past 2^32, samples past 2^31 and 2^32. Files are sparse: what is not
-// written is zero and takes no room.
+// Beyond 32 bits: tokens past 2^32, samples past 2^31 and 2^32. One whole index of that size:
+// tests/large/whole_index_test.cc.
 namespace pentatron::datasets {
 namespace {
 
@@ -36,36 +37,12 @@ std::uint8_t token_at(std::int64_t place) { return static_cast<std::uint8_t>(1 +
 
 // Three sequences of 2^31 - 1 tokens of one byte, with tokens at `places` alone.
 void write_large_corpus(const std::string& prefix, const std::vector<std::int64_t>& places) {
-  std::ofstream index(prefix + ".idx", std::ios::binary);
-  const auto put = [&index](auto value) {
-    index.write(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
-  index.write("MMIDIDX\0\0", 9);
-  put(std::uint64_t{1});
-  put(std::uint8_t{1});  // uint8
-  put(static_cast<std::uint64_t>(kSequences));
-  put(static_cast<std::uint64_t>(kSequences + 1));
-  for (std::int64_t i = 0; i < kSequences; ++i) put(kLong);
-  for (std::int64_t i = 0; i < kSequences; ++i) put(i * kLong);
-  for (std::int64_t i = 0; i <= kSequences; ++i) put(i);
-  std::fstream bin(prefix + ".bin", std::ios::binary | std::ios::out);
+  testing::write_sparse_corpus(prefix, kSequences, kLong);
+  std::fstream bin(prefix + ".bin", std::ios::binary | std::ios::in | std::ios::out);
   for (const std::int64_t place : places) {
     bin.seekp(place);
     bin.put(static_cast<char>(token_at(place)));
   }
-  bin.close();
-  fs::resize_file(prefix + ".bin", static_cast<std::uintmax_t>(kTokens));
-}
-
-GptDatasetOptions large_options(const std::string& prefix, std::int64_t sequence_length) {
-  GptDatasetOptions options;
-  options.data_path = prefix;
-  options.split = "1";
-  options.sequence_length = sequence_length;
-  options.vocab_size = 256;
-  options.eod = 255;
-  options.data_cache_path = prefix + "_cache";
-  return options;
 }
 
 TEST(LargeIndex, TokensPast2To32) {
@@ -77,7 +54,7 @@ TEST(LargeIndex, TokensPast2To32) {
   // An ordinary build, end to end: 61 samples of 100 million tokens, walked through by their
   // begins.
   constexpr std::int64_t kLength = 104'857'600;
-  const GptDatasetOptions options = large_options(prefix, kLength);
+  const GptDatasetOptions options = testing::sparse_corpus_options(prefix, kLength);
   const auto corpus = open_gpt_corpus(options);
   for (int time = 0; time < 2; ++time) {  // built, then from the cache
     const GptDataset dataset(corpus, options, DataSplit::kTrain, std::nullopt);
@@ -139,7 +116,7 @@ TEST(LargeIndex, SamplesPast2To31And2To32) {
   std::vector<std::int64_t> places;
   for (const auto& [sample, entry] : samples) places.insert(places.end(), {entry, entry + 1});
   write_large_corpus(prefix, places);
-  const GptDatasetOptions options = large_options(prefix, 1);
+  const GptDatasetOptions options = testing::sparse_corpus_options(prefix, 1);
   const auto corpus = open_gpt_corpus(options);
   GptIndex index;
   index.plan = plan_gpt_index(kTokens, std::nullopt, 1);

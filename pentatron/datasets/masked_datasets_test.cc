@@ -98,6 +98,13 @@ class MaskedDatasets : public ::testing::Test {
   BertDataset bert(const BertDatasetOptions& options, std::optional<std::int64_t> count) {
     return {corpus_, vocabulary_, options, DataSplit::kTrain, count};
   }
+  T5Dataset t5(const std::string& split, DataSplit part, std::int64_t count) {
+    return {corpus_,
+            vocabulary_,
+            {.split = split, .encoder_sequence_length = 48, .decoder_sequence_length = 24},
+            part,
+            count};
+  }
   TempFolder folder_;
   std::shared_ptr<const IndexedDataset> corpus_ =
       reference_corpus((folder_.path() / "sentences").string());
@@ -177,10 +184,7 @@ TEST_F(MaskedDatasets, GeometricNgramsAndShortSequencesEqualMegatron) {
 
 TEST_F(MaskedDatasets, T5EqualsMegatron) {
   // Documents 2 to 38: the middle part of this split.
-  const T5Dataset source(
-      corpus_, vocabulary_,
-      {.split = "2,37,1", .encoder_sequence_length = 48, .decoder_sequence_length = 24},
-      DataSplit::kValid, 100);
+  const T5Dataset source = t5("2,37,1", DataSplit::kValid, 100);
   ASSERT_EQ(source.num_samples(), 127);
   EXPECT_EQ(index_crc(source), 807599939U);
   const Sample first = source.sample(0);
@@ -206,10 +210,7 @@ TEST_F(MaskedDatasets, T5EqualsMegatron) {
 
 // Where the decoder's words are put back at their sentinels, the text of the corpus stands again.
 TEST_F(MaskedDatasets, T5LosesNothing) {
-  const T5Dataset source(
-      corpus_, vocabulary_,
-      {.split = "1", .encoder_sequence_length = 48, .decoder_sequence_length = 24},
-      DataSplit::kTrain, 500);
+  const T5Dataset source = t5("1", DataSplit::kTrain, 500);
   for (std::int64_t i = 0; i < source.num_samples(); ++i) {
     const Sample sample = source.sample(i);
     const Values& decoder = sample.ids("decoder_tokens");

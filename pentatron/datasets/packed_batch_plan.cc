@@ -21,9 +21,7 @@ PackedBatchPlan::PackedBatchPlan(const SampleSource& source, std::int64_t global
 
 std::vector<std::vector<std::int64_t>> PackedBatchPlan::micro_batches(std::int64_t consumed,
                                                                       std::int64_t dp_rank) const {
-  PENTATRON_CHECK(consumed >= 0 && dp_rank >= 0 && dp_rank < dp_size_, kInternal,
-                  "micro-batches of dp rank {} of {} after {} samples", dp_rank, dp_size_,
-                  consumed);
+  check_rank(consumed, dp_rank);
   std::vector<std::vector<std::int64_t>> mine;
   std::vector<std::int64_t> rows_of_rank(static_cast<std::size_t>(dp_size_), 0);
   std::vector<std::int64_t> packed;

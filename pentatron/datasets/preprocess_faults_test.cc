@@ -203,6 +203,15 @@ class Unfinished : public ::testing::Test {
     }
     return "";
   }
+  // What a run that ends well writes to standard error.
+  std::string said() {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(error(), "");
+    return ::testing::internal::GetCapturedStderr();
+  }
+  [[nodiscard]] std::int64_t num_titles() const {
+    return IndexedDataset((folder_.path() / "out_title_document").string()).num_documents();
+  }
   [[nodiscard]] fs::path partial() const { return folder_.path() / "out.partial"; }
 
   TempFolder folder_;
@@ -239,30 +248,21 @@ void mend_input(const fs::path& input) {
 
 TEST_F(Unfinished, GoesOnFromItsState) {
   mend_input(folder_.path() / "in.jsonl");
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(error(), "");
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("going on at "), std::string::npos) << said;
+  EXPECT_NE(said().find("going on at "), std::string::npos);
 }
 
 TEST_F(Unfinished, DamagedStateStartsAgain) {
   mend_input(folder_.path() / "in.jsonl");
   fs::resize_file(partial() / "state.json", 10);
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(error(), "");
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("starting again, the state"), std::string::npos) << said;
-  EXPECT_EQ(IndexedDataset((folder_.path() / "out_title_document").string()).num_documents(), 1500);
+  EXPECT_NE(said().find("starting again, the state"), std::string::npos);
+  EXPECT_EQ(num_titles(), 1500);
 }
 
 TEST_F(Unfinished, LostTokensStartAgain) {
   mend_input(folder_.path() / "in.jsonl");
   fs::resize_file(partial() / "out_text_document.tokens", 10);
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(error(), "");
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("starting again: "), std::string::npos) << said;
-  EXPECT_EQ(IndexedDataset((folder_.path() / "out_title_document").string()).num_documents(), 1500);
+  EXPECT_NE(said().find("starting again: "), std::string::npos);
+  EXPECT_EQ(num_titles(), 1500);
 }
 
 TEST(PartialRun, IsHeldByOneRun) {

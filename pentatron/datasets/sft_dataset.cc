@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/datasets/text_sample.h"
 
 namespace pentatron::datasets {
 
@@ -59,12 +60,8 @@ Sample make_sft_sample(const std::vector<EncodedConversation>& conversations,
     loss_mask[i] = 1.0F;
   }
   tokens.pop_back();
-  Sample sample;
-  sample.sequences.emplace(Sample::kText, std::move(sequence));
-  sample.fields.emplace("tokens", std::move(tokens));
-  sample.fields.emplace("labels", std::move(labels));
-  sample.fields.emplace("loss_mask", std::move(loss_mask));
-  return sample;
+  return text_sample(std::move(sequence), std::move(tokens), std::move(labels),
+                     std::move(loss_mask));
 }
 
 SftDataset::SftDataset(std::shared_ptr<const LineCorpus> corpus,

@@ -276,58 +276,15 @@ TEST(ParameterGather, BorrowedOnesGoWithTheirUser) {
   EXPECT_EQ(alone.bound(), Units{});
 }
 
-// A backend whose gathers end only when they are waited for, and say so.
-class LateBackend final : public comm::Backend {
- public:
-  LateBackend(std::unique_ptr<comm::Backend> real, std::vector<std::string>& log)
-      : real_(std::move(real)), log_(log) {}
-  [[nodiscard]] std::string name() const override { return real_->name(); }
-  [[nodiscard]] std::int64_t rank() const override { return real_->rank(); }
-  [[nodiscard]] std::int64_t world_size() const override { return real_->world_size(); }
-  [[nodiscard]] std::unique_ptr<comm::Group> make_group(const std::vector<std::int64_t>& ranks,
-                                                        const std::string& name) override;
-  void poison(const std::string& message) override { real_->poison(message); }
-  void shutdown() override { real_->shutdown(); }
-
- private:
-  std::unique_ptr<comm::Backend> real_;
-  std::vector<std::string>& log_;
-};
-
-class LateGroup final : public comm::Group {
+// Gathers that end only when they are waited for, and say so.
+class LateGroup final : public comm::testing_support::ForwardingGroup {
  public:
   LateGroup(std::unique_ptr<comm::Group> real, std::vector<std::string>& log)
-      : real_(std::move(real)), log_(log) {}
-  [[nodiscard]] const std::string& name() const override { return real_->name(); }
-  [[nodiscard]] int rank() const override { return real_->rank(); }
-  [[nodiscard]] int size() const override { return real_->size(); }
-  [[nodiscard]] const std::vector<std::int64_t>& world_ranks() const override {
-    return real_->world_ranks();
-  }
-  [[nodiscard]] comm::WorkPtr all_reduce(Tensor t, comm::ReduceOp op) override {
-    return real_->all_reduce(std::move(t), op);
-  }
+      : ForwardingGroup(std::move(real)), log_(log) {}
   [[nodiscard]] comm::WorkPtr all_gather(Tensor out, Tensor in) override {
     log_.push_back("start");
     return std::make_unique<Late>(*this, std::move(out), std::move(in));
   }
-  [[nodiscard]] comm::WorkPtr reduce_scatter(Tensor out, Tensor in, comm::ReduceOp op) override {
-    return real_->reduce_scatter(std::move(out), std::move(in), op);
-  }
-  [[nodiscard]] comm::WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> to,
-                                         std::vector<std::int64_t> from) override {
-    return real_->all_to_all(std::move(out), std::move(in), std::move(to), std::move(from));
-  }
-  [[nodiscard]] comm::WorkPtr broadcast(Tensor t, int root) override {
-    return real_->broadcast(std::move(t), root);
-  }
-  [[nodiscard]] comm::WorkPtr send(Tensor t, int peer) override {
-    return real_->send(std::move(t), peer);
-  }
-  [[nodiscard]] comm::WorkPtr recv(Tensor t, int peer) override {
-    return real_->recv(std::move(t), peer);
-  }
-  void barrier() override { real_->barrier(); }
 
  private:
   class Late final : public comm::Work {
@@ -336,28 +293,34 @@ class LateGroup final : public comm::Group {
         : group_(group), out_(std::move(out)), in_(std::move(in)) {}
     void wait() override {
       group_.log_.push_back("wait");
-      group_.real_->all_gather(out_, in_)->wait();
+      group_.real().all_gather(out_, in_)->wait();
     }
 
    private:
     LateGroup& group_;
     Tensor out_, in_;
   };
-  std::unique_ptr<comm::Group> real_;
   std::vector<std::string>& log_;
 };
+class LateBackend final : public comm::testing_support::ForwardingBackend {
+ public:
+  LateBackend(comm::Backend& real, std::vector<std::string>& log)
+      : ForwardingBackend(real), log_(log) {}
 
-std::unique_ptr<comm::Group> LateBackend::make_group(const std::vector<std::int64_t>& ranks,
-                                                     const std::string& name) {
-  return std::make_unique<LateGroup>(real_->make_group(ranks, name), log_);
-}
+ private:
+  std::unique_ptr<comm::Group> wrap(std::unique_ptr<comm::Group> real) override {
+    return std::make_unique<LateGroup>(std::move(real), log_);
+  }
+  std::vector<std::string>& log_;
+};
 
 // Overlapped: publish() starts every bucket, in the order of forward, and waits for none; a bucket
 // is waited for where its first weight is used. Otherwise all are waited for at once.
 TEST(ParameterGather, OverlappedEndsAtFirstUse) {
   for (const bool overlap : {true, false}) {
     std::vector<std::string> log;
-    LateBackend backend(comm::make_fake_backend(0, 2), log);
+    const auto fake = comm::make_fake_backend(0, 2);
+    LateBackend backend(*fake, log);
     comm::ParallelContext context(backend, make_grid({.dp_inner = 2}));
     const PrecisionPolicy policy = precision_policy("fp64");
     nn::Parameter first("a", make_spec("a", {64}), policy);

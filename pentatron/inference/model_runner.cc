@@ -11,6 +11,7 @@
 #include "pentatron/config/choices.h"
 #include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/config/pipeline_layout.h"
+#include "pentatron/inference/forward_pass.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::inference {
@@ -98,29 +99,17 @@ std::vector<float> ModelRunner::next_logits(const std::vector<std::int32_t>& tok
   const std::size_t begin = caches_.empty() ? 0 : std::exchange(num_cached_, tokens.size());
   const std::vector<Batch> batches{batch_of(tokens, static_cast<std::int64_t>(begin))};
   const auto last_row = static_cast<std::int64_t>(tokens.size() - begin) - 1;
-  const pipeline_parallel::ScheduleShape shape{.num_ranks = static_cast<int>(context_.size("pp")),
-                                               .num_chunks = stages_.size()};
-  std::vector<pipeline_parallel::StageSlot> slots;
-  for (int chunk = 0; chunk < stages_.size(); ++chunk) {
-    slots.push_back(
-        {.stage = &stages_.at(chunk),
-         .kv_cache = caches_.empty() ? nullptr : caches_[static_cast<std::size_t>(chunk)].get()});
-  }
   nn::Phase phase = nn::Phase::kEvaluate;
   if (!caches_.empty()) phase = begin == 0 ? nn::Phase::kPrefill : nn::Phase::kDecode;
   Tensor row_v;
-  pipeline_parallel::run_schedule(
-      pipeline_parallel::forward_only(shape).at(
-          static_cast<std::size_t>(context_.coordinate("pp"))),
-      slots, {.activations = context_.group("pp"), .gradients = context_.second_group("pp")},
-      batches,
-      {.policy = policy_,
-       .device = device_,
-       .phase = phase,
-       .output = nn::StageOutput::kLogits,
-       .on_output = [&](int, int, const nn::Bundle& output) {
-         row_v = output.at(0).tensor[last_row];
-       }});
+  forward_pass(stages_, context_, caches_, batches,
+               {.policy = policy_,
+                .device = device_,
+                .phase = phase,
+                .output = nn::StageOutput::kLogits,
+                .on_output = [&](int, int, const nn::Bundle& output) {
+                  row_v = output.at(0).tensor[last_row];
+                }});
   return gather(row_v);
 }
 

@@ -9,7 +9,6 @@
 #include "pentatron/config/config.h"
 #include "pentatron/nn/kv_cache.h"
 #include "pentatron/nn/local_stages.h"
-#include "pentatron/pipeline_parallel/executor.h"
 #include "pentatron/tensor/precision.h"
 
 namespace pentatron::inference {

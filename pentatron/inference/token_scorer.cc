@@ -9,8 +9,8 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/comm/group.h"
+#include "pentatron/inference/forward_pass.h"
 #include "pentatron/ops/cross_entropy.h"
-#include "pentatron/pipeline_parallel/executor.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::inference {
@@ -185,29 +185,19 @@ void TokenScorer::run(std::span<const Tokens> sequences, std::span<const MicroBa
                       std::vector<SequenceScores>& scores) {
   std::vector<Batch> batches;
   for (const MicroBatch& members : group) batches.push_back(batch_of(sequences, members));
-  std::vector<pipeline_parallel::StageSlot> slots;
-  for (int chunk = 0; chunk < stages_.size(); ++chunk) slots.push_back({&stages_.at(chunk)});
-  const pipeline_parallel::ScheduleShape shape{
-      .num_ranks = static_cast<int>(context_.size("pp")),
-      .num_micro_batches = static_cast<int>(batches.size()),
-      .num_chunks = stages_.size()};
   std::vector<std::string> rows(batches.size());
   Tensor logits_tv;
   const tensor::NoGrad no_grad;
-  pipeline_parallel::run_schedule(
-      pipeline_parallel::forward_only(shape).at(
-          static_cast<std::size_t>(context_.coordinate("pp"))),
-      slots, {.activations = context_.group("pp"), .gradients = context_.second_group("pp")},
-      batches,
-      {.policy = policy_,
-       .device = device_,
-       .phase = nn::Phase::kEvaluate,
-       .output = nn::StageOutput::kLogits,
-       .on_output = [&](int, int micro_batch, const nn::Bundle& output) {
-         const auto i = static_cast<std::size_t>(micro_batch);
-         rows[i] = row_scores(output.at(0).tensor, batches[i].labels());
-         if (options_.logits) logits_tv = output.at(0).tensor;
-       }});
+  forward_pass(stages_, context_, {}, batches,
+               {.policy = policy_,
+                .device = device_,
+                .phase = nn::Phase::kEvaluate,
+                .output = nn::StageOutput::kLogits,
+                .on_output = [&](int, int micro_batch, const nn::Bundle& output) {
+                  const auto i = static_cast<std::size_t>(micro_batch);
+                  rows[i] = row_scores(output.at(0).tensor, batches[i].labels());
+                  if (options_.logits) logits_tv = output.at(0).tensor;
+                }});
   std::string mine;
   for (const std::string& bytes : rows) mine += bytes;
   std::string all;

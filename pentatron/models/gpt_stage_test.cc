@@ -5,7 +5,7 @@
 
 #include "pentatron/models/model_test_support.h"
 #include "pentatron/nn/kv_cache.h"
-#include "pentatron/ops/unit_events.h"
+#include "pentatron/ops/event_test_support.h"
 
 namespace pentatron::models {
 namespace {
@@ -123,22 +123,10 @@ TEST(Cases, MegatronLM_954) {
   }
 }
 
-class Recorder final : public ops::UnitEventSink {
- public:
-  void on_forward_begin(int unit) override { note("fb", unit); }
-  void on_forward_end(int unit) override { note("fe", unit); }
-  void on_backward_begin(int unit) override { note("bb", unit); }
-  void on_backward_end(int unit) override { note("be", unit); }
-  std::string text;
-
- private:
-  void note(const char* what, int unit) { text += what + std::to_string(unit) + " "; }
-};
-
 TEST(GptStage, EventsComeInOrderAroundEveryUnit) {
   with_model(gpt2_kind(), [](nn::Stage& stage, const PrecisionPolicy& policy) {
     const Batch batch = make_batch({{12}}, 61);
-    Recorder events;
+    ops::testing::EventNotes events;
     nn::StepContext step{.batch = batch, .policy = policy, .events = &events, .first_unit = 3};
     const Tensor loss = stage.forward({}, step).at(0).tensor;
     EXPECT_EQ(events.text, "fb3 fe3 fb4 fe4 fb5 fe5 fb6 fe6 ");

@@ -5,7 +5,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
-#include "pentatron/ops/unit_events.h"
+#include "pentatron/ops/event_test_support.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::nn {
@@ -25,17 +25,12 @@ std::unique_ptr<Parameter> make_weight(const std::string& name, double value) {
 }
 
 // Notes the events, and at each whether the first unit's gradient was written.
-class Recorder final : public ops::UnitEventSink {
+class Recorder final : public ops::testing::EventNotes {
  public:
   explicit Recorder(Parameter& watched) : watched_(watched) {}
-  void on_forward_begin(int unit) override { note("fb", unit); }
-  void on_forward_end(int unit) override { note("fe", unit); }
-  void on_backward_begin(int unit) override { note("bb", unit); }
-  void on_backward_end(int unit) override { note("be", unit); }
-  std::string text;
 
  private:
-  void note(const char* what, int unit) {
+  void note(const char* what, int unit) override {
     text += what + std::to_string(unit) + (watched_.grad_written() ? "! " : " ");
   }
   Parameter& watched_;

@@ -423,8 +423,8 @@ class BackwardWorker final {
 
 // How many segments a task of the backward takes.
 std::int64_t segments_of_task(std::int64_t segments, bool with_biases) {
-  constexpr std::int64_t kMostRuns = 16;  // of segments, each with sums of its own
-  return with_biases ? std::max<std::int64_t>(1, (segments + kMostRuns - 1) / kMostRuns) : 1;
+  constexpr std::int64_t kMaxRuns = 16;  // of segments, each with sums of its own
+  return with_biases ? std::max<std::int64_t>(1, (segments + kMaxRuns - 1) / kMaxRuns) : 1;
 }
 
 // Gradients of biases [runs, n, distances].

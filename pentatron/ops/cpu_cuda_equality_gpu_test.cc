@@ -12,6 +12,7 @@
 #include "pentatron/ops/cross_entropy.h"
 #include "pentatron/ops/embedding.h"
 #include "pentatron/ops/norm.h"
+#include "pentatron/ops/norm_test_support.h"
 #include "pentatron/ops/op_table.h"
 #include "pentatron/ops/rotary.h"
 #include "pentatron/ops/testing.h"
@@ -500,15 +501,7 @@ TEST(NormOnGpu, WithAnAdditionHasTheBitsOfTwoOps) {
           testing::TestWeight w(normal({h}, 3).to(dtype).to(kGpu), DType::Float),
               b(normal({h}, 4).to(dtype).to(kGpu), DType::Float);
           poison(rows * h * tensor::item_bytes(dtype));
-          AddedNorm out;
-          if (!one_pass) {
-            out.sum_th = x.add(delta);
-            out.norm_th = bias ? layer_norm(out.sum_th, w, b, 1e-5, DType::Float)
-                               : rms_norm(out.sum_th, w, 1e-5, DType::Float);
-          } else {
-            out = bias ? add_layer_norm(x, delta, w, b, 1e-5, DType::Float)
-                       : add_rms_norm(x, delta, w, 1e-5, DType::Float);
-          }
+          const AddedNorm out = testing::added_norm(one_pass, bias, x, delta, w, b);
           const Tensor both = out.sum_th.mul(of_sum).add(out.norm_th.mul(of_norm));
           poison(rows * h * tensor::item_bytes(dtype));
           run_backward(both, tensor::ones({rows, h}, dtype, kGpu));

@@ -7,6 +7,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/ops/backward.h"
 #include "pentatron/ops/norm.h"
+#include "pentatron/ops/norm_test_support.h"
 #include "pentatron/ops/rotary.h"
 #include "pentatron/ops/testing.h"
 
@@ -188,15 +189,7 @@ TEST(Norm, WithAnAdditionHasTheBitsOfTwoOps) {
                        delta = testing::leaf(normal({37, h}, 2).to(dtype));
           TestWeight w(normal({h}, 3).to(dtype), DType::Float),
               b(normal({h}, 4).to(dtype), DType::Float);
-          AddedNorm out;
-          if (!one_pass) {
-            out.sum_th = x.add(delta);
-            out.norm_th = bias ? layer_norm(out.sum_th, w, b, 1e-5, DType::Float)
-                               : rms_norm(out.sum_th, w, 1e-5, DType::Float);
-          } else {
-            out = bias ? add_layer_norm(x, delta, w, b, 1e-5, DType::Float)
-                       : add_rms_norm(x, delta, w, 1e-5, DType::Float);
-          }
+          const AddedNorm out = testing::added_norm(one_pass, bias, x, delta, w, b);
           const Tensor both = out.sum_th.mul(normal({37, h}, 5).to(dtype))
                                   .add(out.norm_th.mul(normal({37, h}, 6).to(dtype)));
           run_backward(both, tensor::ones({37, h}, dtype));

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "pentatron/ops/backward.h"
 #include "pentatron/ops/op_table.h"
+#include "pentatron/ops/projection_backward.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::ops {
@@ -12,13 +12,10 @@ namespace {
 
 constexpr std::string_view kName = "Linear";
 
-class LinearBackward final : public Backward {
+class LinearBackward final : public ProjectionBackward {
  public:
   LinearBackward(const Tensor& x, std::unique_ptr<Projection> projection, Shape output_shape)
-      : projection_(std::move(projection)),
-        x_(projection_->save_input(x, kName)),
-        needs_dx_(x.requires_grad()),
-        dtype_(x.scalar_type()),
+      : ProjectionBackward(x, std::move(projection), kName),
         device_(x.device()),
         output_shape_(std::move(output_shape)) {}
 
@@ -26,17 +23,11 @@ class LinearBackward final : public Backward {
     // No gradient at all is a gradient of zeros: first writes must still happen, and other ranks
     // may wait for this one.
     const Tensor dy = output_grads[0].defined() ? output_grads[0].contiguous()
-                                                : tensor::zeros(output_shape_, dtype_, device_);
-    return {projection_->backward(dy, x_, dtype_, needs_dx_)};
+                                                : tensor::zeros(output_shape_, dtype(), device_);
+    return {input_gradient(dy)};
   }
-  void release() override { x_.release(); }
-  std::string_view name() const override { return kName; }
 
  private:
-  std::unique_ptr<Projection> projection_;
-  Saved x_;
-  bool needs_dx_;
-  DType dtype_;
   Device device_;
   Shape output_shape_;
 };
@@ -48,46 +39,38 @@ Tensor activated(Activation kind, const Tensor& x) {
   return op_table(x.device()).activation_forward(kind, x.contiguous());
 }
 
-class LinearActivationBackward final : public Backward {
+class LinearActivationBackward final : public ProjectionBackward {
  public:
   LinearActivationBackward(const Tensor& x, const Tensor& y, std::unique_ptr<Projection> projection,
                            Activation kind, const Scope& scope)
-      : projection_(std::move(projection)),
-        x_(projection_->save_input(x, kName)),
+      : ProjectionBackward(x, std::move(projection), kName),
         y_(scope.save(y, kActivationName)),
-        kind_(kind),
-        needs_dx_(x.requires_grad()),
-        dtype_(x.scalar_type()) {}
+        kind_(kind) {}
 
   std::vector<Tensor> apply(std::vector<Tensor> output_grads) override {
     const Tensor y = y_.get().contiguous();
-    return {projection_->backward(input_gradient(y, output_grads[0]), x_, dtype_, needs_dx_)};
+    return {input_gradient(activation_gradient(y, output_grads[0]))};
   }
   void release() override {
-    x_.release();
+    ProjectionBackward::release();
     y_.release();
   }
   std::string_view name() const override { return "LinearActivation"; }
 
  private:
-  // Of the activation.
-  Tensor input_gradient(const Tensor& y, const Tensor& output_grad) {
+  Tensor activation_gradient(const Tensor& y, const Tensor& output_grad) {
     // As in LinearBackward.
     if (!output_grad.defined()) return tensor::zeros(y.sizes(), y.scalar_type(), y.device());
     const OpTable& table = op_table(y.device());
     const Tensor dy = output_grad.contiguous();
-    if (!projection_->sums_bias()) return table.activation_backward(kind_, y, dy);
+    if (!projection().sums_bias()) return table.activation_backward(kind_, y, dy);
     ActivationGradient gradient = table.activation_bias_backward(kind_, y, dy);
-    projection_->set_bias_sums(std::move(gradient.partials_po));
+    projection().set_bias_sums(std::move(gradient.partials_po));
     return std::move(gradient.dx_to);
   }
 
-  std::unique_ptr<Projection> projection_;
-  Saved x_;
   Saved y_;  // of the linear map
   Activation kind_;
-  bool needs_dx_;
-  DType dtype_;
 };
 
 }  // namespace

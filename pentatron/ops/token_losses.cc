@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
-#include "pentatron/ops/backward.h"
+#include "pentatron/ops/projection_backward.h"
 #include "pentatron/ops/token_loss_parts.h"
 #include "pentatron/tensor/ops.h"
 
@@ -19,14 +19,11 @@ using token_loss_parts::losses_of;
 using token_loss_parts::Statistics;
 using token_loss_parts::statistics_of;
 
-class TokenLossesBackward final : public Backward {
+class TokenLossesBackward final : public ProjectionBackward {
  public:
   TokenLossesBackward(const Tensor& x_th, std::unique_ptr<Projection> projection, Tensor logits_tv,
                       Tensor labels_t, Tensor log_sum_exp_t, const TokenLossOptions& options)
-      : projection_(std::move(projection)),
-        x_(projection_->save_input(x_th, kName)),
-        needs_dx_(x_th.requires_grad()),
-        dtype_(x_th.scalar_type()),
+      : ProjectionBackward(x_th, std::move(projection), kName),
         logits_tv_(std::move(logits_tv)),
         labels_t_(std::move(labels_t)),
         log_sum_exp_t_(std::move(log_sum_exp_t)),
@@ -43,33 +40,25 @@ class TokenLossesBackward final : public Backward {
                             log_sum_exp_t_.device());
     token_loss_parts::logits_gradient_(d_logits_tv, labels_t_, log_sum_exp_t_, coefficient_t,
                                        options_);
-    return {projection_->backward(d_logits_tv, x_, dtype_, needs_dx_)};
+    return {input_gradient(d_logits_tv)};
   }
   void release() override {
-    x_.release();
+    ProjectionBackward::release();
     logits_tv_ = labels_t_ = log_sum_exp_t_ = Tensor();
   }
-  std::string_view name() const override { return kName; }
 
  private:
-  std::unique_ptr<Projection> projection_;
-  Saved x_;
-  bool needs_dx_;
-  DType dtype_;
   Tensor logits_tv_;
   Tensor labels_t_;
   Tensor log_sum_exp_t_;
   TokenLossOptions options_;
 };
 
-class SeededLossBackward final : public Backward {
+class SeededLossBackward final : public ProjectionBackward {
  public:
   SeededLossBackward(const Tensor& x_th, std::unique_ptr<Projection> projection,
                      Tensor logits_gradient_tv, Tensor seed)
-      : projection_(std::move(projection)),
-        x_(projection_->save_input(x_th, kSeededName)),
-        needs_dx_(x_th.requires_grad()),
-        dtype_(x_th.scalar_type()),
+      : ProjectionBackward(x_th, std::move(projection), kSeededName),
         gradient_tv_(std::move(logits_gradient_tv)),
         seed_(std::move(seed)) {}
 
@@ -80,19 +69,14 @@ class SeededLossBackward final : public Backward {
                     kInternal, "a loss of known gradient got another one, {}",
                     came.defined() ? tensor::describe(came) : "none");
     const Tensor gradient_tv = std::move(gradient_tv_);
-    return {projection_->backward(gradient_tv, x_, dtype_, needs_dx_)};
+    return {input_gradient(gradient_tv)};
   }
   void release() override {
-    x_.release();
+    ProjectionBackward::release();
     gradient_tv_ = seed_ = Tensor();
   }
-  std::string_view name() const override { return kSeededName; }
 
  private:
-  std::unique_ptr<Projection> projection_;
-  Saved x_;
-  bool needs_dx_;
-  DType dtype_;
   Tensor gradient_tv_;
   Tensor seed_;
 };

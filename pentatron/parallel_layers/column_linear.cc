@@ -8,10 +8,6 @@
 
 namespace pentatron::parallel_layers {
 
-ColumnLinear::ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan,
-                           const std::string& name, const AdapterForm& adapters)
-    : LinearLeaf(context, plan, name, adapters) {}
-
 Tensor ColumnLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
   const ops::Scope scope = this->scope(step);
   if (adapter() != nullptr) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "pentatron/base/activation_kind.h"
@@ -15,9 +13,7 @@ namespace pentatron::parallel_layers {
 // parts side by side. Bias and adapters are there when planned.
 class ColumnLinear final : public LinearLeaf {
  public:
-  // `name`: local name without ".weight". `adapters`: what planned adapters are like.
-  ColumnLinear(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
-               const AdapterForm& adapters = {});
+  using LinearLeaf::LinearLeaf;
 
   [[nodiscard]] Tensor forward(const Tensor& x_ti, nn::StepContext& step);
   // `kind` of what forward gives, with the same bits.

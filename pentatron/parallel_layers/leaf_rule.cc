@@ -72,7 +72,7 @@ LeafRule norm_rule(std::string name, std::int64_t width, const NormForm& form) {
   return {.name = std::move(name),
           .kind = LeafKind::kNorm,
           .parts = {{.rows = width}},
-          .bias = form.kind == "LayerNorm",
+          .bias = form.kind == NormKind::kLayerNorm,
           .starts_at_zero = form.zero_centred};
 }
 

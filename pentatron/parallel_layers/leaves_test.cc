@@ -180,9 +180,9 @@ TEST(Leaves, EmbeddingsRefuseWhatDoesNotFit) {
 }
 
 TEST(Leaves, Norms) {
-  for (const char* kind : {"LayerNorm", "RMSNorm"}) {
+  for (const NormKind kind : {NormKind::kLayerNorm, NormKind::kRmsNorm}) {
     expect_same_on_all_layouts([kind](const LeafContext& context, Gathered& out) {
-      const bool bias = std::string_view(kind) == "LayerNorm";
+      const bool bias = kind == NormKind::kLayerNorm;
       Norm leaf(context, plan_of(context, {{"n", kHidden}}, bias), "w", NormForm{.kind = kind});
       prepare(leaf);
       const Batch meta = batch();

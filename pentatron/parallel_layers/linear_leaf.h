@@ -15,11 +15,12 @@ class DelayedScales;
 // What linear maps over a planned weight have, whichever way it is split: the weight, and bias,
 // adapter and scales of their own where there are some.
 class LinearLeaf : public nn::Module {
- protected:
+ public:
   // `name`: local name without ".weight". `adapters`: what planned adapters are like.
   LinearLeaf(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
-             const AdapterForm& adapters);
+             const AdapterForm& adapters = {});
 
+ protected:
   // The step's, with the map's own scales where it has some.
   [[nodiscard]] ops::Scope scope(const nn::StepContext& step) const;
   [[nodiscard]] const LeafContext& context() const { return context_; }

@@ -58,7 +58,7 @@ TEST(Mutations, ANormWhoseGradientIsTakenForWhole) {
     if (lies) spec.parts[0].partial_grad_axes.clear();
     nn::ParameterPlan plan;
     plan.add({"n.weight", spec, 0});
-    Norm leaf(context, plan, "n", NormForm{.kind = "RMSNorm"});
+    Norm leaf(context, plan, "n", NormForm{.kind = NormKind::kRmsNorm});
     initialise(leaf, 1);
     bind_gradients(leaf, fp64());
     const Batch meta = batch();

@@ -12,19 +12,17 @@ namespace pentatron::parallel_layers {
 Norm::Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
            const NormForm& form)
     : epsilon_(form.epsilon), zero_centred_(form.zero_centred) {
-  PENTATRON_CHECK(form.kind == "LayerNorm" || form.kind == "RMSNorm" || form.kind == "L2Norm",
-                  kConfig, "--normalization must be LayerNorm or RMSNorm, not '{}'", form.kind);
-  if (form.kind == "L2Norm") return;
+  if (form.kind == NormKind::kL2Norm) return;
   weight_ = &add_parameter(make_parameter(context, plan, name + ".weight"));
   const nn::ShardPart& part = weight_->spec().parts.at(0);
   if (!part.split_axes.empty() && context.size(part.split_axes[0]) > 1) {
-    PENTATRON_CHECK(form.kind == "RMSNorm", kConfig,
-                    "{}: only RMSNorm goes over the channels of several ranks, not {} "
+    PENTATRON_CHECK(form.kind == NormKind::kRmsNorm, kConfig,
+                    "{}: only RMSNorm goes over the channels of several ranks, not LayerNorm "
                     "(--normalization)",
-                    name, form.kind);
+                    name);
     channel_ranks_ = &context.group(part.split_axes[0]);
   }
-  if (form.kind == "LayerNorm") {
+  if (form.kind == NormKind::kLayerNorm) {
     bias_ = &add_parameter(make_parameter(context, plan, name + ".bias"));
   }
 }

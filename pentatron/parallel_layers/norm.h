@@ -16,8 +16,8 @@ namespace pentatron::parallel_layers {
 // RMSNorm goes over the channels of all ranks.
 class Norm final : public nn::Module {
  public:
-  // Weights by name + ".weight" and ".bias", as far as the kind has them. Another kind than
-  // NormForm names, or than RMSNorm where the weight is cut, is a config error.
+  // Weights by name + ".weight" and ".bias", as far as the kind has them. LayerNorm where the
+  // weight is cut is a config error.
   Norm(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
        const NormForm& form);
   [[nodiscard]] Tensor forward(const Tensor& x, nn::StepContext& step);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string_view>
-
 namespace pentatron::parallel_layers {
+
+// LayerNorm has weight and bias, RMSNorm a weight; L2Norm divides by the root mean square and has
+// none.
+enum class NormKind { kLayerNorm, kRmsNorm, kL2Norm };
 
 // Which normalisation a model has.
 struct NormForm {
-  // LayerNorm: weight and bias; RMSNorm: weight (--normalization); L2Norm: divided by the root mean
-  // square, without weights.
-  std::string_view kind = "LayerNorm";
+  NormKind kind = NormKind::kLayerNorm;
   double epsilon = 1e-5;
   bool zero_centred = false;  // the weight is used as 1 + weight and starts at 0
 };

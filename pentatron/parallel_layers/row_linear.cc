@@ -6,10 +6,6 @@
 
 namespace pentatron::parallel_layers {
 
-RowLinear::RowLinear(const LeafContext& context, const nn::ParameterPlan& plan,
-                     const std::string& name, const AdapterForm& adapters)
-    : LinearLeaf(context, plan, name, adapters) {}
-
 Tensor RowLinear::forward(const Tensor& x_ti, nn::StepContext& step) {
   const ops::Scope scope = this->scope(step);
   if (adapter() != nullptr) {

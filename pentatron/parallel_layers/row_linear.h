@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
-
 #include "pentatron/parallel_layers/linear_leaf.h"
 
 namespace pentatron::parallel_layers {
@@ -12,8 +10,7 @@ namespace pentatron::parallel_layers {
 // after the reduction.
 class RowLinear final : public LinearLeaf {
  public:
-  RowLinear(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
-            const AdapterForm& adapters = {});
+  using LinearLeaf::LinearLeaf;
   [[nodiscard]] Tensor forward(const Tensor& x_ti, nn::StepContext& step);
 };
 

@@ -47,8 +47,8 @@ class TinyLayer final : public nn::Module {
       return out;
     };
     const std::vector<PartRule> whole{{"w", kHidden}};
-    norm1_ = &add_child(
-        std::make_unique<Norm>(context, plan("n1", whole), "n1", NormForm{.kind = "RMSNorm"}));
+    norm1_ = &add_child(std::make_unique<Norm>(context, plan("n1", whole), "n1",
+                                               NormForm{.kind = NormKind::kRmsNorm}));
     qkv_ = &add_child(
         std::make_unique<ColumnLinear>(context,
                                        plan("qkv", {{"q", kHidden, kHidden, over_tp(4)},
@@ -60,8 +60,8 @@ class TinyLayer final : public nn::Module {
         CoreAttention::Options{.head_dim = 8, .dropout = 0.0, .site = "core", .cache_layer = 0}));
     proj_ = &add_child(std::make_unique<RowLinear>(
         context, plan("proj", {{"w", kHidden, kHidden, over_tp(4), true}}), "proj"));
-    norm2_ = &add_child(
-        std::make_unique<Norm>(context, plan("n2", whole), "n2", NormForm{.kind = "RMSNorm"}));
+    norm2_ = &add_child(std::make_unique<Norm>(context, plan("n2", whole), "n2",
+                                               NormForm{.kind = NormKind::kRmsNorm}));
     fc1_ = &add_child(std::make_unique<ColumnLinear>(
         context, plan("fc1", {{"w", 4 * kHidden, kHidden, over_tp(4)}}), "fc1"));
     fc2_ = &add_child(std::make_unique<RowLinear>(

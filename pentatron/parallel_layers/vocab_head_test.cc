@@ -180,41 +180,43 @@ TEST(VocabHead, SmoothedLabelsEqualOneProcess) {
   expect_equal_on_all_layouts(0.8, 0.3);
 }
 
-// Megatron-LM's formula, differentiated by the library.
-TEST(VocabHead, SmoothedLabelsEqualThePlainFormula) {
-  constexpr double kSmoothing = 0.2;
-  constexpr double kShare = kSmoothing * kVocab / (kVocab - 1.0);
-  constexpr std::int64_t kTokens = 24;
+// A head in one process against the formula, differentiated by the library: Megatron-LM's smoothed
+// labels, capped logits, also more rows than are worked on at once.
+void expect_plain_formula(std::int64_t tokens, double cap, double smoothing) {
+  const double share = smoothing * kVocab / (kVocab - 1.0);
   const PrecisionPolicy policy = precision_policy("fp64");
-  for (const double cap : {0.0, 0.7}) {
-    run_layout({1, false}, policy, [&](const LeafContext& context) {
-      VocabHead head(context, plan_for(context, kVocab, 16, kHidden), "w", cap);
-      head.set_label_smoothing(kSmoothing);
-      initialise(head, 4);
-      bind_gradients(head, policy);
-      const Batch meta = make_batch({{kTokens}}, kVocab);
-      nn::StepContext step{.batch = meta, .policy = policy};
-      const Tensor x = random_tensor({kTokens, kHidden}, "x").set_requires_grad(true);
-      const Tensor plain_x = x.detach().clone().set_requires_grad(true);
-      const Tensor w =
-          head.parameters()[0]->data().narrow(0, 0, kVocab).clone().set_requires_grad(true);
-      Tensor logits = plain_x.mm(w.t());
-      if (cap > 0) logits = logits.div(cap).tanh().mul(cap);
-      const Tensor log_p = logits.log_softmax(1);
-      const Tensor nll_t = log_p.gather(1, meta.labels().unsqueeze(1)).squeeze(1).neg();
-      const Tensor plain = nll_t.mul(1 - kShare)
-                               .sub(log_p.mean(1).mul(kShare))
-                               .mul(meta.loss_mask().to(DType::Double))
-                               .sum();
-      plain.backward();
-      const Tensor loss = head.loss(x, step);
-      ops::run_backward(loss, tensor::scalar(1.0, policy.loss));
-      EXPECT_LE(difference(loss.detach(), plain.detach()), 1e-13);
-      EXPECT_LE(difference(x.grad(), plain_x.grad()), 1e-12);
-      EXPECT_LE(difference(head.parameters()[0]->main_grad().narrow(0, 0, kVocab), w.grad()),
-                1e-12);
-    });
-  }
+  run_layout({1, false}, policy, [&](const LeafContext& context) {
+    VocabHead head(context, plan_for(context, kVocab, 16, kHidden), "w", cap);
+    head.set_label_smoothing(smoothing);
+    initialise(head, 4);
+    bind_gradients(head, policy);
+    const Batch meta = make_batch({{tokens}}, kVocab);
+    nn::StepContext step{.batch = meta, .policy = policy};
+    const Tensor x = random_tensor({tokens, kHidden}, "x").set_requires_grad(true);
+    const Tensor plain_x = x.detach().clone().set_requires_grad(true);
+    const Tensor w =
+        head.parameters()[0]->data().narrow(0, 0, kVocab).clone().set_requires_grad(true);
+    Tensor logits = plain_x.mm(w.t());
+    if (cap > 0) logits = logits.div(cap).tanh().mul(cap);
+    const Tensor log_p = logits.log_softmax(1);
+    const Tensor nll_t = log_p.gather(1, meta.labels().unsqueeze(1)).squeeze(1).neg();
+    const Tensor plain = nll_t.mul(1 - share)
+                             .sub(log_p.mean(1).mul(share))
+                             .mul(meta.loss_mask().to(DType::Double))
+                             .sum();
+    plain.backward();
+    const Tensor loss = head.loss(x, step);
+    ops::run_backward(loss, tensor::scalar(1.0, policy.loss));
+    EXPECT_LE(difference(head.logits(x, step), logits.detach()), 1e-13);
+    EXPECT_LE(difference(loss.detach(), plain.detach()), 1e-13);
+    EXPECT_LE(difference(x.grad(), plain_x.grad()), 1e-12);
+    EXPECT_LE(difference(head.parameters()[0]->main_grad().narrow(0, 0, kVocab), w.grad()), 1e-12);
+  });
+}
+
+TEST(VocabHead, SmoothedLabelsEqualThePlainFormula) {
+  expect_plain_formula(24, 0.0, 0.2);
+  expect_plain_formula(24, 0.7, 0.2);
 }
 
 // Evaluations tell the plain loss, whatever training smooths.
@@ -237,38 +239,7 @@ TEST(VocabHead, EvaluationsAreNotSmoothed) {
   });
 }
 
-// More rows than are worked on at once, against the formula differentiated by the library.
-TEST(VocabHead, CappedLogitsEqualThePlainFormula) {
-  constexpr double kCap = 0.7;
-  constexpr std::int64_t kTokens = 70;
-  const PrecisionPolicy policy = precision_policy("fp64");
-  run_layout({1, false}, policy, [&](const LeafContext& context) {
-    VocabHead head(context, plan_for(context, kVocab, 16, kHidden), "w", kCap);
-    initialise(head, 4);
-    bind_gradients(head, policy);
-    const Batch meta = make_batch({{kTokens}}, kVocab);
-    nn::StepContext step{.batch = meta, .policy = policy};
-    const Tensor x = random_tensor({kTokens, kHidden}, "x").set_requires_grad(true);
-    const Tensor plain_x = x.detach().clone().set_requires_grad(true);
-    const Tensor plain_w =
-        head.parameters()[0]->data().narrow(0, 0, kVocab).clone().set_requires_grad(true);
-    const Tensor logits = plain_x.mm(plain_w.t()).div(kCap).tanh().mul(kCap);
-    const Tensor plain = logits.log_softmax(1)
-                             .gather(1, meta.labels().unsqueeze(1))
-                             .squeeze(1)
-                             .mul(meta.loss_mask().to(DType::Double))
-                             .sum()
-                             .neg();
-    plain.backward();
-    const Tensor loss = head.loss(x, step);
-    ops::run_backward(loss, tensor::scalar(1.0, policy.loss));
-    EXPECT_LE(difference(head.logits(x, step), logits.detach()), 1e-13);
-    EXPECT_LE(difference(loss.detach(), plain.detach()), 1e-13);
-    EXPECT_LE(difference(x.grad(), plain_x.grad()), 1e-12);
-    EXPECT_LE(difference(head.parameters()[0]->main_grad().narrow(0, 0, kVocab), plain_w.grad()),
-              1e-12);
-  });
-}
+TEST(VocabHead, CappedLogitsEqualThePlainFormula) { expect_plain_formula(70, 0.7, 0.0); }
 
 TEST(VocabHead, EqualsThePlainFormula) {
   const PrecisionPolicy policy = precision_policy("fp64");

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "pentatron/comm/backend.h"
+#include "pentatron/comm/forwarding_test_support.h"
 #include "pentatron/parallel_layers/test_support.h"
 
 // Groups that tell a test of their collectives and leave out those that it names: a missing
@@ -22,23 +22,18 @@ struct GroupWatch {
   std::function<void(int number)> on_wait = {};
 };
 
-class WatchedGroup final : public comm::Group {
+class WatchedGroup final : public comm::testing_support::ForwardingGroup {
  public:
   WatchedGroup(std::unique_ptr<comm::Group> inner, GroupWatch& watch)
-      : inner_(std::move(inner)), watch_(watch) {}
-
-  const std::string& name() const override { return inner_->name(); }
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  const std::vector<std::int64_t>& world_ranks() const override { return inner_->world_ranks(); }
+      : ForwardingGroup(std::move(inner)), watch_(watch) {}
 
   comm::WorkPtr all_reduce(Tensor t, comm::ReduceOp op) override {
     return watched(
-        "all_reduce", [&] { return inner_->all_reduce(t, op); }, [] {});
+        "all_reduce", [&] { return real().all_reduce(t, op); }, [] {});
   }
   comm::WorkPtr all_gather(Tensor out, Tensor in) override {
     return watched(
-        "all_gather", [&] { return inner_->all_gather(out, in); },
+        "all_gather", [&] { return real().all_gather(out, in); },
         [&] {
           for (std::int64_t member = 0; member < size(); ++member) {
             out.narrow(0, member * in.size(0), in.size(0)).copy_(in);
@@ -47,17 +42,9 @@ class WatchedGroup final : public comm::Group {
   }
   comm::WorkPtr reduce_scatter(Tensor out, Tensor in, comm::ReduceOp op) override {
     return watched(
-        "reduce_scatter", [&] { return inner_->reduce_scatter(out, in, op); },
+        "reduce_scatter", [&] { return real().reduce_scatter(out, in, op); },
         [&] { out.copy_(in.narrow(0, rank() * out.size(0), out.size(0))); });
   }
-  comm::WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> out_splits,
-                           std::vector<std::int64_t> in_splits) override {
-    return inner_->all_to_all(out, in, std::move(out_splits), std::move(in_splits));
-  }
-  comm::WorkPtr broadcast(Tensor t, int root) override { return inner_->broadcast(t, root); }
-  comm::WorkPtr send(Tensor t, int peer) override { return inner_->send(t, peer); }
-  comm::WorkPtr recv(Tensor t, int peer) override { return inner_->recv(t, peer); }
-  void barrier() override { inner_->barrier(); }
 
  private:
   class WatchedWork final : public comm::Work {
@@ -89,28 +76,20 @@ class WatchedGroup final : public comm::Group {
     return std::make_unique<WatchedWork>(std::move(inner), std::move(on_wait));
   }
 
-  std::unique_ptr<comm::Group> inner_;
   GroupWatch& watch_;
 };
 
 // Watches all groups of more than one rank.
-class WatchedBackend final : public comm::Backend {
+class WatchedBackend final : public comm::testing_support::ForwardingBackend {
  public:
-  WatchedBackend(comm::Backend& inner, GroupWatch& watch) : inner_(inner), watch_(watch) {}
-  std::string name() const override { return inner_.name(); }
-  std::int64_t rank() const override { return inner_.rank(); }
-  std::int64_t world_size() const override { return inner_.world_size(); }
-  std::unique_ptr<comm::Group> make_group(const std::vector<std::int64_t>& ranks,
-                                          const std::string& name) override {
-    std::unique_ptr<comm::Group> group = inner_.make_group(ranks, name);
-    if (ranks.size() == 1) return group;
-    return std::make_unique<WatchedGroup>(std::move(group), watch_);
-  }
-  void poison(const std::string& message) override { inner_.poison(message); }
-  void shutdown() override { inner_.shutdown(); }
+  WatchedBackend(comm::Backend& real, GroupWatch& watch) : ForwardingBackend(real), watch_(watch) {}
 
  private:
-  comm::Backend& inner_;
+  std::unique_ptr<comm::Group> wrap(std::unique_ptr<comm::Group> group) override {
+    if (group->size() == 1) return group;
+    return std::make_unique<WatchedGroup>(std::move(group), watch_);
+  }
+
   GroupWatch& watch_;
 };
 

@@ -48,6 +48,21 @@ std::vector<Turn> backward_turns(const ScheduleShape& shape) {
   return turns;
 }
 
+// All forwards of a rank, and then, if asked, all of its backwards.
+std::vector<ActionList> all_forwards(const ScheduleShape& shape, bool backwards) {
+  check_shape(shape, /*chunks=*/true);
+  std::vector<ActionList> lists;
+  for (int rank = 0; rank < shape.num_ranks; ++rank) {
+    ScheduleWriter writer(shape, rank);
+    for (const Turn& turn : forward_turns(shape)) writer.forward(turn);
+    if (backwards) {
+      for (const Turn& turn : backward_turns(shape)) writer.backward(turn);
+    }
+    lists.push_back(writer.take());
+  }
+  return lists;
+}
+
 }  // namespace
 
 std::string_view to_string(ActionKind kind) {
@@ -131,27 +146,10 @@ std::vector<ActionList> interleaved_one_forward_one_backward(const ScheduleShape
   return lists;
 }
 
-std::vector<ActionList> gpipe(const ScheduleShape& shape) {
-  check_shape(shape, /*chunks=*/true);
-  std::vector<ActionList> lists;
-  for (int rank = 0; rank < shape.num_ranks; ++rank) {
-    ScheduleWriter writer(shape, rank);
-    for (const Turn& turn : forward_turns(shape)) writer.forward(turn);
-    for (const Turn& turn : backward_turns(shape)) writer.backward(turn);
-    lists.push_back(writer.take());
-  }
-  return lists;
-}
+std::vector<ActionList> gpipe(const ScheduleShape& shape) { return all_forwards(shape, true); }
 
 std::vector<ActionList> forward_only(const ScheduleShape& shape) {
-  check_shape(shape, /*chunks=*/true);
-  std::vector<ActionList> lists;
-  for (int rank = 0; rank < shape.num_ranks; ++rank) {
-    ScheduleWriter writer(shape, rank);
-    for (const Turn& turn : forward_turns(shape)) writer.forward(turn);
-    lists.push_back(writer.take());
-  }
-  return lists;
+  return all_forwards(shape, false);
 }
 
 }  // namespace pentatron::pipeline_parallel

@@ -18,13 +18,13 @@ void wait_all(std::vector<comm::WorkPtr>& works) {
 
 void SendQueue::post(comm::Group& group, int peer, const MessageKey& key,
                      std::vector<Tensor> tensors) {
-  Entry entry{key, std::move(tensors), {}};
+  Message entry{key, std::move(tensors), {}};
   for (const Tensor& t : entry.tensors) entry.works.push_back(group.send(t, peer));
-  entries_.push_back(std::move(entry));
+  sent_.push_back(std::move(entry));
 }
 
 void SendQueue::poll() {
-  std::erase_if(entries_, [](Entry& entry) {
+  std::erase_if(sent_, [](Message& entry) {
     const bool ended = std::all_of(entry.works.begin(), entry.works.end(),
                                    [](const comm::WorkPtr& work) { return work->finished(); });
     // Nothing is left to wait for: this lets the backend forget the operation.
@@ -34,23 +34,23 @@ void SendQueue::poll() {
 }
 
 void SendQueue::answered(const MessageKey& key) {
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return entry.key == key; });
-  if (found == entries_.end()) return;
+  const auto found = std::find_if(sent_.begin(), sent_.end(),
+                                  [&](const Message& entry) { return entry.key == key; });
+  if (found == sent_.end()) return;
   wait_all(found->works);
-  entries_.erase(found);
+  sent_.erase(found);
 }
 
 void SendQueue::shrink_to(std::size_t count) {
-  while (entries_.size() > count) {
-    wait_all(entries_.front().works);
-    entries_.pop_front();
+  while (sent_.size() > count) {
+    wait_all(sent_.front().works);
+    sent_.pop_front();
   }
 }
 
 void ReceiveQueue::post_ahead(comm::Group& group, int peer, std::size_t count, const Make& make) {
   while (posted_.size() < count && !ahead_.empty()) {
-    Posted next{ahead_.front(), make(ahead_.front()), {}};
+    Message next{ahead_.front(), make(ahead_.front()), {}};
     ahead_.pop_front();
     for (const Tensor& t : next.tensors) next.works.push_back(group.recv_later(t, peer));
     posted_.push_back(std::move(next));
@@ -61,7 +61,7 @@ std::vector<Tensor> ReceiveQueue::take(const MessageKey& key) {
   PENTATRON_CHECK(!posted_.empty() && posted_.front().key == key, kInternal,
                   "micro-batch {} of chunk {} is received out of the order of the schedule",
                   key.micro_batch, key.chunk);
-  Posted oldest = std::move(posted_.front());
+  Message oldest = std::move(posted_.front());
   posted_.pop_front();
   wait_all(oldest.works);
   return std::move(oldest.tensors);

@@ -23,6 +23,13 @@ struct MessageKey {
   auto operator<=>(const MessageKey&) const = default;
 };
 
+// A message under way: its tensors, and an operation for each.
+struct Message {
+  MessageKey key;
+  std::vector<Tensor> tensors;
+  std::vector<comm::WorkPtr> works;
+};
+
 // Sends of one direction to one peer. A send ends when the peer has received it; its tensors live
 // here until then.
 class SendQueue final {
@@ -36,12 +43,7 @@ class SendQueue final {
   void shrink_to(std::size_t count);
 
  private:
-  struct Entry {
-    MessageKey key;
-    std::vector<Tensor> tensors;
-    std::vector<comm::WorkPtr> works;
-  };
-  std::deque<Entry> entries_;
+  std::deque<Message> sent_;
 };
 
 // Receives of one direction from one peer, posted ahead in the order of the list.
@@ -58,13 +60,8 @@ class ReceiveQueue final {
   [[nodiscard]] std::vector<Tensor> take(const MessageKey& key);
 
  private:
-  struct Posted {
-    MessageKey key;
-    std::vector<Tensor> tensors;
-    std::vector<comm::WorkPtr> works;
-  };
   std::deque<MessageKey> ahead_;
-  std::deque<Posted> posted_;
+  std::deque<Message> posted_;
 };
 
 }  // namespace pentatron::pipeline_parallel

@@ -15,15 +15,15 @@
 namespace pentatron::tensor {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
-constexpr std::size_t kMostNumbers = 32;  // of a key
-constexpr std::size_t kMostName = 64;     // characters of a GPU's name
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
+constexpr std::size_t kMaxNumbers = 32;  // of a key
+constexpr std::size_t kMaxName = 64;     // characters of a GPU's name
 constexpr int kHex = 16;
 constexpr std::size_t kDigits = 16;  // of a word
 
 // Letters and digits; what else there is becomes a dash.
 std::string plain_name(std::string_view name) {
-  std::string plain(name.substr(0, kMostName));
+  std::string plain(name.substr(0, kMaxName));
   for (char& c : plain) {
     const bool keeps = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
     if (!keeps) c = '-';
@@ -51,7 +51,7 @@ std::optional<std::pair<ProductKey, AlgorithmWords>> read_entry(std::string_view
   std::string_view numbers = next_part(line, '\t');
   ProductKey key;
   while (!numbers.empty()) {
-    if (key.size() == kMostNumbers) return std::nullopt;
+    if (key.size() == kMaxNumbers) return std::nullopt;
     if (!read_number(next_part(numbers, ' '), key.emplace_back(), 10)) return std::nullopt;
   }
   AlgorithmWords words;
@@ -81,13 +81,13 @@ AlgorithmFile::Entries AlgorithmFile::read() const {
   std::error_code error;
   if (path_.empty() || !std::filesystem::is_regular_file(path_, error)) return {};
   try {
-    const std::string text = read_text_file(path_, kMostBytes);
+    const std::string text = read_text_file(path_, kMaxBytes);
     std::string_view rest = text;
     Entries entries;
     bool sound = text.ends_with('\n') && next_part(rest, '\n') == first_line_;
     while (sound && !rest.empty()) {
       const auto entry = read_entry(next_part(rest, '\n'));
-      sound = entry.has_value() && entries.size() < kMostEntries;
+      sound = entry.has_value() && entries.size() < kMaxEntries;
       if (sound) entries.insert(*entry);
     }
     if (sound) return entries;
@@ -107,7 +107,7 @@ void AlgorithmFile::put(const ProductKey& key, const AlgorithmWords& words) {
   entries_.insert_or_assign(key, words);
   if (path_.empty()) return;
   entries_.merge(read());
-  if (entries_.size() > kMostEntries || key.size() > kMostNumbers) return;
+  if (entries_.size() > kMaxEntries || key.size() > kMaxNumbers) return;
   std::string text = first_line_ + "\n";
   for (const auto& [known, algorithm] : entries_) text += text_of(known, algorithm);
   try {

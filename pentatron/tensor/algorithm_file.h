@@ -28,11 +28,11 @@ class AlgorithmFile final {
 
   // Null where the key is unknown.
   [[nodiscard]] const AlgorithmWords* find(const ProductKey& key) const;
-  // Reads what others have added meanwhile and replaces the file. Beyond kMostEntries: nothing.
+  // Reads what others have added meanwhile and replaces the file. Beyond kMaxEntries: nothing.
   void put(const ProductKey& key, const AlgorithmWords& words);
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  static constexpr std::size_t kMostEntries = 4096;
+  static constexpr std::size_t kMaxEntries = 4096;
 
  private:
   using Entries = std::map<ProductKey, AlgorithmWords>;

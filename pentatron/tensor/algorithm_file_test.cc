@@ -68,7 +68,7 @@ TEST(AlgorithmFile, DamagedContentCountsAsNone) {
   const std::string first = sound.substr(0, sound.find('\n') + 1);
   const std::string entry = sound.substr(first.size());
   std::string many = first;
-  for (std::size_t i = 0; i <= AlgorithmFile::kMostEntries; ++i) {
+  for (std::size_t i = 0; i <= AlgorithmFile::kMaxEntries; ++i) {
     many += std::to_string(i) + entry.substr(3);
   }
   std::string long_key = first;

@@ -14,7 +14,7 @@
 namespace pentatron::tensor {
 namespace {
 
-constexpr std::int64_t kMostChannels = 128;
+constexpr std::int64_t kMaxChannels = 128;
 constexpr int kLeastCapability = 9;  // major: on older GPUs FlashAttention-2 is the faster one
 // Older ones had faults in backward on Hopper.
 constexpr int kLeastVersion = 91800;
@@ -41,7 +41,7 @@ bool cudnn_attention_takes(const Tensor& q_tnd) {
   const DType dtype = q_tnd.scalar_type();
   if (!q_tnd.is_cuda() || (dtype != DType::BFloat16 && dtype != DType::Half)) return false;
   if (q_tnd.size(2) % kAttentionAlignment != 0 || q_tnd.size(2) == 0 ||
-      q_tnd.size(2) > kMostChannels) {
+      q_tnd.size(2) > kMaxChannels) {
     return false;
   }
   if (at::globalContext().deterministicAlgorithms()) return false;

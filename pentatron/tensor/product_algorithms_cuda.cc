@@ -23,7 +23,7 @@ namespace {
 constexpr int kCandidates = 8;
 constexpr int kTimedRuns = 3;
 // A search takes milliseconds; data of ever new sizes shall not pay for it in every step.
-constexpr int kMostSearches = 64;
+constexpr int kMaxSearches = 64;
 // What another algorithm must save to take the place of the library's first choice.
 constexpr float kWorthwhile = 0.98F;
 
@@ -142,7 +142,7 @@ cublasLtMatmulAlgo_t ProductAlgorithms::fastest(const LibraryProduct& in, const 
     const auto kept = std::bit_cast<cublasLtMatmulAlgo_t>(*words);
     if (is_usable(in, kept)) return kept;
   }
-  if (searches_ == kMostSearches) return candidates(in, key, 1).front();
+  if (searches_ == kMaxSearches) return candidates(in, key, 1).front();
   ++searches_;
   // Another thread's recording of a step shall not forbid this one to wait.
   const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -83,74 +84,81 @@ Pairs expected(const SequenceLayout& whole) {
   return seen;
 }
 
-TEST(SequenceCut, HalvesSeeWhatTheWholeSees) {
-  const SequenceLayout whole = packed();
-  Values all(32);
-  for (std::int64_t i = 0; i < 32; ++i) all[static_cast<std::size_t>(i)] = i;
-  for (const std::int64_t size : {1, 2, 4, 8}) {
-    Pairs seen;
-    std::size_t count = 0;
-    for (std::int64_t rank = 0; rank < size; ++rank) {
-      const SequenceLayout share = cut_sequence(whole, {.size = size, .rank = rank});
-      const Values rows = values_of(share.cut()->rows);
-      for (std::size_t half = 0; half < 2; ++half) {
-        const AttentionSegments& plan = *share.cut()->halves_with_whole[half];
-        const auto middle = static_cast<std::ptrdiff_t>(rows.size() / 2);
-        const auto begin = rows.begin() + (half == 0 ? 0 : middle);
-        const Values q_rows(begin, begin + middle);
-        EXPECT_EQ(plan.num_q_rows, middle);
-        EXPECT_EQ(plan.num_k_rows, 32);
-        // Dropout is keyed by them.
-        for (std::size_t q = 0; q < q_rows.size(); ++q) {
-          EXPECT_EQ(plan.q_rows->token_index[q], q_rows[q] % 16);
-          EXPECT_EQ(plan.q_rows->sample_ids[q], 7);
-        }
-        EXPECT_EQ(plan.k_rows, whole.attention()->k_rows);
-        const Pairs mine = visible(plan, q_rows, all);
-        seen.insert(mine.begin(), mine.end());
-        count += mine.size();
-      }
-    }
-    EXPECT_EQ(seen, expected(whole)) << size << " ranks";
-    EXPECT_EQ(count, seen.size()) << "seen twice by " << size << " ranks";
-  }
-}
-
 Values half_of(const Values& rows, std::size_t half) {
   const auto middle = static_cast<std::ptrdiff_t>(rows.size() / 2);
   const auto begin = rows.begin() + (half == 0 ? 0 : middle);
   return {begin, begin + middle};
 }
 
-TEST(SequenceCut, RingSeesWhatTheWholeSees) {
-  const SequenceLayout whole = packed();
+// One rank's share of the whole, and which rows it holds.
+struct Share {
+  std::int64_t size;
+  std::int64_t rank;
+  SequenceCutPtr cut;
+  Values rows;
+};
+using Add = std::function<void(const Pairs&)>;
+
+// The ranks see together what the whole sees, and nothing twice. `look` gives `add` what one sees.
+void expect_whole_is_seen(const SequenceLayout& whole,
+                          const std::function<void(const Share&, const Add&)>& look) {
   for (const std::int64_t size : {1, 2, 4, 8}) {
     Pairs seen;
     std::size_t count = 0;
+    const Add add = [&](const Pairs& mine) {
+      seen.insert(mine.begin(), mine.end());
+      count += mine.size();
+    };
     for (std::int64_t rank = 0; rank < size; ++rank) {
-      const SequenceLayout share = cut_sequence(whole, {.size = size, .rank = rank});
-      const Values rows = values_of(share.cut()->rows);
-      ASSERT_EQ(share.cut()->ring.size(), static_cast<std::size_t>(size));
-      for (std::int64_t step = 0; step < size; ++step) {
-        const std::int64_t other = (rank - step + size) % size;
-        const Values theirs =
-            values_of(cut_sequence(whole, {.size = size, .rank = other}).cut()->rows);
-        for (const RingBlock& block : share.cut()->ring[static_cast<std::size_t>(step)]) {
-          const Values k_rows = half_of(theirs, block.k_half);
-          for (std::size_t k = 0; k < k_rows.size(); ++k) {
-            EXPECT_EQ(block.rows->k_rows->token_index[k], k_rows[k] % 16);
-          }
-          const Pairs mine =
-              visible(*block.rows, half_of(rows, block.q_half), k_rows, block.causal);
-          EXPECT_FALSE(mine.empty()) << "a block that nobody needs";
-          seen.insert(mine.begin(), mine.end());
-          count += mine.size();
-        }
-      }
+      const SequenceCutPtr cut = cut_sequence(whole, {.size = size, .rank = rank}).cut();
+      look({.size = size, .rank = rank, .cut = cut, .rows = values_of(cut->rows)}, add);
     }
     EXPECT_EQ(seen, expected(whole)) << size << " ranks";
     EXPECT_EQ(count, seen.size()) << "seen twice by " << size << " ranks";
   }
+}
+
+TEST(SequenceCut, HalvesSeeWhatTheWholeSees) {
+  const SequenceLayout whole = packed();
+  Values all(32);
+  for (std::int64_t i = 0; i < 32; ++i) all[static_cast<std::size_t>(i)] = i;
+  expect_whole_is_seen(whole, [&](const Share& share, const Add& add) {
+    for (std::size_t half = 0; half < 2; ++half) {
+      const AttentionSegments& plan = *share.cut->halves_with_whole[half];
+      const Values q_rows = half_of(share.rows, half);
+      EXPECT_EQ(plan.num_q_rows, std::ssize(q_rows));
+      EXPECT_EQ(plan.num_k_rows, 32);
+      // Dropout is keyed by them.
+      for (std::size_t q = 0; q < q_rows.size(); ++q) {
+        EXPECT_EQ(plan.q_rows->token_index[q], q_rows[q] % 16);
+        EXPECT_EQ(plan.q_rows->sample_ids[q], 7);
+      }
+      EXPECT_EQ(plan.k_rows, whole.attention()->k_rows);
+      add(visible(plan, q_rows, all));
+    }
+  });
+}
+
+TEST(SequenceCut, RingSeesWhatTheWholeSees) {
+  const SequenceLayout whole = packed();
+  expect_whole_is_seen(whole, [&](const Share& share, const Add& add) {
+    ASSERT_EQ(share.cut->ring.size(), static_cast<std::size_t>(share.size));
+    for (std::int64_t step = 0; step < share.size; ++step) {
+      const std::int64_t other = (share.rank - step + share.size) % share.size;
+      const Values theirs =
+          values_of(cut_sequence(whole, {.size = share.size, .rank = other}).cut()->rows);
+      for (const RingBlock& block : share.cut->ring[static_cast<std::size_t>(step)]) {
+        const Values k_rows = half_of(theirs, block.k_half);
+        for (std::size_t k = 0; k < k_rows.size(); ++k) {
+          EXPECT_EQ(block.rows->k_rows->token_index[k], k_rows[k] % 16);
+        }
+        const Pairs mine =
+            visible(*block.rows, half_of(share.rows, block.q_half), k_rows, block.causal);
+        EXPECT_FALSE(mine.empty()) << "a block that nobody needs";
+        add(mine);
+      }
+    }
+  });
 }
 
 // Without documents every rank has as much to do in every step but the first.

@@ -6,6 +6,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/tokenizers/bpe_vocabulary.h"
+#include "pentatron/tokenizers/word_piece_model.h"
 
 namespace pentatron::tokenizers {
 namespace {

@@ -11,7 +11,7 @@ namespace pentatron::tokenizers {
 namespace {
 
 constexpr std::size_t kBlock = 64;  // words looked up together
-constexpr std::size_t kMostIds = WordCache::kLongBytes + WordCache::kPadding;  // of a cached word
+constexpr std::size_t kMaxIds = WordCache::kLongBytes + WordCache::kPadding;  // of a cached word
 constexpr std::size_t kOutput = 2048;
 
 // Four ranks side by side.
@@ -164,7 +164,7 @@ void ByteBpe::encode_huge_word(std::string_view word, std::vector<std::int32_t>&
 void ByteBpe::look_up_block(std::string_view text, std::size_t num_words,
                             std::vector<std::int32_t>& ids, Scratch& s, BpeWork& work) const {
   std::int32_t* out = s.output.data();
-  std::int32_t* const full = out + kOutput - kMostIds;
+  std::int32_t* const full = out + kOutput - kMaxIds;
   const auto flush = [&] {
     ids.insert(ids.end(), s.output.data(), out);
     out = s.output.data();

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/tokenizers/bpe_model.h"
 #include "pentatron/tokenizers/bpe_test_support.h"
-#include "pentatron/tokenizers/subword_model.h"
-#include "pentatron/tokenizers/text_stage.h"
+#include "pentatron/tokenizers/word_splitter.h"
 
 namespace pentatron::tokenizers {
 namespace {

@@ -16,9 +16,9 @@
 #include "pentatron/tokenizers/bpe_test_support.h"
 #include "pentatron/tokenizers/grapheme.h"
 #include "pentatron/tokenizers/hugging_face_tokenizer.h"
+#include "pentatron/tokenizers/normalizer.h"
 #include "pentatron/tokenizers/sentence_piece_test_support.h"
 #include "pentatron/tokenizers/staged_tokenizer.h"
-#include "pentatron/tokenizers/text_stage.h"
 
 // Against the reference library on the published rules: tools/reference/tokenizer_families.py.
 namespace pentatron::tokenizers {

@@ -158,7 +158,7 @@ TEST(HostileRuns, TimeGrowsWithTheText) {
   GTEST_SKIP() << "the sanitizer's memory has a price of its own";
 #endif
   constexpr std::size_t kShort = 4'000;
-  constexpr double kMostGrowth = 64;
+  constexpr double kMaxGrowth = 64;
   constexpr double kTooShortToTell = 0.02;
   for (const Kind& kind : all_kinds()) {
     for (const std::string piece : {"a", " ", "\n", "1", "!", "a ", "\u0301", "e\u0301", "\u4e2d",
@@ -166,10 +166,10 @@ TEST(HostileRuns, TimeGrowsWithTheText) {
       const double few = seconds_of(kind, repeat(piece, kShort / piece.size()));
       double many = seconds_of(kind, repeat(piece, 16 * kShort / piece.size()));
       // Another program may have taken the caches: the best of two.
-      if (many > kMostGrowth * few + kTooShortToTell) {
+      if (many > kMaxGrowth * few + kTooShortToTell) {
         many = std::min(many, seconds_of(kind, repeat(piece, 16 * kShort / piece.size())));
       }
-      EXPECT_LE(many, kMostGrowth * few + kTooShortToTell)
+      EXPECT_LE(many, kMaxGrowth * few + kTooShortToTell)
           << kind.name << " on " << json(piece).dump(-1, ' ', true, json::error_handler_t::replace);
     }
   }

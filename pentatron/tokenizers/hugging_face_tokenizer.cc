@@ -8,9 +8,12 @@
 #include "pentatron/base/file.h"
 #include "pentatron/base/format.h"
 #include "pentatron/base/json.h"
+#include "pentatron/tokenizers/bpe_model.h"
 #include "pentatron/tokenizers/bpe_vocabulary.h"
 #include "pentatron/tokenizers/byte_alphabet.h"
 #include "pentatron/tokenizers/json_fields.h"
+#include "pentatron/tokenizers/unigram_model.h"
+#include "pentatron/tokenizers/word_piece_model.h"
 
 namespace pentatron::tokenizers {
 namespace {

@@ -14,6 +14,8 @@
 #include "pentatron/tokenizers/bpe_tokenizer.h"
 #include "pentatron/tokenizers/byte_alphabet.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
+#include "pentatron/tokenizers/unigram_model.h"
+#include "pentatron/tokenizers/word_piece_model.h"
 
 // Equality with the reference libraries on real vocabularies is
 // tools/reference/tokenizer_families.py; here: the loader, its errors, and what needs no library.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tokenizers/normalizer.h"
+
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>
@@ -16,7 +18,6 @@
 #include "pentatron/tokenizers/grapheme.h"
 #include "pentatron/tokenizers/json_fields.h"
 #include "pentatron/tokenizers/split_pattern.h"
-#include "pentatron/tokenizers/text_stage.h"
 
 namespace pentatron::tokenizers {
 namespace {

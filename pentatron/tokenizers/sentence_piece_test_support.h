@@ -20,23 +20,28 @@
 // SentencePiece models for this module's tests: trained here, and what stands in them.
 namespace pentatron::tokenizers::testing {
 
-// Lines of made-up words of a to h, the first ones frequent.
-inline std::vector<std::string> some_lines() {
-  std::mt19937 engine(2);
+// Made-up words of a to h, and lines in which the first ones are frequent.
+struct MadeUpText {
   std::vector<std::string> words;
+  std::vector<std::string> lines;
+};
+inline MadeUpText made_up_text() {
+  std::mt19937 engine(2);
+  MadeUpText text;
+  auto& [words, lines] = text;
   for (int i = 0; i < 60; ++i) {
     std::string word;
     for (unsigned c = 0; c < 5 + engine() % 4; ++c) word += static_cast<char>('a' + engine() % 8);
     words.push_back(word);
   }
-  std::vector<std::string> lines;
   for (int i = 0; i < 500; ++i) {
     std::string line;
     for (int w = 0; w < 8; ++w) line += words[std::min(engine() % 60, engine() % 60)] + " ";
     lines.push_back(line);
   }
-  return lines;
+  return text;
 }
+inline std::vector<std::string> some_lines() { return made_up_text().lines; }
 
 // The bytes of a model. `settings`: lines NAME=VALUE of spm_train.
 inline std::string trained_model(const std::vector<std::string>& lines,

@@ -6,10 +6,11 @@
 #include <set>
 
 #include "pentatron/tokenizers/added_tokens.h"
+#include "pentatron/tokenizers/normalizer.h"
 #include "pentatron/tokenizers/subword_model.h"
-#include "pentatron/tokenizers/text_stage.h"
 #include "pentatron/tokenizers/token_decoder.h"
 #include "pentatron/tokenizers/tokenizer.h"
+#include "pentatron/tokenizers/word_splitter.h"
 
 namespace pentatron::tokenizers {
 

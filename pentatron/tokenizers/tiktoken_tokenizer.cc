@@ -11,6 +11,7 @@
 #include "pentatron/base/format.h"
 #include "pentatron/base/json.h"
 #include "pentatron/tokenizers/base64.h"
+#include "pentatron/tokenizers/bpe_model.h"
 #include "pentatron/tokenizers/bpe_vocabulary.h"
 #include "pentatron/tokenizers/json_fields.h"
 

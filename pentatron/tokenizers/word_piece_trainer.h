@@ -8,8 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "pentatron/tokenizers/text_stage.h"
+#include "pentatron/tokenizers/normalizer.h"
 #include "pentatron/tokenizers/word_counts.h"
+#include "pentatron/tokenizers/word_splitter.h"
 
 namespace pentatron::tokenizers {
 

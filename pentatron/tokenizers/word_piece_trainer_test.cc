@@ -82,20 +82,7 @@ TEST(UnigramTrainer, MakesAModelThatFindsTheWords) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "a build with sanitisers has no SentencePiece";
 #endif
-  std::mt19937 engine(2);
-  std::vector<std::string> words;
-  for (int i = 0; i < 60; ++i) {
-    std::string word;
-    for (unsigned c = 0; c < 5 + engine() % 4; ++c) word += static_cast<char>('a' + engine() % 8);
-    words.push_back(word);
-  }
-  std::vector<std::string> lines;
-  for (int i = 0; i < 500; ++i) {
-    std::string line;
-    // The first words are the most frequent ones.
-    for (int w = 0; w < 8; ++w) line += words[std::min(engine() % 60, engine() % 60)] + " ";
-    lines.push_back(line);
-  }
+  const auto [words, lines] = testing::made_up_text();
   const std::string model = trained(lines, {.vocab_size = 300});
   EXPECT_EQ(model, trained(lines, {.vocab_size = 300}));
   const TempFolder folder;

@@ -211,11 +211,11 @@ class BasicWordScanner final {
 
   template <WordRule kRule>
   [[nodiscard]] std::size_t numbers_end(std::size_t at, std::size_t first_size) const {
-    constexpr int kMost =
+    constexpr int kLimit =
         kRule == WordRule::kCl100k || kRule == WordRule::kLlama3 || kRule == WordRule::kO200k ? 3
                                                                                               : 1;
     at += first_size;
-    for (int taken = 1; taken < kMost; ++taken) {
+    for (int taken = 1; taken < kLimit; ++taken) {
       const Char c = char_or_end(at);
       if ((c.flags & char_kind::kNumber) == 0) break;
       at += c.size;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/tokenizers/word_splitter.h"
+
 #include <unicode/uchar.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include "pentatron/tokenizers/json_fields.h"
 #include "pentatron/tokenizers/pre_tokenizer.h"
 #include "pentatron/tokenizers/split_pattern.h"
-#include "pentatron/tokenizers/text_stage.h"
 
 namespace pentatron::tokenizers {
 namespace {

@@ -14,6 +14,7 @@
 #include "pentatron/datasets/blend.h"
 #include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/training/dry_run/dry_run.h"
+#include "pentatron/training/dry_run/report.h"
 #include "pentatron/training/log_format.h"
 
 namespace pentatron::training {

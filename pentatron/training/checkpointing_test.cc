@@ -13,7 +13,7 @@
 #include "pentatron/checkpoint/store.h"
 #include "pentatron/models/registry.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/training/test_support.h"
+#include "pentatron/training/llama_test_support.h"
 
 namespace pentatron::training {
 namespace {
@@ -355,11 +355,7 @@ TEST(Reshard, EightRanksToOneAndBack) {
   const ChangeConfig llama = [](config::RunConfig& c) {
     c.model.group_query_attention = true;
     c.model.num_query_groups = 2;
-    c.model.untie_embeddings_and_output_weights = true;
-    c.model.normalization = "RMSNorm";
-    c.model.position_embedding_type = "rope";
-    c.model.swiglu = true;
-    c.model.add_bias_linear = false;
+    make_llama(c.model);
     c.model.ffn_hidden_size = 48;
   };
   int kind = 0;

@@ -9,6 +9,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/datasets/cyclic_source.h"
 #include "pentatron/datasets/fim.h"
@@ -123,7 +124,8 @@ std::shared_ptr<const datasets::FimTransform> fim_of(const config::DataConfig& d
 // in Megatron; where documents do not see each other either, both are the same but for rounding.
 bool resets_positions(const config::ModelConfig& model) {
   return model.reset_position_ids &&
-         (model.position_embedding_type == "learned_absolute" || model.reset_attention_mask);
+         (config::position_kind(model) == config::PositionKind::kLearnedAbsolute ||
+          model.reset_attention_mask);
 }
 
 datasets::GptDatasetOptions dataset_options(const config::RunConfig& config,

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <mutex>
-#include <set>
+#include <memory>
 
-#include "pentatron/training/test_support.h"
+#include "pentatron/training/llama_test_support.h"
+#include "pentatron/training/outcome_test_support.h"
 
 namespace pentatron::training {
 namespace {
@@ -62,9 +62,7 @@ config::RunConfig config_of(const DynamicCase& c, bool dynamic) {
     if (c.llama) {
       config.model.group_query_attention = true;
       config.model.num_query_groups = 2;
-      config.model.position_embedding_type = "rope";
-      config.model.normalization = "RMSNorm";
-      config.model.swiglu = true;
+      make_llama(config.model);
       config.model.ffn_hidden_size = 48;
       config.model.hidden_dropout = config.model.attention_dropout = 0;
     }
@@ -90,44 +88,14 @@ config::RunConfig config_of(const DynamicCase& c, bool dynamic) {
   });
 }
 
-struct Outcome {
-  std::vector<double> losses, norms;
-  double evaluation = 0;
-  Tensors gradients, parameters;
-  std::set<std::int64_t> rows;  // of the micro-batches of all ranks
-  std::set<std::size_t> counts;
-};
-
 Outcome run(const config::RunConfig& config) {
   const Conversations source;
-  Outcome outcome;
-  std::mutex mutex;
-  with_engine(config, [&](Engine& engine) {
-    Outcome mine;
-    const auto stream = [&] {
-      return BatchStream(source, engine.config(), engine.context().data_rank(), 0, engine.policy(),
-                         BatchStream::Use::kTraining, kCpu, engine.dynamic_context());
-    };
-    const std::vector<Batch> first = stream().next();
-    (void)engine.forward_backward(first);
-    mine.gradients = engine.gather_gradients();
-    mine.evaluation = engine.evaluate(first).loss_sum;
-    BatchStream batches = stream();
-    for (int step = 0; step < kSteps; ++step) {
-      const std::vector<Batch> step_batches = batches.next();
-      for (const Batch& batch : step_batches) mine.rows.insert(batch.num_tokens());
-      mine.counts.insert(step_batches.size());
-      const StepResult result = engine.train_step(step_batches, 0.01, kWeightDecay);
-      mine.losses.push_back(result.loss);
-      mine.norms.push_back(result.grad_norm);
-    }
-    mine.parameters = engine.gather_parameters();
-    const std::lock_guard lock(mutex);
-    mine.rows.insert(outcome.rows.begin(), outcome.rows.end());
-    mine.counts.insert(outcome.counts.begin(), outcome.counts.end());
-    outcome = std::move(mine);
+  return outcome_of(config, kSteps, [&source](Engine& engine) -> NextBatches {
+    const auto stream = std::make_shared<BatchStream>(
+        source, engine.config(), engine.context().data_rank(), 0, engine.policy(),
+        BatchStream::Use::kTraining, kCpu, engine.dynamic_context());
+    return [stream] { return stream->next(); };
   });
-  return outcome;
 }
 
 class DynamicContext : public ::testing::TestWithParam<DynamicCase> {};
@@ -138,13 +106,7 @@ TEST_P(DynamicContext, EqualsOneProcess) {
   const Outcome got = run(config_of(c, true));
   EXPECT_LE(*got.rows.rbegin(), kMaxRows);
   EXPECT_GT(got.rows.size(), 2U) << "all micro-batches have as many rows";
-  for (int step = 0; step < kSteps; ++step) {
-    EXPECT_NEAR(got.losses[step] / expected.losses[step], 1.0, 1e-11) << step;
-    EXPECT_NEAR(got.norms[step] / expected.norms[step], 1.0, 1e-10) << step;
-  }
-  EXPECT_NEAR(got.evaluation / expected.evaluation, 1.0, 1e-11);
-  expect_equal(got.gradients, expected.gradients, "gradient of");
-  expect_equal(got.parameters, expected.parameters, "weight");
+  expect_same_outcome(got, expected);
 }
 
 const std::vector<DynamicCase>& dynamic_cases() {

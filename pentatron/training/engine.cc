@@ -191,10 +191,11 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   }
   optimizer_->fill([seed](nn::Parameter& parameter) { parameter.initialise(seed); });
   if (config.model.lora_dora) reset_magnitudes();
-  if (config.training.cuda_graph_impl == "full_iteration" && !device.is_cpu()) {
+  const config::Recording recording = config::recording(config.training);
+  if (recording == config::Recording::kFullIteration && !device.is_cpu()) {
     state_->recorded = std::make_unique<RecordedSteps>(config, device);
   }
-  if (config.training.cuda_graph_impl == "local") {
+  if (recording == config::Recording::kLocal) {
     state_->layers =
         std::make_unique<RecordedLayers>(config_, policy_, stages_, device, state_->events);
   }
@@ -270,7 +271,7 @@ void Engine::launch_forward_backward(std::vector<Batch> batches) {
   begin_ledger(ledger, batches);
   ledger.set_seeds(state_->loss_scale);
   std::optional<MeanWeights> means;
-  if (config_.training.loss_mean == "micro-batches") {
+  if (config::loss_mean(config_.training) == config::LossMean::kMicroBatches) {
     means.emplace(batches, context_.replicas(), device_);
     means->apply(batches, policy_.statistics);
   }
@@ -454,7 +455,7 @@ double EvaluationResult::loss() const {
 }
 
 bool evaluates_means(const config::RunConfig& config) {
-  return config.data.sft && config.training.loss_mean == "micro-batches";
+  return config.data.sft && config::loss_mean(config.training) == config::LossMean::kMicroBatches;
 }
 
 EvaluationResult Engine::evaluate(const std::vector<Batch>& micro_batches) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "pentatron/pipeline_parallel/schedule.h"
-#include "pentatron/training/test_support.h"
+#include "pentatron/training/llama_test_support.h"
 
 namespace pentatron::training {
 namespace {
@@ -77,17 +77,6 @@ struct Trained {
   std::int64_t recorded = 0;
 };
 
-// Samples attend as wholes, so that micro-batches are alike.
-std::vector<Batch> batches_of(Engine& engine, std::int64_t step) {
-  std::vector<Batch> batches = micro_batches(engine, step);
-  for (Batch& batch : batches) {
-    SequenceRows rows = batch.text().rows();
-    rows.boundaries = rows.samples;
-    batch.sequences[std::string(Batch::kText)] = SequenceLayout(rows);
-  }
-  return batches;
-}
-
 constexpr int kSteps = 6;
 constexpr int kWarmUp = 2;
 
@@ -106,12 +95,12 @@ Trained train(const Layout& layout, bool local, const ChangeConfig& change) {
     for (int step = 0; step < kSteps; ++step) {
       EXPECT_EQ(engine.num_recorded_shapes() > 0, local && step > kWarmUp) << step;
       const StepResult done = engine.train_step(
-          batches_of(engine, step), {.lr = 0.01 / (1 + step), .weight_decay = kWeightDecay});
+          whole_samples(engine, step), {.lr = 0.01 / (1 + step), .weight_decay = kWeightDecay});
       mine.losses.push_back(done.loss);
       mine.norms.push_back(done.grad_norm);
-      mine.evaluations.push_back(engine.evaluate(batches_of(engine, 100)).loss_sum);
+      mine.evaluations.push_back(engine.evaluate(whole_samples(engine, 100)).loss_sum);
     }
-    (void)engine.forward_backward(batches_of(engine, kSteps));
+    (void)engine.forward_backward(whole_samples(engine, kSteps));
     mine.gradients = engine.gather_gradients();
     mine.weights = engine.gather_parameters();
     mine.recorded = engine.num_recorded_shapes();
@@ -138,11 +127,7 @@ void expect_same_bits(const Layout& layout, const ChangeConfig& change) {
 }
 
 void llama(config::RunConfig& c) {
-  c.model.normalization = "RMSNorm";
-  c.model.position_embedding_type = "rope";
-  c.model.swiglu = true;
-  c.model.add_bias_linear = false;
-  c.model.untie_embeddings_and_output_weights = true;
+  make_llama(c.model);
   c.model.hidden_dropout = 0;
   c.model.attention_dropout = 0;
 }
@@ -193,7 +178,7 @@ TEST(RecordedLayers, OtherStepsRunAsEver) {
     with_engine(config, [&](Engine& engine) {
       for (int step = 0; step < 6; ++step) {
         std::vector<Batch> batches =
-            step == 3 ? micro_batches(engine, step) : batches_of(engine, step);
+            step == 3 ? micro_batches(engine, step) : whole_samples(engine, step);
         if (step == 4) batches.pop_back();
         result.push_back(engine.train_step(batches, 0.01, kWeightDecay).loss);
       }

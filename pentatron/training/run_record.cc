@@ -26,11 +26,11 @@ double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 Json schedule_of(const config::RunConfig& config, std::int64_t num_micro_batches,
                  std::int64_t num_chunks) {
-  constexpr std::int64_t kMostActions = 2000;
+  constexpr std::int64_t kMaxActions = 2000;
   const auto& parallel = config.parallel;
   const std::int64_t ranks = parallel.pipeline_model_parallel_size;
   const std::int64_t actions = 3 * ranks * num_chunks * num_micro_batches;
-  if (ranks < 2 || actions > kMostActions) return {};
+  if (ranks < 2 || actions > kMaxActions) return {};
   const pipeline_parallel::PlayedSchedule played = pipeline_parallel::play(
       pipeline_parallel::schedule_choice(config.model, parallel),
       {.num_ranks = static_cast<int>(ranks),

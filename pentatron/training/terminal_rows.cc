@@ -151,7 +151,7 @@ namespace {
 // The bar takes what is left of the line, and gives way after the percentage.
 std::string training_line(const LiveState& state, const Terminal& terminal, int tick) {
   constexpr int kLeastBar = 6;
-  constexpr int kMostBar = 60;
+  constexpr int kMaxBar = 60;
   constexpr double kLongStep = 5.0;  // seconds
   const int columns = terminal.columns - 1;
   const auto all = static_cast<double>(std::max<std::int64_t>(1, state.at.train_iters));
@@ -176,7 +176,7 @@ std::string training_line(const LiveState& state, const Terminal& terminal, int 
     return fit_pieces(pieces, columns);
   };
   const int room = columns - display_width(line(kLeastBar));
-  return line(std::min(kLeastBar + std::max(0, room), kMostBar));
+  return line(std::min(kLeastBar + std::max(0, room), kMaxBar));
 }
 
 }  // namespace

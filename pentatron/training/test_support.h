@@ -14,6 +14,7 @@
 #include "pentatron/config/validate.h"
 #include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/datasets/sample_batch.h"
+#include "pentatron/datasets/text_sample.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/engine.h"
 #include "pentatron/training/train_state.h"
@@ -79,10 +80,8 @@ inline datasets::Sample make_sample(std::int32_t rows, std::int32_t cut,
   }
   if (cut > 0) sequence.runs.push_back(cut);
   sequence.runs.push_back(rows - cut);
-  datasets::Sample sample;
-  sample.sequences.emplace(datasets::Sample::kText, std::move(sequence));
-  sample.fields = {{"tokens", tokens}, {"labels", labels}, {"loss_mask", mask}};
-  return sample;
+  return datasets::text_sample(std::move(sequence), std::move(tokens), std::move(labels),
+                               std::move(mask));
 }
 // Random ones, the same in every run.
 inline std::int64_t random_token(std::uint64_t stream, std::int64_t key) {

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "pentatron/config/choices.h"
 #include "pentatron/nn/recompute.h"
 #include "pentatron/ops/sigmoid_gate.h"
 #include "pentatron/transformer/layer_spec.h"
@@ -27,15 +28,22 @@ constexpr std::string_view kQkvWeight = ".linear_qkv.weight";
 constexpr const char* kCoreAttention = "core_attention";
 
 Sink sink_of(const config::ModelConfig& c) {
-  if (c.softmax_type == "learnable") return Sink::kLearned;
-  return c.softmax_type == "off-by-one" ? Sink::kZero : Sink::kNone;
+  switch (config::softmax_kind(c)) {
+    case config::SoftmaxKind::kVanilla:
+      return Sink::kNone;
+    case config::SoftmaxKind::kOffByOne:
+      return Sink::kZero;
+    case config::SoftmaxKind::kLearnable:
+      return Sink::kLearned;
+  }
+  return Sink::kNone;
 }
 
 CoreAttention::Options core_options(const config::ModelConfig& c, const AttentionSpec& spec,
                                     const parallel_layers::RelativePosition* relative,
                                     std::string site, std::int64_t cache_layer) {
   return {.head_dim = c.kv_channels,
-          .alibi = c.position_embedding_type == "alibi",
+          .alibi = config::position_kind(c) == config::PositionKind::kAlibi,
           .relative = relative,
           .scale = c.softmax_scale.value_or(0.0),
           .window = spec.window,
@@ -51,14 +59,14 @@ CoreAttention::Options core_options(const config::ModelConfig& c, const Attentio
 // The norm of queries and keys.
 parallel_layers::NormForm qk_norm_form(const config::ModelConfig& c) {
   parallel_layers::NormForm form = norm_form(c);
-  if (c.qk_l2_norm) form.kind = "L2Norm";
+  if (c.qk_l2_norm) form.kind = parallel_layers::NormKind::kL2Norm;
   return form;
 }
 
 // Of `channels` in all heads, which stand on the ranks as `heads` says.
 LeafRule qk_norm_rule(const config::ModelConfig& c, const char* name, std::int64_t channels,
                       const Cut& heads) {
-  const bool all_heads = c.qk_norm_scope == "all-heads";
+  const bool all_heads = config::qk_norm_scope(c) == config::QkNormScope::kAllHeads;
   LeafRule rule =
       parallel_layers::norm_rule(name, all_heads ? channels : c.kv_channels, qk_norm_form(c));
   if (all_heads) {
@@ -113,7 +121,7 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const Attent
     rules.push_back(qk_norm_rule(c, "q_layernorm", q, heads));
     rules.push_back(qk_norm_rule(c, "k_layernorm", kv, groups));
   }
-  if (c.softmax_type == "learnable") {
+  if (sink_of(c) == Sink::kLearned) {
     rules.push_back({.name = std::string(kCoreAttention) + ".softmax_offset",
                      .kind = parallel_layers::LeafKind::kVector,
                      .parts = {{.rows = c.num_attention_heads, .cut = heads}},
@@ -136,7 +144,8 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                              std::int64_t cache_layer)
     : head_dim_(config.kv_channels),
       gated_(config.attention_output_gate),
-      norm_all_heads_(config.qk_layernorm && config.qk_norm_scope == "all-heads"),
+      norm_all_heads_(config.qk_layernorm &&
+                      config::qk_norm_scope(config) == config::QkNormScope::kAllHeads),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       saves_(saves),
       positions_(std::move(positions)),

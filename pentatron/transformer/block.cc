@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/nn/recipe_scope.h"
 #include "pentatron/nn/recompute.h"
 #include "pentatron/parallel_layers/distributed_saves.h"
@@ -41,7 +42,7 @@ TransformerBlock::TransformerBlock(const parallel_layers::LeafContext& context,
       offload_(config, end_layer - first_layer) {
   PENTATRON_CHECK(static_cast<std::size_t>(end_layer) <= specs.size(), kInternal,
                   "{} layer specs for layers up to {}", specs.size(), end_layer);
-  if (config.position_embedding_type == "relative" && end_layer > first_layer) {
+  if (config::position_kind(config) == config::PositionKind::kRelative && end_layer > first_layer) {
     relative_ = &add_child(std::make_unique<parallel_layers::RelativePosition>(
         context, plan, name + kRelativePositions + kRelativeTable,
         ops::RelativeForm{.num_buckets = config.relative_attention_num_buckets,

@@ -22,7 +22,8 @@ double output_init_std(const config::ModelConfig& config) {
 }
 
 parallel_layers::NormForm norm_form(const config::ModelConfig& config) {
-  return {.kind = config.normalization,
+  const bool rms = config::norm_kind(config) == config::NormKind::kRmsNorm;
+  return {.kind = rms ? parallel_layers::NormKind::kRmsNorm : parallel_layers::NormKind::kLayerNorm,
           .epsilon = config.layernorm_epsilon,
           .zero_centred = config.apply_layernorm_1p};
 }
@@ -42,6 +43,8 @@ bool rotates(const config::ModelConfig& config) {
 namespace {
 
 using config::ModelConfig;
+using config::NormPlacement;
+using config::ParallelAttention;
 
 ops::Activation activation_of(const ModelConfig& c) {
   if (c.squared_relu) return ops::Activation::kSquaredRelu;
@@ -61,7 +64,7 @@ std::optional<ops::Gate> gate_of(const ModelConfig& c) {
 
 ops::Recipe fp8_recipe(const ModelConfig& c) {
   if (c.fp8.empty()) return {};
-  const bool blockwise = c.fp8_recipe == "blockwise";
+  const bool blockwise = config::fp8_scaling(c) == config::Fp8Scaling::kBlockwise;
   return {.numbers = Numbers::kFp8,
           .gradient = c.fp8 == "hybrid" ? tensor::Fp8Format::kE5M2 : tensor::Fp8Format::kE4M3,
           .activations = blockwise ? tensor::kActivationBlock : tensor::ScaleBlock{},
@@ -86,7 +89,8 @@ namespace {
 
 std::optional<parallel_layers::DelayedScaling> delayed_scaling(const ModelConfig& c,
                                                                std::int64_t layer) {
-  if (layer_recipe(c, layer).numbers != Numbers::kFp8 || c.fp8_recipe != "delayed") return {};
+  const bool delayed = config::fp8_scaling(c) == config::Fp8Scaling::kDelayed;
+  if (layer_recipe(c, layer).numbers != Numbers::kFp8 || !delayed) return {};
   return parallel_layers::DelayedScaling{.steps = c.fp8_amax_history_len,
                                          .largest = c.fp8_amax_compute_algo == "max",
                                          .margin = c.fp8_margin};
@@ -100,6 +104,8 @@ std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
       config::layer_pattern(c.no_rope_freq, c.num_layers, "--no-rope-freq");
   const std::vector<std::int64_t> windows = config::window_of_layers(c);
   const std::vector<config::LayerShape> shapes = config::layer_shapes(c);
+  const NormPlacement norms = config::norm_placement(c);
+  const ParallelAttention parallel = config::parallel_attention(c);
   std::vector<LayerSpec> specs;
   for (std::size_t layer = 0; layer < unrotated.size(); ++layer) {
     const bool rotary = rotates(c) && !unrotated[layer];
@@ -114,10 +120,10 @@ std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
                              .ffn_hidden_size = shapes[layer].ffn_hidden_size,
                              .activation = activation_of(c),
                              .gate = gate_of(c)},
-                     .norms_inputs = c.norm_placement != "post",
-                     .norms_outputs = c.norm_placement != "pre",
-                     .parallel = c.parallel_attention != "none",
-                     .shared_norm = c.parallel_attention == "shared-norm",
+                     .norms_inputs = norms != NormPlacement::kOutputs,
+                     .norms_outputs = norms != NormPlacement::kInputs,
+                     .parallel = parallel != ParallelAttention::kNone,
+                     .shared_norm = parallel == ParallelAttention::kSharedNorm,
                      .residual_after_norm = c.apply_residual_connection_post_layernorm,
                      .recipe = layer_recipe(c, static_cast<std::int64_t>(layer)),
                      .delayed_scaling = delayed_scaling(c, static_cast<std::int64_t>(layer))});

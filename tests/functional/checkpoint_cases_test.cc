@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "pentatron/base/safetensors.h"
+#include "tests/functional/converted.h"
 #include "tests/functional/tiny_run.h"
 
 // Faults that users reported of checkpoints on several ranks: saves that are broken off, devices
@@ -96,29 +97,9 @@ void expect_same_from_folder(const Options& model, const fs::path& hf) {
   expect_same_losses(two, one, 1e-5);
 }
 
+// As many key heads as heads.
 Options llama() {
-  return base()
-      .with("--position-embedding-type", "rope")
-      .with("--normalization", "RMSNorm")
-      .with("--swiglu")
-      .with("--ffn-hidden-size", 64)
-      .with("--disable-bias-linear")
-      .with("--untie-embeddings-and-output-weights")
-      .with("--num-attention-heads", 4)
-      .with("--max-position-embeddings", 64);
-}
-
-ProgramResult convert_import(const fs::path& hf, const fs::path& save) {
-  return call({"convert", "import", "--hf", hf.string(), "--save", save.string()});
-}
-
-// Twenty tokens, each the likeliest.
-std::string generated(const fs::path& folder) {
-  const ProgramResult result =
-      call({"generate", "--load", folder.string(), "--prompt", "3 1 4", "--tokens",
-            "--max-new-tokens", "20", "--temperature", "0", "--threads", "1"});
-  EXPECT_TRUE(result.ok()) << result.describe();
-  return result.out;
+  return small_llama().without("--group-query-attention").without("--num-query-groups");
 }
 
 }  // namespace

@@ -19,15 +19,7 @@ using Words = std::vector<std::string>;
 fs::path numbers_model() {
   static const fs::path kFolder = [] {
     const fs::path made = new_folder();
-    const TinyRun run = train(saving(base()
-                                         .with("--position-embedding-type", "rope")
-                                         .with("--max-position-embeddings", 64)
-                                         .with("--num-attention-heads", 4)
-                                         .with("--group-query-attention")
-                                         .with("--num-query-groups", 2)
-                                         .with("--normalization", "RMSNorm")
-                                         .with("--train-iters", 4),
-                                     made, 2));
+    const TinyRun run = train(saving(small_llama().with("--train-iters", 4), made, 2));
     return made;
   }();
   return kFolder;

@@ -5,6 +5,7 @@
 
 #include "pentatron/base/safetensors.h"
 #include "pentatron/base/sha256.h"
+#include "tests/functional/converted.h"
 #include "tests/functional/tiny_run.h"
 
 // `pentatron convert`, --load of Hugging Face folders and --model-preset, end to end. What the
@@ -15,12 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-ProgramResult convert_import(const fs::path& hf, const fs::path& save,
-                             std::vector<std::string> more = {}) {
-  std::vector<std::string> words{"convert", "import", "--hf", hf.string(), "--save", save.string()};
-  words.insert(words.end(), more.begin(), more.end());
-  return call(words);
-}
 // A trained checkpoint and its Hugging Face folder.
 struct Trained {
   fs::path checkpoint;
@@ -78,14 +73,6 @@ std::int64_t peak_memory(const std::vector<std::string>& words, int exit_code,
   EXPECT_NE((result.out + result.err).find(part), std::string::npos) << result.describe();
   EXPECT_GT(peak, 0);
   return peak;
-}
-
-std::string generated(const fs::path& folder) {
-  const ProgramResult result =
-      call({"generate", "--load", folder.string(), "--prompt", "3 1 4", "--tokens",
-            "--max-new-tokens", "20", "--temperature", "0", "--threads", "1"});
-  EXPECT_TRUE(result.ok()) << result.describe();
-  return result.out;
 }
 
 }  // namespace

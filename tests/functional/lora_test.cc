@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pentatron/base/safetensors.h"
+#include "tests/functional/converted.h"
 #include "tests/functional/tiny_run.h"
 
 // Low-rank adapters end to end: trained, resumed, exported, loaded, merged. What the files mean to
@@ -35,14 +36,6 @@ Options tuning() {
       .with("--lr", "0.02");
 }
 Options with_adapters() { return tuning().with("--lora-rank", 4); }
-
-std::string generated(const fs::path& folder) {
-  const ProgramResult result =
-      call({"generate", "--load", folder.string(), "--prompt", "3 1 4", "--tokens",
-            "--max-new-tokens", "20", "--temperature", "0", "--threads", "1"});
-  EXPECT_TRUE(result.ok()) << result.describe();
-  return result.out;
-}
 
 std::map<std::string, Values> tensors_of(const fs::path& path) {
   std::map<std::string, Values> tensors;

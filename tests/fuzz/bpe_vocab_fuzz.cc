@@ -12,7 +12,6 @@
 // only Error is thrown, and with kind data; the text comes back; what is written reads back the
 // same.
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,15 +20,14 @@
 #include "pentatron/base/error.h"
 #include "pentatron/tokenizers/bpe_tokenizer.h"
 #include "pentatron/tokenizers/byte_alphabet.h"
+#include "tests/fuzz/require.h"
+
+using pentatron::fuzz::require;
 
 namespace {
 
 namespace tokenizers = pentatron::tokenizers;
 using tokenizers::BpeVocabulary;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 // The part up to the next zero byte, which is dropped.
 std::string_view take_part(std::string_view& data) {

@@ -8,21 +8,15 @@
 // Any bytes as a chat template: refused with a place, or rendered within its limits.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "pentatron/base/error.h"
 #include "pentatron/tokenizers/template_evaluator.h"
 #include "pentatron/tokenizers/template_parser.h"
+#include "tests/fuzz/require.h"
 
-namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-}  // namespace
+using pentatron::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace pentatron;

@@ -13,19 +13,13 @@
 // sizes are positive and fit each other.
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 
 #include "pentatron/base/error.h"
 #include "pentatron/families/family.h"
+#include "tests/fuzz/require.h"
 
-namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-}  // namespace
+using pentatron::fuzz::require;
 
 // Presets are embedded when the library is built; no input reaches them.
 std::span<const pentatron::families::Preset> pentatron::families::presets_of(std::string_view) {

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -19,6 +18,9 @@
 
 #include "pentatron/monitor/monitor_answers.h"
 #include "pentatron/monitor/page.h"
+#include "tests/fuzz/require.h"
+
+using pentatron::fuzz::require;
 
 // The page's own files are made when the library is built; what requests do is the same without.
 namespace pentatron::monitor {
@@ -31,10 +33,6 @@ std::span<const EmbeddedFile> page_files() {
 namespace {
 
 using namespace pentatron::monitor;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 RunStore& store() {
   static RunStore* const kStore = [] {

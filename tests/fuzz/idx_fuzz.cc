@@ -9,18 +9,16 @@
 // files.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <span>
 
 #include "pentatron/base/error.h"
 #include "pentatron/datasets/indexed_dataset.h"
+#include "tests/fuzz/require.h"
+
+using pentatron::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 template <typename T>
 T load(const std::uint8_t* data, std::size_t at) {

@@ -12,7 +12,6 @@
 // refused as a checkpoint error, or every slice lies inside its tensor, every tensor is covered
 // once, and the text that is written of it reads back equal.
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,14 +21,13 @@
 #include "pentatron/base/json.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/checkpoint/manifest.h"
+#include "tests/fuzz/require.h"
+
+using pentatron::fuzz::require;
 
 namespace {
 
 using pentatron::checkpoint::Manifest;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 std::optional<Manifest> parse(const std::string& text) {
   try {

@@ -10,21 +10,19 @@
 // kind config or data. The YAML library takes 2 ms for a KiB under the sanitizers, so inputs are
 // short; the limits on long ones are tests of config_test.
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 #include "pentatron/base/error.h"
 #include "pentatron/config/option_file.h"
+#include "tests/fuzz/require.h"
+
+using pentatron::fuzz::require;
 
 namespace {
 
 using pentatron::config::FileValue;
 
 constexpr std::size_t kMaxValues = 10'000;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 }  // namespace
 

@@ -87,7 +87,7 @@ run_one() {
 
 export -f words object_of parts_of compile_one link_one run_one
 mkdir -p "$out/objects"
-newest_header="$(ls -t "$root"/pentatron/*/*.h | sed -n 1p)"
+newest_header="$(ls -t "$root"/pentatron/*/*.h "$here"/*.h | sed -n 1p)"
 export here root out compiler seconds newest_header torch_include
 jobs="$(nproc)"
 # 255 ends xargs at once: the first failure starts nothing new.

@@ -15,7 +15,6 @@
 // tensor that the folder then names lies in one of its own files.
 #include <unistd.h>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +22,9 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/families/folder.h"
+#include "tests/fuzz/require.h"
+
+using pentatron::fuzz::require;
 
 namespace {
 
@@ -31,10 +33,6 @@ namespace fs = std::filesystem;
 constexpr const char* kConfig =
     R"({"model_type":"gpt2","architectures":["GPT2LMHeadModel"],"n_layer":1,"n_embd":8,"n_head":2,)"
     R"("n_positions":4,"vocab_size":5})";
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;

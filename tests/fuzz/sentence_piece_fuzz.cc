@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,12 +20,11 @@
 #include "pentatron/base/error.h"
 #include "pentatron/sentencepiece/sentence_piece_api.h"
 #include "pentatron/tokenizers/sentence_piece_model_check.h"
+#include "tests/fuzz/require.h"
+
+using pentatron::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 std::string trained(const char* settings) {
   static int line = 0;

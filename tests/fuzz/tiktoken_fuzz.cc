@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
-// sources: pentatron/tokenizers/tiktoken_tokenizer.cc pentatron/tokenizers/base64.cc pentatron/tokenizers/staged_tokenizer.cc pentatron/tokenizers/staged_spans.cc pentatron/tokenizers/aligned_text.cc pentatron/tokenizers/subword_model.cc pentatron/tokenizers/added_tokens.cc pentatron/tokenizers/normalizer.cc pentatron/tokenizers/charsmap.cc pentatron/tokenizers/grapheme.cc pentatron/tokenizers/word_splitter.cc pentatron/tokenizers/split_pattern.cc pentatron/tokenizers/pattern_parser.cc pentatron/tokenizers/code_point_set.cc pentatron/tokenizers/token_decoder.cc pentatron/tokenizers/white_space.cc pentatron/tokenizers/bpe_vocabulary.cc pentatron/tokenizers/bpe_merger.cc pentatron/tokenizers/word_cache.cc pentatron/tokenizers/pre_tokenizer.cc pentatron/tokenizers/byte_alphabet.cc pentatron/tokenizers/tokenizer.cc pentatron/tokenizers/streaming_decoder.cc
+// sources: pentatron/tokenizers/tiktoken_tokenizer.cc pentatron/tokenizers/base64.cc pentatron/tokenizers/staged_tokenizer.cc pentatron/tokenizers/staged_spans.cc pentatron/tokenizers/aligned_text.cc pentatron/tokenizers/token_list.cc pentatron/tokenizers/subword_model.cc pentatron/tokenizers/bpe_model.cc pentatron/tokenizers/word_piece_model.cc pentatron/tokenizers/unigram_model.cc pentatron/tokenizers/added_tokens.cc pentatron/tokenizers/normalizer.cc pentatron/tokenizers/charsmap.cc pentatron/tokenizers/grapheme.cc pentatron/tokenizers/word_splitter.cc pentatron/tokenizers/split_pattern.cc pentatron/tokenizers/pattern_parser.cc pentatron/tokenizers/code_point_set.cc pentatron/tokenizers/token_decoder.cc pentatron/tokenizers/white_space.cc pentatron/tokenizers/bpe_vocabulary.cc pentatron/tokenizers/bpe_merger.cc pentatron/tokenizers/word_cache.cc pentatron/tokenizers/pre_tokenizer.cc pentatron/tokenizers/byte_alphabet.cc pentatron/tokenizers/tokenizer.cc pentatron/tokenizers/streaming_decoder.cc
 // sources: pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/format.cc pentatron/base/json.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc pentatron/base/sha256.cc pentatron/base/hash_kernels.cc pentatron/base/screen.cc pentatron/base/terminal.cc pentatron/base/mapping_faults.cc pentatron/base/printable.cc pentatron/tokenizers/word_rules.cc pentatron/tokenizers/byte_bpe.cc pentatron/tokenizers/char_kinds.cc pentatron/tokenizers/pair_table.cc
 // libs: icuuc fmt crypto
 // max_len: 2048
@@ -11,7 +11,6 @@
 // become ranks after the 256 bytes, then a text. 2: a text for both patterns over a fixed file.
 // Any text comes back from its ids, whole and one id at a time, and the spans are the text.
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,15 +19,14 @@
 #include "pentatron/tokenizers/streaming_decoder.h"
 #include "pentatron/tokenizers/subword_model.h"
 #include "pentatron/tokenizers/tiktoken_tokenizer.h"
+#include "tests/fuzz/require.h"
+
+using pentatron::fuzz::require;
 
 namespace {
 
 using namespace pentatron;
 using namespace pentatron::tokenizers;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 std::vector<std::string> bytes_as_tokens() {
   std::vector<std::string> tokens;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
-// sources: pentatron/tokenizers/hugging_face_tokenizer.cc pentatron/tokenizers/staged_tokenizer.cc pentatron/tokenizers/staged_spans.cc pentatron/tokenizers/aligned_text.cc pentatron/tokenizers/subword_model.cc pentatron/tokenizers/added_tokens.cc pentatron/tokenizers/normalizer.cc pentatron/tokenizers/base64.cc pentatron/tokenizers/charsmap.cc pentatron/tokenizers/grapheme.cc pentatron/tokenizers/word_splitter.cc pentatron/tokenizers/split_pattern.cc pentatron/tokenizers/pattern_parser.cc pentatron/tokenizers/code_point_set.cc pentatron/tokenizers/token_decoder.cc pentatron/tokenizers/white_space.cc pentatron/tokenizers/bpe_vocabulary.cc pentatron/tokenizers/bpe_merger.cc pentatron/tokenizers/word_cache.cc pentatron/tokenizers/pre_tokenizer.cc pentatron/tokenizers/byte_alphabet.cc pentatron/tokenizers/tokenizer.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/format.cc pentatron/base/json.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc pentatron/base/sha256.cc pentatron/base/hash_kernels.cc
+// sources: pentatron/tokenizers/hugging_face_tokenizer.cc pentatron/tokenizers/staged_tokenizer.cc pentatron/tokenizers/staged_spans.cc pentatron/tokenizers/aligned_text.cc pentatron/tokenizers/token_list.cc pentatron/tokenizers/subword_model.cc pentatron/tokenizers/bpe_model.cc pentatron/tokenizers/word_piece_model.cc pentatron/tokenizers/unigram_model.cc pentatron/tokenizers/added_tokens.cc pentatron/tokenizers/normalizer.cc pentatron/tokenizers/base64.cc pentatron/tokenizers/charsmap.cc pentatron/tokenizers/grapheme.cc pentatron/tokenizers/word_splitter.cc pentatron/tokenizers/split_pattern.cc pentatron/tokenizers/pattern_parser.cc pentatron/tokenizers/code_point_set.cc pentatron/tokenizers/token_decoder.cc pentatron/tokenizers/white_space.cc pentatron/tokenizers/bpe_vocabulary.cc pentatron/tokenizers/bpe_merger.cc pentatron/tokenizers/word_cache.cc pentatron/tokenizers/pre_tokenizer.cc pentatron/tokenizers/byte_alphabet.cc pentatron/tokenizers/tokenizer.cc pentatron/base/error.cc pentatron/base/env.cc pentatron/base/file.cc pentatron/base/format.cc pentatron/base/json.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc pentatron/base/sha256.cc pentatron/base/hash_kernels.cc
 // sources: pentatron/base/screen.cc pentatron/base/terminal.cc pentatron/base/mapping_faults.cc pentatron/base/printable.cc pentatron/tokenizers/word_rules.cc pentatron/tokenizers/byte_bpe.cc pentatron/tokenizers/char_kinds.cc pentatron/tokenizers/pair_table.cc
 // libs: icuuc fmt crypto
 // max_len: 4096
@@ -10,21 +10,19 @@
 // a tokenizer that is made encodes any text, or says with such an error that it cannot, to ids that
 // it has, the same ones again, decodes them, and tells places in the text for them.
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 #include <vector>
 
 #include "pentatron/base/error.h"
 #include "pentatron/tokenizers/hugging_face_tokenizer.h"
 #include "pentatron/tokenizers/staged_tokenizer.h"
+#include "tests/fuzz/require.h"
+
+using pentatron::fuzz::require;
 
 namespace {
 
 using namespace pentatron;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 }  // namespace
 

@@ -12,7 +12,7 @@
 #include "pentatron/tensor/device_queue.h"
 #include "pentatron/tensor/gpu_test_support.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/training/test_support.h"
+#include "pentatron/training/llama_test_support.h"
 
 namespace pentatron::training {
 namespace {
@@ -62,11 +62,7 @@ class OnGpu {
   [[nodiscard]] std::vector<Batch> batches(int step, bool documents) {
     std::vector<Batch> result;
     for (Batch& batch : support::micro_batches(engine_, step)) {
-      if (!documents) {
-        SequenceRows rows = batch.text().rows();
-        rows.boundaries = rows.samples;
-        batch.sequences[std::string(Batch::kText)] = SequenceLayout(rows);
-      }
+      if (!documents) support::join_documents(batch);
       result.push_back(to_device(std::move(batch), engine_.device(),
                                  {.segments = 7, .length = support::kSequence}));
     }

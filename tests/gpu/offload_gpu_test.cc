@@ -13,8 +13,8 @@
 #include "pentatron/tensor/gpu_test_support.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/dry_run/dry_run.h"
+#include "pentatron/training/llama_test_support.h"
 #include "pentatron/training/placement.h"
-#include "pentatron/training/test_support.h"
 
 namespace pentatron::training {
 namespace {
@@ -31,11 +31,7 @@ config::RunConfig wide_config(bool offload, const std::string& precision) {
     m.num_layers = kLayers;
     m.hidden_size = 256;
     m.num_attention_heads = 4;
-    m.normalization = "RMSNorm";
-    m.position_embedding_type = "rope";
-    m.swiglu = true;
-    m.add_bias_linear = false;
-    m.untie_embeddings_and_output_weights = true;
+    support::make_llama(m);
     m.hidden_dropout = 0;
     m.attention_dropout = 0;
     c.training.precision = precision;
@@ -45,17 +41,6 @@ config::RunConfig wide_config(bool offload, const std::string& precision) {
     m.fine_grained_activation_offloading = true;
     m.offload_modules = {"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm"};
   });
-}
-
-// Whole samples attend, by one kernel.
-std::vector<Batch> batches_of(Engine& engine, std::int64_t step) {
-  std::vector<Batch> batches = support::micro_batches(engine, step);
-  for (Batch& batch : batches) {
-    SequenceRows rows = batch.text().rows();
-    rows.boundaries = rows.samples;
-    batch.sequences[std::string(Batch::kText)] = SequenceLayout(rows);
-  }
-  return batches;
 }
 
 struct Measured {
@@ -70,10 +55,10 @@ Measured measure(const config::RunConfig& config, Device gpu) {
   comm::ParallelContext context(*backend, comm::make_grids(config.parallel));
   Engine engine(config, context, gpu);
   Measured result;
-  (void)engine.forward_backward(batches_of(engine, 0));
+  (void)engine.forward_backward(support::whole_samples(engine, 0));
   tensor::synchronize(gpu);
   tensor::reset_peak_memory(gpu);
-  (void)engine.forward_backward(batches_of(engine, 0));
+  (void)engine.forward_backward(support::whole_samples(engine, 0));
   tensor::synchronize(gpu);
   result.peak = tensor::device_memory(gpu).peak_allocated;
   result.gradients = engine.gather_gradients();
@@ -81,7 +66,8 @@ Measured measure(const config::RunConfig& config, Device gpu) {
   for (int step = 0; step < 5; ++step) {
     if (step == 2) before = tensor::device_memory(gpu).device_allocations;
     result.losses.push_back(
-        engine.train_step(batches_of(engine, step), {.lr = 0.01, .weight_decay = 0.1}).loss);
+        engine.train_step(support::whole_samples(engine, step), {.lr = 0.01, .weight_decay = 0.1})
+            .loss);
   }
   result.driver_allocations = tensor::device_memory(gpu).device_allocations - before;
   return result;

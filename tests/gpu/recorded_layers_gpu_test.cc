@@ -3,21 +3,17 @@
 // one GPU and in pipelines. The test of RecordedLayersRank is the ranks: it runs in processes that
 // RecordedLayers starts, and is skipped else.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <chrono>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "pentatron/base/env.h"
-#include "pentatron/comm/launch.h"
-#include "pentatron/comm/nccl_backend.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/gpu_test_support.h"
+#include "pentatron/training/llama_test_support.h"
 #include "pentatron/training/placement.h"
-#include "pentatron/training/test_support.h"
+#include "tests/gpu/gpu_rank.h"
 
 namespace pentatron::training {
 namespace {
@@ -35,13 +31,8 @@ struct Case {
 };
 
 void llama(config::RunConfig& c) {
-  config::ModelConfig& m = c.model;
-  m.normalization = "RMSNorm";
-  m.position_embedding_type = "rope";
-  m.swiglu = true;
-  m.add_bias_linear = false;
-  m.untie_embeddings_and_output_weights = true;
-  m.hidden_dropout = 0;
+  support::make_llama(c.model);
+  c.model.hidden_dropout = 0;
   c.training.precision = "bf16";
 }
 
@@ -57,16 +48,6 @@ config::RunConfig config_of(const Case& test, bool local) {
   });
 }
 
-std::vector<Batch> batches_of(Engine& engine, int step) {
-  std::vector<Batch> batches = support::micro_batches(engine, step);
-  for (Batch& batch : batches) {
-    SequenceRows rows = batch.text().rows();
-    rows.boundaries = rows.samples;
-    batch.sequences[std::string(Batch::kText)] = SequenceLayout(rows);
-  }
-  return batches;
-}
-
 struct Trained {
   std::vector<double> losses;
   std::vector<double> norms;
@@ -80,11 +61,11 @@ Trained train(const config::RunConfig& config, comm::Backend& backend, Device de
   Engine engine(config, context, device);
   Trained result;
   for (int step = 0; step < kSteps; ++step) {
-    const StepResult done =
-        engine.train_step(batches_of(engine, step), {.lr = 0.01 / (1 + step), .weight_decay = 0.1});
+    const StepResult done = engine.train_step(support::whole_samples(engine, step),
+                                              {.lr = 0.01 / (1 + step), .weight_decay = 0.1});
     result.losses.push_back(done.loss);
     result.norms.push_back(done.grad_norm);
-    result.evaluations.push_back(engine.evaluate(batches_of(engine, 100)).loss_sum);
+    result.evaluations.push_back(engine.evaluate(support::whole_samples(engine, 100)).loss_sum);
   }
   result.weights = engine.gather_parameters();
   result.recorded = engine.num_recorded_shapes();
@@ -182,32 +163,21 @@ std::vector<Case> layouts(std::int64_t world) {
 
 TEST(RecordedLayersRank, HaveTheBitsOfQueuedOnes) {
   if (!env_string(kRankVariable)) GTEST_SKIP() << "a rank; started by the tests of RecordedLayers";
-  const auto local = static_cast<int>(env_int("LOCAL_RANK").value());
-  const std::int64_t world = env_int("WORLD_SIZE").value();
-  const Device device = tensor::resolve_device("cuda", local, static_cast<int>(world));
-  set_up(device);
-  const auto backend = comm::make_nccl_backend({.rank = env_int("RANK").value(),
-                                                .world_size = world,
-                                                .master_addr = env_string("MASTER_ADDR").value(),
-                                                .master_port = env_int("MASTER_PORT").value(),
-                                                .timeout = std::chrono::milliseconds(120'000),
-                                                .device = device});
-  for (const Case& test : layouts(world)) expect_same_bits(test, *backend, device);
-  backend->shutdown();
+  const gpu_test::GpuRank rank = gpu_test::make_gpu_rank();
+  set_up(rank.device);
+  for (const Case& test : layouts(rank.world)) expect_same_bits(test, *rank.backend, rank.device);
+  rank.backend->shutdown();
 }
 
 TEST(RecordedLayers, LayoutsHaveTheBitsOfQueuedOnes) {
   PENTATRON_NEEDS_GPUS(2);
-  ::setenv(kRankVariable, "1", 1);
   for (const int count : {2, 4}) {
     if (count > tensor::load_cuda_library().gpus) continue;
-    comm::LaunchOptions launch;
-    launch.nproc_per_node = count;
-    launch.command = {std::filesystem::read_symlink("/proc/self/exe"),
-                      "--gtest_filter=RecordedLayersRank.HaveTheBitsOfQueuedOnes"};
-    EXPECT_EQ(comm::launch(launch), 0) << count << " GPUs";
+    EXPECT_EQ(
+        gpu_test::launch_test(kRankVariable, count, "RecordedLayersRank.HaveTheBitsOfQueuedOnes"),
+        0)
+        << count << " GPUs";
   }
-  ::unsetenv(kRankVariable);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/gpu_test_support.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/training/test_support.h"
+#include "pentatron/training/llama_test_support.h"
 #include "tests/gpu/gpu_rank.h"
 
 namespace pentatron::training {
@@ -35,13 +35,8 @@ struct Case {
 };
 
 void llama(config::RunConfig& c) {
-  config::ModelConfig& m = c.model;
-  m.normalization = "RMSNorm";
-  m.position_embedding_type = "rope";
-  m.swiglu = true;
-  m.add_bias_linear = false;
-  m.untie_embeddings_and_output_weights = true;
-  m.hidden_dropout = 0;
+  support::make_llama(c.model);
+  c.model.hidden_dropout = 0;
   c.training.precision = "bf16";
 }
 
@@ -128,14 +123,7 @@ config::RunConfig config_of(const Case& test, bool recorded, const support::Layo
 }
 
 std::vector<Batch> batches_of(Engine& engine, int step, bool documents) {
-  std::vector<Batch> batches = support::micro_batches(engine, step);
-  for (Batch& batch : batches) {
-    if (documents) continue;
-    SequenceRows rows = batch.text().rows();
-    rows.boundaries = rows.samples;
-    batch.sequences[std::string(Batch::kText)] = SequenceLayout(rows);
-  }
-  return batches;
+  return documents ? support::micro_batches(engine, step) : support::whole_samples(engine, step);
 }
 
 struct Losses {

@@ -34,6 +34,23 @@ void write_result(const std::string& folder, std::int64_t rank, const std::strin
   std::ofstream(folder + "/rank" + std::to_string(rank) + ".txt") << text << '\n';
 }
 
+// Into the rank's file: the error, and how long it took to come. The exit code.
+int report_error(const Error& error, Clock::time_point begin, Backend& backend,
+                 const std::string& folder) {
+  const std::chrono::duration<double> seconds = Clock::now() - begin;
+  write_result(
+      folder, backend.rank(),
+      fmt::format("{} after {:.2f} s: {}", to_string(error.kind()), seconds.count(), error.what()));
+  backend.poison(error.what());
+  return exit_code(error.kind());
+}
+
+std::unique_ptr<Group> group_of_all(Backend& backend) {
+  std::vector<std::int64_t> everyone;
+  for (std::int64_t rank = 0; rank < backend.world_size(); ++rank) everyone.push_back(rank);
+  return backend.make_group(everyone, "all");
+}
+
 // Rank 1 fails in the named way while its peers wait for it; they must get a kComm error soon, and
 // say so in their file.
 int failing_peer(const std::string& mode, const std::string& folder) {
@@ -41,9 +58,7 @@ int failing_peer(const std::string& mode, const std::string& folder) {
            SIG_IGN);  // the launcher ends us when rank 1 dies; first we want to see the error
   const GlooOptions options = options_from_environment();
   const auto backend = make_gloo_backend(options);
-  std::vector<std::int64_t> everyone;
-  for (std::int64_t rank = 0; rank < options.world_size; ++rank) everyone.push_back(rank);
-  const auto group = backend->make_group(everyone, "all");
+  const auto group = group_of_all(*backend);
   all_reduce(*group, tensor::ones({4}, DType::Float));
   if (options.rank == 1) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -64,12 +79,7 @@ int failing_peer(const std::string& mode, const std::string& folder) {
     }
     write_result(folder, options.rank, "no error");
   } catch (const Error& error) {
-    const std::chrono::duration<double> seconds = Clock::now() - begin;
-    write_result(folder, options.rank,
-                 fmt::format("{} after {:.2f} s: {}", to_string(error.kind()), seconds.count(),
-                             error.what()));
-    backend->poison(error.what());
-    return exit_code(error.kind());
+    return report_error(error, begin, *backend, folder);
   }
   return 1;
 }
@@ -92,15 +102,13 @@ int reduce_until_error(const std::string& mode, const std::string& folder) {
   write_result(folder, options.rank, std::to_string(::getpid()));
   meet_by_files(folder, "started", options);  // the short time-out is not for loading programs
   const auto backend = make_gloo_backend(options);
-  std::vector<std::int64_t> everyone;
-  for (std::int64_t rank = 0; rank < options.world_size; ++rank) everyone.push_back(rank);
   auto begin = Clock::now();
   try {
     if (mode == "stop") {
       meet_by_files(folder, "joined", options);
       if (options.rank == 0) ::raise(SIGSTOP);
     }
-    const auto group = backend->make_group(everyone, "all");
+    const auto group = group_of_all(*backend);
     while (true) {
       begin = Clock::now();
       all_reduce(*group, tensor::ones({4}, DType::Float));
@@ -108,12 +116,7 @@ int reduce_until_error(const std::string& mode, const std::string& folder) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   } catch (const Error& error) {
-    const std::chrono::duration<double> seconds = Clock::now() - begin;
-    write_result(folder, options.rank,
-                 fmt::format("{} after {:.2f} s: {}", to_string(error.kind()), seconds.count(),
-                             error.what()));
-    backend->poison(error.what());
-    return exit_code(error.kind());
+    return report_error(error, begin, *backend, folder);
   }
 }
 
@@ -121,10 +124,8 @@ int reduce_until_error(const std::string& mode, const std::string& folder) {
 int reduce_until_told(const std::string& folder) {
   const GlooOptions options = options_from_environment();
   const auto backend = make_gloo_backend(options);
-  std::vector<std::int64_t> everyone;
-  for (std::int64_t rank = 0; rank < options.world_size; ++rank) everyone.push_back(rank);
   {
-    const auto group = backend->make_group(everyone, "all");
+    const auto group = group_of_all(*backend);
     const auto told = [&] { return std::ifstream(folder + "/stop").good() ? 1.0 : 0.0; };
     while (all_reduce_value(*group, told(), ReduceOp::kMax) == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -170,21 +171,14 @@ int wrong_call(const std::string& kind, const std::string& folder) {
   ::signal(SIGTERM, SIG_IGN);
   const GlooOptions options = options_from_environment();
   const auto backend = make_gloo_backend(options);
-  std::vector<std::int64_t> everyone;
-  for (std::int64_t rank = 0; rank < options.world_size; ++rank) everyone.push_back(rank);
-  const auto group = backend->make_group(everyone, "all");
+  const auto group = group_of_all(*backend);
   group->barrier();
   const auto begin = Clock::now();
   try {
     call_wrongly(kind, *backend, *group);
     write_result(folder, options.rank, "no error");
   } catch (const Error& error) {
-    const std::chrono::duration<double> seconds = Clock::now() - begin;
-    write_result(folder, options.rank,
-                 fmt::format("{} after {:.2f} s: {}", to_string(error.kind()), seconds.count(),
-                             error.what()));
-    backend->poison(error.what());
-    return exit_code(error.kind());
+    return report_error(error, begin, *backend, folder);
   }
   return 1;
 }

@@ -3,25 +3,22 @@
 # Unpacks a CUDA toolkit that is enough to compile and link the CUDA library (nvcc, headers, the shared runtime) from pinned wheels into
 # .deps/cuda, where no toolkit is installed. Running the CUDA library needs NVIDIA's libraries as a pip-installed torch brings them. Does nothing
 # where nvcc is found; `--force` unpacks all the same. Versions and hashes: tools/setup/wheels_cuda.txt.
-set -euo pipefail
-root="$(cd "$(dirname "$0")/../.." && pwd)"
-deps="${PENTATRON_DEPS_DIR:-$root/.deps}"
+# shellcheck source=tools/setup/wheels.sh
+. "$(dirname "$0")/wheels.sh"
 pins="$root/tools/setup/wheels_cuda.txt"
 target="$deps/cuda"
 if [ "${1:-}" != --force ] && { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }; then
   exit 0
 fi
-if [ -f "$target/.complete" ] && cmp -s "$target/.complete" "$pins"; then
-  exit 0
-fi
+if is_complete "$target" "$pins"; then exit 0; fi
 work="$deps/cuda.tmp.$$"
 rm -rf "$work"
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/wheels" "$work/out"
 echo "downloading $(grep -o '^[^ ]*' "$pins" | tr '\n' ' ')(about 725 MB)"
-python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+download "$pins" "$work/wheels" \
   --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux_2_17_x86_64 \
-  --platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --dest "$work/wheels" --requirement "$pins"
+  --platform manylinux2014_x86_64 --platform manylinux2010_x86_64
 # Of the mathematical and communication libraries the headers alone are needed: they are linked where they run.
 python3 - "$work/wheels" "$work/out" <<'PYTHON'
 import os, pathlib, sys, zipfile

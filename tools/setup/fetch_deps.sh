@@ -2,22 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Unpacks the pinned torch wheel and the two small NVIDIA wheels that libtorch_cpu cannot load without into .deps/site.
 # Nothing is installed into the system; a finished folder is left alone. Versions and hashes: tools/setup/wheels.txt.
-set -euo pipefail
-root="$(cd "$(dirname "$0")/../.." && pwd)"
-deps="${PENTATRON_DEPS_DIR:-$root/.deps}"
+# shellcheck source=tools/setup/wheels.sh
+. "$(dirname "$0")/wheels.sh"
 pins="$root/tools/setup/wheels.txt"
-stamp="$deps/site/.complete"
-if [ -f "$stamp" ] && cmp -s "$stamp" "$pins"; then
-  exit 0
-fi
+if is_complete "$deps/site" "$pins"; then exit 0; fi
 mkdir -p "$deps"
 wheels="$deps/wheels"
 mkdir -p "$wheels"
 echo "downloading $(grep -o '^[^ ]*' "$pins" | tr '\n' ' ')(about 545 MB) into ${deps#"$root"/}"
-python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes \
-  --only-binary=:all: --python-version 3.11 --implementation cp --abi cp311 --abi none \
-  --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-  --dest "$wheels" --requirement "$pins"
+download "$pins" "$wheels" --python-version 3.11 --implementation cp --abi cp311 --abi none \
+  --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64
 work="$deps/site.tmp.$$"
 rm -rf "$work"
 trap 'rm -rf "$work"' EXIT

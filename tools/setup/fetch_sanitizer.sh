@@ -2,20 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Unpacks compute-sanitizer (14 MB) from a pinned wheel into .deps/sanitizer, for tools/gpu/sanitize.sh. Needs no GPU; does nothing where it is there.
 # Version and hash: tools/setup/wheels_sanitizer.txt.
-set -euo pipefail
-root="$(cd "$(dirname "$0")/../.." && pwd)"
-deps="${PENTATRON_DEPS_DIR:-$root/.deps}"
+# shellcheck source=tools/setup/wheels.sh
+. "$(dirname "$0")/wheels.sh"
 pins="$root/tools/setup/wheels_sanitizer.txt"
 target="$deps/sanitizer"
-if [ -f "$target/.complete" ] && cmp -s "$target/.complete" "$pins"; then
-  exit 0
-fi
+if is_complete "$target" "$pins"; then exit 0; fi
 work="$deps/sanitizer.tmp.$$"
 rm -rf "$work"
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/wheels" "$work/out"
-python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --platform manylinux_2_25_x86_64 \
-  --dest "$work/wheels" --requirement "$pins"
+download "$pins" "$work/wheels" --platform manylinux_2_25_x86_64
 python3 - "$work/wheels" "$work/out" <<'PYTHON'
 import os, pathlib, sys, zipfile
 wheels, out = map(pathlib.Path, sys.argv[1:])

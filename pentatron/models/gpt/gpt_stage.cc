@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/nn/recipe_scope.h"
 #include "pentatron/tensor/ops.h"
 
@@ -38,7 +39,7 @@ GptEmbedding::GptEmbedding(const LeafContext& context, const nn::ParameterPlan& 
       multiplier_(rounded(config.embedding_multiplier.value_or(1.0), context.policy().compute)),
       mup_multiplier_(config.use_mup ? config.mup_embedding_mult : 1.0),
       residual_(residual_dtype(config, context.policy())) {
-  if (config.position_embedding_type == "learned_absolute") {
+  if (config::position_kind(config) == config::PositionKind::kLearnedAbsolute) {
     positions_ = &add_child(
         std::make_unique<PositionEmbedding>(context, plan, "embedding.position_embeddings"));
   }

@@ -86,8 +86,7 @@ void check_config(const ModelConfig& c) {
   PENTATRON_CHECK(c.num_attention_heads % c.num_query_groups == 0, kConfig,
                   "--num-attention-heads {} does not divide by --num-query-groups {}",
                   c.num_attention_heads, c.num_query_groups);
-  PENTATRON_CHECK(c.normalization == "LayerNorm" || c.normalization == "RMSNorm", kConfig,
-                  "--normalization must be LayerNorm or RMSNorm, not '{}'", c.normalization);
+  static_cast<void>(config::norm_kind(c));
   static_cast<void>(config::position_kind(c));
   PENTATRON_CHECK(!c.qk_layernorm || !c.qk_l2_norm, kConfig,
                   "--qk-layernorm and --qk-l2-norm exclude each other: give one");

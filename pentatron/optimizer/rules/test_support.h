@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -185,27 +186,33 @@ inline void copy_state(Optimizer& optimizer, bool owner_only, WholeTensors& whol
   }
 }
 
-// The state after `steps`, gathered over all ranks.
+// The state that `train` leaves, gathered over all ranks. It runs on every rank; what ranks share
+// is used under the lock.
 inline WholeTensors state_after(const Layout& layout, const PrecisionPolicy& policy,
-                                const config::OptimizerConfig& config, int steps) {
+                                const config::OptimizerConfig& config,
+                                const std::function<void(Rig&, std::mutex&)>& train) {
   WholeTensors whole;
   std::mutex mutex;
   comm::run_threads({.world_size = layout.world()}, [&](comm::Backend& backend) {
     Rig rig(backend, layout, policy, config);
-    rig.train(0, steps);
+    train(rig, mutex);
     const std::lock_guard lock(mutex);
     copy_state(*rig.optimizer, /*owner_only=*/true, whole, /*out=*/false);
   });
   return whole;
 }
 
+// The state after `steps`.
+inline WholeTensors state_after(const Layout& layout, const PrecisionPolicy& policy,
+                                const config::OptimizerConfig& config, int steps) {
+  return state_after(layout, policy, config,
+                     [steps](Rig& rig, std::mutex&) { rig.train(0, steps); });
+}
+
 // The state after four steps: two from `half`, that of two steps in another layout.
 inline WholeTensors resumed_state(const Layout& layout, const PrecisionPolicy& policy,
                                   const config::OptimizerConfig& config, WholeTensors half) {
-  WholeTensors resumed;
-  std::mutex mutex;
-  comm::run_threads({.world_size = layout.world()}, [&](comm::Backend& backend) {
-    Rig rig(backend, layout, policy, config);
+  return state_after(layout, policy, config, [&half](Rig& rig, std::mutex& mutex) {
     {
       const std::lock_guard lock(mutex);
       copy_state(*rig.optimizer, /*owner_only=*/false, half, /*out=*/true);
@@ -213,10 +220,7 @@ inline WholeTensors resumed_state(const Layout& layout, const PrecisionPolicy& p
     rig.optimizer->set_num_updates(2);
     rig.optimizer->refresh_parameters();
     rig.train(2, 4);
-    const std::lock_guard lock(mutex);
-    copy_state(*rig.optimizer, /*owner_only=*/true, resumed, /*out=*/false);
   });
-  return resumed;
 }
 
 // Largest difference over all tensors; they must have the same names.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/ops/dispatch.h"
 #include "pentatron/parallel_layers/vocab_head.h"
 #include "pentatron/tensor/fp8_blockwise.h"
@@ -82,7 +83,7 @@ class StageFormula final {
     logits_dtype_ = policy.logits;
     logits_are_wider_ = policy.logits != policy.compute;
     fp8_head_ = model_.fp8_output_proj;
-    blockwise_ = model_.fp8_recipe == "blockwise";
+    blockwise_ = config::fp8_scaling(model_) == config::Fp8Scaling::kBlockwise;
     residual_ = tensor::item_bytes(residual_dtype(model_, policy));
     statistics_ = tensor::item_bytes(ops::compute_dtype(policy.compute, policy.statistics));
     logits_ = tensor::item_bytes(policy.logits);
@@ -311,10 +312,12 @@ class StageFormula final {
   }
   // A LayerNorm saves mean and deviation, the others a factor.
   [[nodiscard]] std::int64_t row_statistics(std::int64_t rows) const {
-    return product({rows, model_.normalization == "LayerNorm" ? 2 : 1, statistics_});
+    return product(
+        {rows, config::norm_kind(model_) == config::NormKind::kLayerNorm ? 2 : 1, statistics_});
   }
   [[nodiscard]] std::int64_t head_norms(const Widths& w) const {
-    const bool all_heads = model_.qk_layernorm && model_.qk_norm_scope == "all-heads";
+    const bool all_heads =
+        model_.qk_layernorm && config::qk_norm_scope(model_) == config::QkNormScope::kAllHeads;
     const std::int64_t heads = all_heads ? 2 : (w.q + w.kv) / model_.kv_channels;
     const std::int64_t rows = rows_.tokens * heads;
     return model_.qk_l2_norm ? product({rows, statistics_}) : row_statistics(rows);
@@ -338,7 +341,7 @@ class StageFormula final {
     if (w.gate > 0 && out.learns && !fp8) bytes += q;
     if (w.gate == 0 && !again) bytes += dropped_input(out, q);
     if (w.gate == 0 && again && !out.learns) bytes -= q;
-    if (model_.position_embedding_type == "relative" && !again) {
+    if (config::position_kind(model_) == config::PositionKind::kRelative && !again) {
       bytes += product(
           {w.q / model_.kv_channels, 2 * model_.relative_attention_max_distance + 1, statistics_});
     }

@@ -16,6 +16,7 @@
 #include "pentatron/pipeline_parallel/compare_schedules.h"
 #include "pentatron/training/data.h"
 #include "pentatron/training/dry_run/activations.h"
+#include "pentatron/training/dry_run/report.h"
 #include "pentatron/training/dry_run/sizes.h"
 #include "pentatron/training/log_format.h"
 
@@ -29,14 +30,14 @@ std::int64_t num_micro_batches(const config::RunConfig& config) {
 }
 
 pipeline_parallel::PlayedSchedule play_schedule(const RunPlan& run) {
-  constexpr std::int64_t kMostForwards = 1 << 20;
+  constexpr std::int64_t kMaxForwards = 1 << 20;
   const config::ParallelConfig& parallel = run.config.parallel;
   const std::int64_t count = num_micro_batches(run.config);
-  PENTATRON_CHECK(count <= kMostForwards / static_cast<std::int64_t>(run.stages.size()),
+  PENTATRON_CHECK(count <= kMaxForwards / static_cast<std::int64_t>(run.stages.size()),
                   kUnsupported,
                   "--dry-run: {} micro-batches on {} stages are too many to play: at most {} "
                   "forwards in a step",
-                  count, run.stages.size(), kMostForwards);
+                  count, run.stages.size(), kMaxForwards);
   pipeline_parallel::PlayedSchedule played = pipeline_parallel::play(
       pipeline_parallel::schedule_choice(run.config.model, parallel),
       {.num_ranks = static_cast<int>(parallel.pipeline_model_parallel_size),

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -72,12 +71,6 @@ struct DryRun {
 
 // The same of a run's options: the vocabulary from --vocab-size or the tokenizer's files.
 [[nodiscard]] DryRun plan_of(const config::ParsedOptions& options);
-
-// Parameters, and memory of the asked rank by kind, in a few lines, without the last one's end.
-[[nodiscard]] std::string short_text(const DryRun& run);
-// Lines of at most 80 columns, without the last one's end.
-[[nodiscard]] std::string to_text(const DryRun& run);
-[[nodiscard]] nlohmann::json to_json(const DryRun& run);
 
 // The whole of `pretrain_gpt --dry-run`: the vocabulary from --vocab-size or the tokenizer's files,
 // the text to standard output, and the file of --dry-run-json. Every kind of error comes out of it.

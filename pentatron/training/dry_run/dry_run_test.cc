@@ -9,6 +9,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/training/dry_run/activations.h"
+#include "pentatron/training/dry_run/report.h"
 #include "pentatron/training/dry_run/test_support.h"
 
 namespace pentatron::training::dry_run {

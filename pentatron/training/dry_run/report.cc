@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pentatron/training/dry_run/report.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <utility>
 
 #include "pentatron/config/batch_schedule.h"
-#include "pentatron/training/dry_run/dry_run.h"
 
 namespace pentatron::training::dry_run {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "pentatron/comm/backend.h"
+#include "pentatron/comm/forwarding_test_support.h"
 #include "pentatron/training/dry_run/traffic.h"
-#include "pentatron/training/test_support.h"
+#include "pentatron/training/llama_test_support.h"
 
 // Layouts, and a backend whose groups count what a rank sends, to hold a dry run's numbers against.
 // Only tests include it.
@@ -26,11 +26,7 @@ struct Case {
 };
 
 inline void llama(config::RunConfig& c) {
-  c.model.normalization = "RMSNorm";
-  c.model.position_embedding_type = "rope";
-  c.model.swiglu = true;
-  c.model.add_bias_linear = false;
-  c.model.untie_embeddings_and_output_weights = true;
+  make_llama(c.model);
   c.model.group_query_attention = true;
   c.model.num_query_groups = 2;
 }
@@ -122,42 +118,33 @@ inline Counts counts_of(const std::vector<Traffic>& traffic) {
 }
 
 // Small tensors are scalars of the step, double ones norms.
-class CountingGroup final : public comm::Group {
+class CountingGroup final : public comm::testing_support::ForwardingGroup {
  public:
   CountingGroup(std::unique_ptr<comm::Group> real, Counts& counts)
-      : real_(std::move(real)), counts_(counts) {}
+      : ForwardingGroup(std::move(real)), counts_(counts) {}
 
-  const std::string& name() const override { return real_->name(); }
-  int rank() const override { return real_->rank(); }
-  int size() const override { return real_->size(); }
-  const std::vector<std::int64_t>& world_ranks() const override { return real_->world_ranks(); }
   comm::WorkPtr all_reduce(Tensor t, comm::ReduceOp op) override {
     count(Operation::kAllReduce, t);
-    return real_->all_reduce(std::move(t), op);
+    return real().all_reduce(std::move(t), op);
   }
   comm::WorkPtr all_gather(Tensor out, Tensor in) override {
     count(Operation::kAllGather, out);
-    return real_->all_gather(std::move(out), std::move(in));
+    return real().all_gather(std::move(out), std::move(in));
   }
   comm::WorkPtr reduce_scatter(Tensor out, Tensor in, comm::ReduceOp op) override {
     count(Operation::kReduceScatter, in);
-    return real_->reduce_scatter(std::move(out), std::move(in), op);
+    return real().reduce_scatter(std::move(out), std::move(in), op);
   }
   comm::WorkPtr all_to_all(Tensor out, Tensor in, std::vector<std::int64_t> out_splits,
                            std::vector<std::int64_t> in_splits) override {
     count(Operation::kAllToAll, in);
-    return real_->all_to_all(std::move(out), std::move(in), std::move(out_splits),
+    return real().all_to_all(std::move(out), std::move(in), std::move(out_splits),
                              std::move(in_splits));
-  }
-  comm::WorkPtr broadcast(Tensor t, int root) override {
-    return real_->broadcast(std::move(t), root);
   }
   comm::WorkPtr send(Tensor t, int peer) override {
     count(Operation::kSend, t);
-    return real_->send(std::move(t), peer);
+    return real().send(std::move(t), peer);
   }
-  comm::WorkPtr recv(Tensor t, int peer) override { return real_->recv(std::move(t), peer); }
-  void barrier() override { real_->barrier(); }
 
  private:
   void count(Operation operation, const Tensor& t) {
@@ -169,26 +156,19 @@ class CountingGroup final : public comm::Group {
     entry.bytes += static_cast<std::int64_t>(t.nbytes());
   }
 
-  std::unique_ptr<comm::Group> real_;
   Counts& counts_;
 };
 
-class CountingBackend final : public comm::Backend {
+class CountingBackend final : public comm::testing_support::ForwardingBackend {
  public:
   // `counts` outlives it.
-  CountingBackend(comm::Backend& real, Counts& counts) : real_(real), counts_(counts) {}
-  std::string name() const override { return real_.name(); }
-  std::int64_t rank() const override { return real_.rank(); }
-  std::int64_t world_size() const override { return real_.world_size(); }
-  std::unique_ptr<comm::Group> make_group(const std::vector<std::int64_t>& ranks,
-                                          const std::string& name) override {
-    return std::make_unique<CountingGroup>(real_.make_group(ranks, name), counts_);
-  }
-  void poison(const std::string& message) override { real_.poison(message); }
-  void shutdown() override { real_.shutdown(); }
+  CountingBackend(comm::Backend& real, Counts& counts) : ForwardingBackend(real), counts_(counts) {}
 
  private:
-  comm::Backend& real_;
+  std::unique_ptr<comm::Group> wrap(std::unique_ptr<comm::Group> real) override {
+    return std::make_unique<CountingGroup>(std::move(real), counts_);
+  }
+
   Counts& counts_;
 };
 

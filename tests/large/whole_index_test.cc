@@ -8,6 +8,7 @@
 
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/datasets/gpt_dataset.h"
+#include "pentatron/datasets/sparse_corpus_test_support.h"
 
 // What pentatron/datasets/large_index_test.cc shows of parts, of one whole index: drawn in memory,
 // written to its cache, read from there.
@@ -25,23 +26,6 @@ constexpr std::int64_t kSequence = 2;
 constexpr std::int64_t kSamples = (kTokens - 1) / kSequence;
 static_assert(kTokens > std::int64_t{1} << 32);
 static_assert(kSamples > std::int64_t{1} << 31);
-
-void write_corpus(const std::string& prefix) {
-  std::ofstream index(prefix + ".idx", std::ios::binary);
-  const auto put = [&index](auto value) {
-    index.write(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
-  index.write("MMIDIDX\0\0", 9);
-  put(std::uint64_t{1});
-  put(std::uint8_t{1});  // uint8
-  put(static_cast<std::uint64_t>(kDocuments));
-  put(static_cast<std::uint64_t>(kDocuments + 1));
-  for (std::int64_t i = 0; i < kDocuments; ++i) put(static_cast<std::int32_t>(kLength));
-  for (std::int64_t i = 0; i < kDocuments; ++i) put(i * kLength);
-  for (std::int64_t i = 0; i <= kDocuments; ++i) put(i);
-  std::ofstream(prefix + ".bin").close();
-  fs::resize_file(prefix + ".bin", static_cast<std::uintmax_t>(kTokens));
-}
 
 // Bytes of memory that may be taken; 0 where nobody tells.
 std::int64_t available_memory() {
@@ -78,14 +62,8 @@ TEST(LargeIndexWhole, SamplesPast2To31) {
   }
   const TempFolder folder;
   const std::string prefix = (folder.path() / "c").string();
-  write_corpus(prefix);
-  GptDatasetOptions options;
-  options.data_path = prefix;
-  options.split = "1";
-  options.sequence_length = kSequence;
-  options.vocab_size = 256;
-  options.eod = 255;
-  options.data_cache_path = prefix + "_cache";
+  testing::write_sparse_corpus(prefix, kDocuments, static_cast<std::int32_t>(kLength));
+  GptDatasetOptions options = testing::sparse_corpus_options(prefix, kSequence);
   const auto corpus = open_gpt_corpus(options);
   for (int time = 0; time < 2; ++time) {  // drawn, then from the cache
     CacheLog log;

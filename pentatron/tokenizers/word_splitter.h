@@ -13,17 +13,6 @@
 
 namespace pentatron::tokenizers {
 
-// A normaliser of tokenizer.json: text in, text out. Linear in the text's length.
-class Normalizer {
- public:
-  virtual ~Normalizer() = default;
-  // `text` need not be valid UTF-8; bytes that are not stay as they are.
-  [[nodiscard]] virtual std::string apply(std::string_view text) const = 0;
-  // The same, with where each byte comes from.
-  virtual void apply(AlignedText& text) const = 0;
-};
-using NormalizerPtr = std::unique_ptr<Normalizer>;
-
 // A word on its way to the model.
 struct Word {
   std::string text;
@@ -46,20 +35,12 @@ class WordSplitter {
 };
 using WordSplitterPtr = std::unique_ptr<WordSplitter>;
 
-// From the members "normalizer" and "pre_tokenizer" of a tokenizer.json; null gives nullptr. What
-// is not supported throws kUnsupported naming it, what is malformed kData; `name` is the file's.
-// Byte-level pre-tokenisers split only: their words are raw bytes.
-[[nodiscard]] NormalizerPtr make_normalizer(const nlohmann::json& json, std::string_view name);
+// From the member "pre_tokenizer" of a tokenizer.json; null gives nullptr. What is not supported
+// throws kUnsupported naming it, what is malformed kData; `name` is the file's. Byte-level
+// pre-tokenisers split only: their words are raw bytes.
 [[nodiscard]] WordSplitterPtr make_word_splitter(const nlohmann::json& json, std::string_view name);
 
-// What BERT's tokenizers do: "BertNormalizer" and "BertPreTokenizer" of tokenizer.json.
-struct BertNormalizerOptions {
-  bool clean_text = true;
-  bool handle_chinese_chars = true;
-  bool strip_accents = true;
-  bool lowercase = true;
-};
-[[nodiscard]] NormalizerPtr make_bert_normalizer(const BertNormalizerOptions& options);
+// "BertPreTokenizer" of tokenizer.json.
 [[nodiscard]] WordSplitterPtr make_bert_word_splitter();
 
 // A splitter by one regular expression whose matches are the words, gaps too (tiktoken's way:
