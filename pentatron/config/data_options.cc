@@ -300,8 +300,10 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "False",
      .topic = Topic::kData,
      .help = "train on conversations: corpora are JSON lines of messages, conversations (ShareGPT) "
-             "or instruction and output (Alpaca), and only the assistant's turns are learnt",
-     .test = "functional_test Options.Sft; datasets_test SftSample.PacksConversationsAndPads",
+             "or instruction and output (Alpaca), of which only the assistant's turns are learnt, "
+             "or of raw text, of which everything is",
+     .test = "functional_test Options.Sft; functional_test Sft.RawText; datasets_test "
+             "SftSample.PacksConversationsAndPads",
      .field = data<&DataConfig::sft>()},
     {.names = "--sft-tokenizer-prompt-format",
      .dest = "sft_tokenizer_prompt_format",

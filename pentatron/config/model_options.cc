@@ -83,7 +83,8 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "1",
      .check = at_least<1>,
      .help = "number of key and value heads, with --group-query-attention",
-     .test = "config_test Resolve.DerivesQueryGroups; functional_test Options.ModelShape",
+     .test = "config_test Resolve.DerivesQueryGroups; models_test "
+             "ModelOption.EqualsThePlainWritingInFp64; functional_test Options.ModelShape",
      .needs = kGroupedQueries,
      .field = model<&ModelConfig::num_query_groups>(),
      .shown = shown_query_groups},
@@ -401,7 +402,8 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kSwitchOn,
      .default_repr = "False",
      .help = "bias on query, key and value only, with --disable-bias-linear",
-     .test = "functional_test Options.ModelShape",
+     .test = "models_test ModelOption.EqualsThePlainWritingInFp64; functional_test "
+             "Options.ModelShape",
      .needs = kNoBiasYet,
      .field = model<&ModelConfig::add_qkv_bias>()},
     {.names = "--qk-layernorm",

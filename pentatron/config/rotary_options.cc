@@ -38,7 +38,8 @@ constexpr OptionSpec kRows[] = {
      .default_repr = "1.0",
      .check = positive_share,
      .help = "share of a head's channels that is rotated",
-     .test = "functional_test Options.RotaryPercent",
+     .test = "models_test ModelOption.EqualsThePlainWritingInFp64; functional_test "
+             "Options.RotaryPercent",
      .needs = kRotates,
      .field = model<&ModelConfig::rotary_percent>()},
     {.names = "--rotary-interleaved",
@@ -63,7 +64,8 @@ constexpr OptionSpec kRows[] = {
      .kind = OptionKind::kSwitchOn,
      .default_repr = "False",
      .help = "Llama 3.1's scaling of low frequencies for long contexts",
-     .test = "ops_test Rotary.FormsChangeTheAngles; functional_test Options.RotaryForms",
+     .test = "ops_test Rotary.FormsChangeTheAngles; models_test "
+             "ModelOption.EqualsThePlainWritingInFp64; functional_test Options.RotaryForms",
      .needs = kRope,
      .field = model<&ModelConfig::use_rope_scaling>()},
     {.names = "--rope-scaling-factor",

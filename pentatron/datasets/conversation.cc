@@ -39,8 +39,17 @@ std::string first_text(const json& object, Names keys, std::string_view place) {
   return {};
 }
 
-bool has_any(const json& object, Names keys) {
-  return std::ranges::any_of(keys, [&](const char* key) { return object.contains(key); });
+bool has(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && !found->is_null();
+}
+
+template <typename Test>
+bool is_alpaca(const json& object, Test test) {
+  const auto any = [&](Names keys) {
+    return std::ranges::any_of(keys, [&](const char* key) { return test(object, key); });
+  };
+  return any(kInstruction) && any(kOutput);
 }
 
 const json& list_of(const json& object, const char* key, std::string_view place) {
@@ -113,17 +122,23 @@ std::vector<Conversation> of_alpaca(const json& object, std::string_view place) 
 std::vector<Conversation> parse_conversations(std::string_view line, std::string_view place) {
   const json object = parse_json(line, place);
   PENTATRON_CHECK(object.is_object(), kData, "{}: not a JSON object", place);
-  if (object.contains("messages")) return of_messages(object, place);
-  if (object.contains("conversations")) return of_sharegpt(object, place);
-  if (has_any(object, kInstruction) && has_any(object, kOutput)) return of_alpaca(object, place);
+  if (has(object, "messages")) return of_messages(object, place);
+  if (has(object, "conversations")) return of_sharegpt(object, place);
+  if (is_alpaca(object, has)) return of_alpaca(object, place);
+  if (has(object, "text")) {
+    return {{{.role = "", .content = text_of(object, "text", place)}}};
+  }
+  const auto named = [](const json& of, const char* key) { return of.contains(key); };
+  if (is_alpaca(object, named)) return of_alpaca(object, place);
   std::string keys;
   for (const auto& [key, value] : object.items()) {
     keys += (keys.empty() ? "" : ", ") + quoted_for_message(key);
   }
-  PENTATRON_THROW(kData,
-                  "{}: no conversation: expected \"messages\", \"conversations\", or "
-                  "\"instruction\" and \"output\", found {}",
-                  place, keys.empty() ? "no keys" : keys.substr(0, 400));
+  PENTATRON_THROW(
+      kData,
+      "{}: no conversation: expected \"messages\", \"conversations\", \"instruction\" and "
+      "\"output\", or \"text\", found {}",
+      place, keys.empty() ? "no keys" : keys.substr(0, 400));
 }
 
 }  // namespace pentatron::datasets

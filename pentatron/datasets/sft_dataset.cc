@@ -22,8 +22,8 @@ Sample make_sft_sample(const std::vector<EncodedConversation>& conversations,
   for (const EncodedConversation& one : conversations) {
     segment = tokens.size();
     tokens.insert(tokens.end(), one.tokens.begin(), one.tokens.end());
-    learnt.insert(learnt.end(), one.learnt.begin(), one.learnt.end());
     for (std::size_t i = segment; i < tokens.size(); ++i) {
+      learnt.push_back(one.learnt[i - segment] && (learns_pad || one.raw || tokens[i] != pad));
       sequence.positions.push_back(static_cast<std::int64_t>(i - segment));
     }
     if (tokens.size() >= size) {
@@ -55,7 +55,7 @@ Sample make_sft_sample(const std::vector<EncodedConversation>& conversations,
   std::vector<std::int64_t> labels(size - 1, 0);
   std::vector<float> loss_mask(size - 1, 0.0F);
   for (std::size_t i = 0; i + 1 < size; ++i) {
-    if (!learnt[i + 1] || (tokens[i + 1] == pad && !learns_pad)) continue;
+    if (!learnt[i + 1]) continue;
     labels[i] = tokens[i + 1];
     loss_mask[i] = 1.0F;
   }

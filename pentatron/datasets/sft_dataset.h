@@ -21,7 +21,7 @@ namespace pentatron::datasets {
 // after `sequence_length` rows, or filled with the format's padding. Each conversation is an
 // attention segment and counts its positions from 0 (the padding belongs to the last one); a row
 // counts in the loss where its label is a token to be learnt, and not padding; `learns_pad`: the
-// padding token counts where a conversation has it.
+// padding token counts where a conversation has it, as it always does in a raw text.
 [[nodiscard]] Sample make_sft_sample(const std::vector<EncodedConversation>& conversations,
                                      std::int64_t sequence_length, std::int32_t pad,
                                      bool learns_pad = false);

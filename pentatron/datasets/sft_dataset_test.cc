@@ -17,7 +17,7 @@ using Weights = std::vector<float>;
 using tokenizers::SpecialTokens;
 
 // A token a byte, but for "xy" and the special ones, which are 300 and on.
-class ByteTokenizer final : public tokenizers::Tokenizer {
+class ByteTokenizer : public tokenizers::Tokenizer {
  public:
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::string text;
@@ -93,7 +93,7 @@ std::string error_of(ErrorKind kind, const std::function<void()>& call) {
   return "";
 }
 
-TEST(Conversations, ThreeForms) {
+TEST(Conversations, TheirForms) {
   const auto one = [](std::string_view line) {
     const auto all = parse_conversations(line, "f:1");
     EXPECT_EQ(all.size(), 1U);
@@ -121,9 +121,28 @@ TEST(Conversations, ThreeForms) {
                                             {{"system", "t"}, {"user", ""}}}));
 }
 
+TEST(Conversations, RawText) {
+  const auto one = [](std::string_view line) { return parse_conversations(line, "f:1").at(0); };
+  for (const char* line : {R"({"text": " a\n", "id": 7})", R"({"messages": null, "text": " a\n"})",
+                           R"({"prompt": null, "response": null, "text": " a\n"})"}) {
+    EXPECT_TRUE(is_raw_text(one(line))) << line;
+    EXPECT_EQ(one(line), (Conversation{{"", " a\n"}})) << line;
+  }
+  EXPECT_TRUE(is_raw_text(one(R"({"text": ""})")));
+  // The last of the forms.
+  for (const char* line : {R"({"text": "x", "messages": [{"role": "user", "content": "a"}]})",
+                           R"({"text": "x", "conversations": [{"from": "user", "value": "a"}]})",
+                           R"({"text": "x", "instruction": "a", "output": "b"})",
+                           R"({"instruction": null, "output": "b"})"}) {
+    EXPECT_FALSE(is_raw_text(one(line))) << line;
+  }
+}
+
 TEST(Conversations, WhatIsNoneIsNamed) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {R"({"text": "a"})", "f:3: no conversation"},
+      {R"({"txt": "a"})", "f:3: no conversation"},
+      {R"({"text": null})", "f:3: no conversation"},
+      {R"({"text": ["a"]})", "f:3: \"text\" is no text"},
       {R"([1])", "f:3: not a JSON object"},
       {R"({"messages": []})", "f:3: \"messages\" is no list"},
       {R"({"messages": "a"})", "no list of turns"},
@@ -155,6 +174,40 @@ TEST(SftFormat, TemplatesAndWhatIsLearnt) {
   const EncodedConversation plain = SftFormat("identity", bytes()).encode(talk, "f:1");
   EXPECT_EQ(text_of(plain, false), " be /think good\nhi\u3000");
   EXPECT_EQ(text_of(plain, true), " yes /think ");
+}
+
+// No format writes anything around a raw text; its end is learnt, and padding tokens in it too.
+TEST(SftFormat, RawTextIsLearntWhole) {
+  const Conversation text = {{"", " a /think <unk>b"}};
+  for (const char* name : {"nemotron-h-aligned", "nemotron-nano-v2", "identity"}) {
+    const EncodedConversation encoded = SftFormat(name, bytes()).encode(text, "f:1");
+    EXPECT_EQ(text_of(encoded, true), " a /think <unk>b<unk>") << name;
+    EXPECT_EQ(text_of(encoded, false), "") << name;
+    EXPECT_TRUE(encoded.raw) << name;
+  }
+  const SftFormat format("identity", bytes());
+  const EncodedConversation encoded = format.encode(text, "f:1");
+  EXPECT_EQ(format.pad(), ByteTokenizer::kUnknown);
+  const auto size = std::ssize(encoded.tokens);
+  const Sample sample = make_sft_sample({encoded}, size + 3, format.pad());
+  const Weights& mask = sample.weights("loss_mask");
+  EXPECT_EQ(std::count(mask.begin(), mask.begin() + size - 1, 1.0F), size - 1);
+  EXPECT_EQ(std::count(mask.begin() + size - 1, mask.end(), 0.0F), 4);
+  EXPECT_EQ(sample.ids("labels")[static_cast<std::size_t>(size) - 2], bytes().eod());
+  // An end that is there is not written again; an empty text is its end.
+  EXPECT_EQ(format.encode({{"", "a<unk>"}}, "f:1").tokens, (std::vector<std::int32_t>{'a', 301}));
+  EXPECT_EQ(format.encode({{"", ""}}, "f:1").tokens, (std::vector<std::int32_t>{301}));
+}
+
+TEST(SftFormat, RawTextNeedsAnEnd) {
+  class Endless final : public ByteTokenizer {
+    std::int32_t eod() const override { return -1; }
+  };
+  const Endless endless;
+  const std::string message = error_of(ErrorKind::kData, [&] {
+    (void)SftFormat("identity", endless).encode({{"", "a"}}, "f:9");
+  });
+  EXPECT_NE(message.find("f:9: \"text\""), std::string::npos) << message;
 }
 
 tokenizers::ModelChatTemplate chat(const std::string& source, const std::string& pad = "") {

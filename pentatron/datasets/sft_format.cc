@@ -136,6 +136,7 @@ SftFormat::SftFormat(std::string_view name, const tokenizers::Tokenizer& tokeniz
 
 EncodedConversation SftFormat::encode(const Conversation& conversation,
                                       std::string_view place) const {
+  if (is_raw_text(conversation)) return encode_raw(conversation[0].content, place);
   if (name_ == kDefault) return encode_by_template(conversation, place);
   constexpr auto kParse = tokenizers::SpecialTokens::kParse;
   std::string text;
@@ -163,6 +164,21 @@ EncodedConversation SftFormat::encode(const Conversation& conversation,
   PENTATRON_CHECK(encoded.learnt.size() == encoded.tokens.size(), kData,
                   "{}: the turns have {} tokens, the conversation {}", place, encoded.learnt.size(),
                   encoded.tokens.size());
+  return encoded;
+}
+
+EncodedConversation SftFormat::encode_raw(std::string_view text, std::string_view place) const {
+  const std::int32_t end = tokenizer_.eod();
+  PENTATRON_CHECK(
+      end >= 0, kData,
+      "{}: \"text\" is raw text, behind which the token stands that ends documents, and "
+      "the tokenizer has none: give it an eos_token, or write the line as \"messages\"",
+      place);
+  EncodedConversation encoded{.tokens = tokenizer_.encode(text, tokenizers::SpecialTokens::kParse),
+                              .learnt = {}};
+  if (encoded.tokens.empty() || encoded.tokens.back() != end) encoded.tokens.push_back(end);
+  encoded.learnt.resize(encoded.tokens.size(), true);
+  encoded.raw = true;
   return encoded;
 }
 

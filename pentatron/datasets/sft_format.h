@@ -17,6 +17,7 @@ namespace pentatron::datasets {
 struct EncodedConversation {
   std::vector<std::int32_t> tokens;
   std::vector<bool> learnt;  // tokens of the assistant's turns, without what announces them
+  bool raw = false;          // a raw text: all is learnt, tokens that pad too
 };
 
 // Prompt formats of Megatron's SFTTokenizer (--sft-tokenizer-prompt-format), equal to its templates
@@ -31,10 +32,12 @@ class SftFormat final {
   SftFormat(std::string_view name, const tokenizers::Tokenizer& tokenizer,
             std::optional<tokenizers::ModelChatTemplate> own_template = std::nullopt);
 
-  // Errors: kData, beginning with `place`: a role that the format does not know, an assistant's
-  // turn without content or not behind a user's or a tool's, and a turn that has other tokens by
-  // itself than in the whole (which then could not be told apart); with default what the template
-  // refuses, and one that writes what came before a turn in another way once the turn is there.
+  // A raw text is its tokens and the one that ends documents, as Megatron reads it.
+  // Errors: kData, beginning with `place`: a tokenizer without such a token; a role that the format
+  // does not know, an assistant's turn without content or not behind a user's or a tool's, and a
+  // turn that has other tokens by itself than in the whole (which then could not be told apart);
+  // with default what the template refuses, and one that writes what came before a turn in another
+  // way once the turn is there.
   [[nodiscard]] EncodedConversation encode(const Conversation& conversation,
                                            std::string_view place) const;
 
@@ -48,6 +51,7 @@ class SftFormat final {
  private:
   using Writer = std::string (*)(const Turn& turn);
 
+  [[nodiscard]] EncodedConversation encode_raw(std::string_view text, std::string_view place) const;
   [[nodiscard]] EncodedConversation encode_by_template(const Conversation& conversation,
                                                        std::string_view place) const;
 

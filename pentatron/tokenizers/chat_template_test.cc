@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "pentatron/base/file.h"
@@ -53,6 +55,28 @@ TEST(ChatTemplate, Conversations) {
             "1/2 2/2 11<s></s>");
   EXPECT_EQ(render("{{ tools is none }} {{ documents }} {{ missing is defined }}"),
             "True None False");
+}
+
+// Templates as families publish them, by what they write.
+TEST(ChatTemplate, StylesOfFamilies) {
+  const char* root = std::getenv("PENTATRON_SOURCE_DIR");
+  const std::filesystem::path folder =
+      std::filesystem::path(root == nullptr ? "." : root) / "tools/reference/chat_templates";
+  const auto written = [&](const char* style, const Json& messages) {
+    return render(read_text_file(folder / (std::string(style) + "_style.jinja")), Json::object(),
+                  messages);
+  };
+  EXPECT_EQ(written("falcon", kMessages), "System: Be brief.\nUser: Hi!\nFalcon: Hello.\nFalcon:");
+  EXPECT_EQ(written("nemotron", kMessages),
+            "<extra_id_0>System\nBe brief.\n<extra_id_1>User\nHi!\n<extra_id_1>Assistant\nHello.\n"
+            "<extra_id_1>Assistant\n");
+  EXPECT_EQ(written("olmo2", kMessages),
+            "<s><|system|>\nBe brief.\n<|user|>\n Hi! \n<|assistant|>\nHello.</s><|assistant|>\n");
+  const Json talk = {kMessages[1], kMessages[2]};
+  EXPECT_EQ(written("starcoder2", talk),
+            "<s>You write programs that work and say briefly why.\n\n### Instruction\n Hi! \n\n"
+            "### Response\nHello.</s>\n\n### Response\n");
+  expect_error(ErrorKind::kData, "stands nowhere", [&] { (void)written("starcoder2", kMessages); });
 }
 
 TEST(ChatTemplate, ToolsAsJson) {

@@ -5,7 +5,7 @@
 
   chat_template_reference.py --tool build/release/bin/chat_template_tool [--random 3000] [--templates FILE_OR_FOLDER ...]
 
-Where Jinja raises an error, ours must too. --templates: further templates (.jinja, tokenizer_config.json). Runs under the Python that has
+Whole templates are also rendered by `transformers` itself, which must say what Jinja, set up here, says. Where Jinja raises an error, ours must too. --templates: further templates (.jinja, tokenizer_config.json). Runs under the Python that has
 the wheels (PENTATRON_REFERENCE_PYTHON, else .deps/reference-venv/bin/python); exit code 1 on a difference.
 """
 import argparse
@@ -141,6 +141,31 @@ def expected(env, request):
         return {"error": f"{type(error).__name__}: {error}"}
 
 
+def check_transformers(cases):
+    """The number of whole templates' cases where `transformers` itself renders another text than Jinja as it is set up here."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+    different = compared = 0
+    for name, request, want in cases:
+        if not name.endswith(".jinja") or "strftime_now" in request["template"]:
+            continue
+        more = dict(request["more"])
+        tokens = {key: request[key] for key in ("bos_token", "eos_token") if request[key]}
+        try:
+            rendered, _ = render_jinja_template([request["messages"]], tools=more.pop("tools", None), documents=more.pop("documents", None),
+                                                chat_template=request["template"], add_generation_prompt=request["add_generation_prompt"],
+                                                **more, **tokens)
+            text = rendered[0]
+        except Exception:  # any of Python's and Jinja's
+            text = None
+        compared += 1
+        if text != want.get("text"):
+            different += 1
+            print(f"TRANSFORMERS DIFFER {name} {json.dumps(request['messages'])[:80]}\n  jinja        {want}\n  transformers {text!r}")
+    print(f"{compared} renderings by transformers, {different} different")
+    assert compared > 100, "transformers rendered next to nothing"
+    return different
+
+
 def whole_templates(paths):
     found = {path.name: path.read_text() for path in sorted((ROOT / "tools/reference/chat_templates").glob("*.jinja"))}
     for path in paths:
@@ -223,7 +248,7 @@ def main():
     for what, name in refused.items():
         print(f"refused by name: {what}   ({name[:60]!r})")
     print(f"{len(cases)} renderings, {errors} of them errors of Jinja, {len(refused)} kinds refused by name, {wrong} different")
-    return 1 if wrong else 0
+    return 1 if check_transformers(cases) + wrong else 0
 
 
 if __name__ == "__main__":

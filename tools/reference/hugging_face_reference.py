@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares every model family with `transformers`, both ways, on small models with random weights in every tensor.
 
-    hugging_face_reference.py --program PATH --tool PATH/logits_tool [--family NAME ...]
+    hugging_face_reference.py --program PATH --tool PATH/logits_tool --faulty-tool PATH/faulty_logits_tool [--family NAME ...]
 
 For each model: transformers saves it; our logits from that folder, from its import, of all sequences packed into one batch and of 2 x 2 ranks
 equal its logits in fp32 within 1e-5 of the largest, and 64 greedy tokens are the same; import and export give back the bytes of all tensors;
-transformers loads the export, and one whose config.json Pentatron wrote itself, with equal logits. For the first model of a family the 2 x 2
-ranks write the 64 tokens too, and the comparison must fail where one side has two heads exchanged, positions shifted by one or no mask. Python: .deps/reference-venv (tools/reference/setup.sh).
+transformers loads the export, and one whose config.json Pentatron wrote itself, with equal logits. The comparison must fail for every model
+where our code exchanges two heads, shifts positions by one or drops the mask (faulty_logits_tool), and where it reads weights with heads exchanged.
+For the first model of a family the 2 x 2 ranks write the 64 tokens too, and it must fail where the reference is the one that is wrong.
+Python: .deps/reference-venv (tools/reference/setup.sh).
 """
 import argparse
 import copy
@@ -208,16 +210,52 @@ def exchange_heads(model):
     raise AssertionError("no output projection to break")
 
 
-def check_broken_weights(args, model, folder, sequences, expected):
-    """Our side reads weights that are wrong."""
-    for what, change in (("exchanged heads", exchange_heads), ("queries shifted by one", shift_queries)):
-        broken = copy.deepcopy(model)
-        with torch.no_grad():
-            if change(broken) is False:
-                continue
-        broken.save_pretrained(folder / change.__name__)
-        logits, _ = ours(args.tool, folder / change.__name__, sequences, generate=0)
-        expect(worst(logits, expected) > 100 * TOLERANCE, f"{what} in our weights are not noticed")
+def shift_learned_positions(model):
+    """Learned positions stand one further on. False: there are none."""
+    for name, table in model.named_parameters():
+        if "wpe" in name:
+            table.data = table.data.roll(-1, 0)
+            return True
+    return False
+
+
+def check_faults(args, model, folder, hf, sequences, expected):
+    """Our code is wrong, one line at a time, of every model: its logits of the longest sequence are not the reference's."""
+    longest = max(range(len(sequences)), key=lambda i: len(sequences[i]))
+    right = expected[longest]
+    done = subprocess.run([args.faulty_tool, str(hf)], text=True, capture_output=True, check=False,
+                          input=json.dumps({"sequence": sequences[longest]}))
+    if done.returncode != 0:
+        raise RuntimeError(f"faulty_logits_tool {hf}: {done.stderr}")
+    faulty = {name: worst([numpy.array(rows, dtype=numpy.float32)], [right]) for name, rows in json.loads(done.stdout).items()}
+    expect(faulty.pop("none") <= TOLERANCE, "the tool of faults differs without a fault")
+    rotates = not any("wpe" in name for name, _ in model.named_parameters())
+    if not rotates:
+        expect(faulty["positions"] <= TOLERANCE, "a fault of rotary positions shows in a model that has none")
+        shifted = copy.deepcopy(model)
+        expect(shift_learned_positions(shifted), "a model without rotary and without learned positions")
+        shifted.save_pretrained(folder / "shifted")
+        logits, _ = ours(args.tool, folder / "shifted", [sequences[longest]], generate=0)
+        faulty["positions"] = worst(logits, [right])
+    exchanged = copy.deepcopy(model)
+    with torch.no_grad():
+        exchange_heads(exchanged)
+    exchanged.save_pretrained(folder / "exchanged")
+    logits, _ = ours(args.tool, folder / "exchanged", [sequences[longest]], generate=0)
+    faulty["weights with exchanged heads"] = worst(logits, [right])
+    for name, difference in faulty.items():
+        expect(difference > 100 * TOLERANCE, f"our fault in {name} is not noticed: {difference:.3g} of the largest logit")
+
+
+def check_shifted_queries(args, model, folder, sequences, expected):
+    """Our side reads weights whose queries stand one position further on, where weights can say so."""
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        if not shift_queries(broken):
+            return
+    broken.save_pretrained(folder / "queries")
+    logits, _ = ours(args.tool, folder / "queries", sequences, generate=0)
+    expect(worst(logits, expected) > 100 * TOLERANCE, "queries shifted by one in our weights are not noticed")
 
 
 def check_sensitive(model, sequences, expected):
@@ -264,9 +302,10 @@ def check_model(args, name, kind, options, folder, whole):
         expect(not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), f"{exported.name}: {report}")
         logits, _ = reference(loaded.eval(), sequences[:1])
         expect(worst(logits, expected[0][:1]) <= 1e-6, f"transformers sees another model in {exported.name}")
+    check_faults(args, model, folder, hf, sequences, expected[0])
     if whole:
         check_sensitive(model, sequences, mine[0])
-        check_broken_weights(args, model, folder, sequences, expected[0])
+        check_shifted_queries(args, model, folder, sequences, expected[0])
     return error
 
 
@@ -289,6 +328,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program")
     parser.add_argument("--tool")
+    parser.add_argument("--faulty-tool")
     parser.add_argument("--list", type=pathlib.Path, help="write names and shapes of all tensors there, and nothing else")
     parser.add_argument("--family", nargs="*", help="models whose names begin so")
     args = parser.parse_args()
