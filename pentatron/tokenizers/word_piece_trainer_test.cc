@@ -10,6 +10,7 @@
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/test_support.h"
+#include "pentatron/tokenizers/sentence_piece_test_support.h"
 #include "pentatron/tokenizers/sentence_piece_tokenizer.h"
 #include "pentatron/tokenizers/unigram_trainer.h"
 
