@@ -6,10 +6,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -34,10 +36,14 @@ struct Counters {
   std::atomic<std::int64_t> watched_peak{0};
 };
 
-// Allocated minus freed by this thread.
-std::int64_t& bytes_of_thread() {
-  thread_local std::int64_t bytes = 0;
-  return bytes;
+// Allocated minus freed by one thread, and the most of that.
+struct ThreadCounters {
+  std::int64_t current = 0;
+  std::int64_t peak = 0;
+};
+ThreadCounters& counters_of_thread() {
+  thread_local ThreadCounters counters;
+  return counters;
 }
 
 void raise_to(std::atomic<std::int64_t>& value, std::int64_t candidate) {
@@ -66,9 +72,8 @@ class BlockCache final {
     return block;
   }
   // False: the block is not kept.
-  bool put(void* block, std::size_t usable_bytes) {
-    const std::size_t bytes = usable_bytes / kClassBytes * kClassBytes;
-    if (bytes == 0 || bytes > kLargestBlock) return false;
+  bool put(void* block, std::size_t bytes) {
+    if (bytes > kLargestBlock) return false;
     const std::scoped_lock lock(mutex_);
     if (held_bytes_ + bytes > kMaxBytes) return false;
     blocks_[bytes].push_back(block);
@@ -89,8 +94,10 @@ class BlockCache final {
   std::size_t held_bytes_ = 0;
 };
 
-// Sits in front of the library's CPU allocator from the first meter on and counts what the C
-// library really handed out, so the deleter needs no table of sizes.
+// Sits in front of the library's CPU allocator from the first meter on and counts the bytes asked
+// for, rounded up to 64. What the C library hands out beyond these depends on the heap's history,
+// so it would not be the same twice. The size stands in the last bytes of the C library's block,
+// behind the tensor's: the deleter needs no table of sizes.
 class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {
@@ -111,14 +118,15 @@ class CountingAllocator final : public c10::Allocator {
     if (bytes == 0) return inner_->allocate(bytes);
     const std::size_t rounded = BlockCache::rounded(bytes);
     if (void* block = cache().take(rounded); block != nullptr) {
-      count(static_cast<std::int64_t>(malloc_usable_size(block)));
+      count(static_cast<std::int64_t>(rounded));
       return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
     }
-    c10::DataPtr data = inner_->allocate(rounded);
+    c10::DataPtr data = inner_->allocate(rounded + sizeof(std::size_t));
     ask_for_huge_pages(data.get(), rounded);
     const bool swapped = data.compare_exchange_deleter(inner_deleter(), &release);
     PENTATRON_CHECK(swapped, kInternal, "the CPU allocator uses an unexpected deleter");
-    count(static_cast<std::int64_t>(malloc_usable_size(data.get())));
+    std::memcpy(size_of(data.get()), &rounded, sizeof(rounded));
+    count(static_cast<std::int64_t>(rounded));
     return data;
   }
   // Large blocks on large pages, where the kernel leaves that to the program: fewer faults on first
@@ -133,15 +141,16 @@ class CountingAllocator final : public c10::Allocator {
   }
   static void count(std::int64_t held) {
     Counters& c = counters();
-    bytes_of_thread() += held;
+    ThreadCounters& own = counters_of_thread();
+    own.current += held;
+    own.peak = std::max(own.peak, own.current);
     raise_to(c.peak, c.current.fetch_add(held) + held);
     raise_to(c.largest, held);
     c.blocks.fetch_add(1, std::memory_order_relaxed);
     if (is_watched(held)) raise_to(c.watched_peak, c.watched.fetch_add(1) + 1);
   }
   static bool is_watched(std::int64_t held) {
-    constexpr auto kClass = static_cast<std::int64_t>(BlockCache::kClassBytes);
-    return held / kClass * kClass == counters().watched_size.load(std::memory_order_relaxed);
+    return held == counters().watched_size.load(std::memory_order_relaxed);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* dest, const void* src, std::size_t count) const override {
@@ -153,14 +162,19 @@ class CountingAllocator final : public c10::Allocator {
     static c10::DeleterFnPtr deleter = nullptr;
     return deleter;
   }
+  // Where the size of a block stands.
+  static char* size_of(void* block) {
+    return static_cast<char*>(block) + malloc_usable_size(block) - sizeof(std::size_t);
+  }
   static void release(void* pointer) {
     if (pointer != nullptr) {
-      const std::size_t usable = malloc_usable_size(pointer);
-      bytes_of_thread() -= static_cast<std::int64_t>(usable);
-      counters().current.fetch_sub(static_cast<std::int64_t>(usable));
+      std::size_t bytes = 0;
+      std::memcpy(&bytes, size_of(pointer), sizeof(bytes));
+      counters_of_thread().current -= static_cast<std::int64_t>(bytes);
+      counters().current.fetch_sub(static_cast<std::int64_t>(bytes));
       counters().blocks.fetch_sub(1, std::memory_order_relaxed);
-      if (is_watched(static_cast<std::int64_t>(usable))) counters().watched.fetch_sub(1);
-      if (cache().put(pointer, usable)) return;
+      if (is_watched(static_cast<std::int64_t>(bytes))) counters().watched.fetch_sub(1);
+      if (cache().put(pointer, bytes)) return;
     }
     inner_deleter()(pointer);
   }
@@ -224,8 +238,11 @@ std::int64_t MemoryMeter::largest_allocation() const {
 }
 
 std::int64_t held_bytes(Device device) {
-  return device.is_cuda() ? device_memory(device).allocated : bytes_of_thread();
+  return device.is_cuda() ? device_memory(device).allocated : counters_of_thread().current;
 }
+
+void reset_thread_peak() { counters_of_thread().peak = counters_of_thread().current; }
+std::int64_t thread_peak_bytes() { return counters_of_thread().peak; }
 
 std::int64_t MemoryMeter::num_blocks() const { return CountingAllocator::counters().blocks; }
 

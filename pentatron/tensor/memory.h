@@ -22,7 +22,7 @@ class MemoryMeter final {
   [[nodiscard]] std::int64_t largest_allocation() const;  // bytes, since construction
   [[nodiscard]] std::int64_t num_blocks() const;          // allocated and not yet freed
 
-  // Counts from here on the blocks that tensors of this many bytes (to 64, below 100 KiB) lie in.
+  // Counts from here on the blocks that tensors of this many bytes (rounded up to 64) lie in.
   void watch_blocks_of(std::int64_t bytes);
   [[nodiscard]] std::int64_t peak_watched_blocks()
       const;  // that lived at once, of those made since

@@ -13,4 +13,9 @@ namespace pentatron::tensor {
 // GPU still reads and the host has freed is not in it.
 [[nodiscard]] std::int64_t held_bytes(Device device);
 
+// The most of this thread's bytes on the CPU since reset_thread_peak(). Ranks that are threads
+// reach their peaks at different times, so the process's peak is less than the sum of theirs.
+void reset_thread_peak();
+[[nodiscard]] std::int64_t thread_peak_bytes();
+
 }  // namespace pentatron::tensor
