@@ -10,6 +10,7 @@
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/checkpoint/test_support.h"
+#include "pentatron/checkpoint/verify.h"
 
 // A save that is killed, or meets a full device, after each single write, sync, rename and unlink.
 namespace pentatron::checkpoint {

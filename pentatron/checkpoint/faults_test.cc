@@ -6,6 +6,7 @@
 #include "pentatron/checkpoint/open.h"
 #include "pentatron/checkpoint/save_folder.h"
 #include "pentatron/checkpoint/test_support.h"
+#include "pentatron/checkpoint/verify.h"
 
 // Damaged and foreign things in a --save folder.
 namespace pentatron::checkpoint {

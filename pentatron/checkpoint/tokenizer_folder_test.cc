@@ -10,6 +10,7 @@
 #include "pentatron/checkpoint/manifest_rules.h"
 #include "pentatron/checkpoint/open.h"
 #include "pentatron/checkpoint/test_support.h"
+#include "pentatron/checkpoint/verify.h"
 
 namespace pentatron::checkpoint {
 namespace {

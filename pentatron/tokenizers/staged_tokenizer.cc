@@ -5,6 +5,8 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/tokenizers/bpe_merger.h"
+#include "pentatron/tokenizers/byte_bpe.h"
 
 namespace pentatron::tokenizers {
 namespace {
