@@ -190,10 +190,27 @@ class PlainGpt {
     return (1.0 + 0.1 * c_.mscale * log_factor) / (1.0 + 0.1 * c_.mscale_all_dim * log_factor);
   }
 
-  // One head of one segment, [s, d], with the angle p / base^(2i/d) on channels i and i + d/2.
-  // `axes` [s, 3]: positions in time, height and width; undefined: all are `positions`.
+  // Llama 3.1's, of a model that was trained on 8192 tokens first: frequencies that turn four times
+  // or more over them stay, those that turn once or less are slowed down, in between in part.
+  Tensor llama3_frequencies(const Tensor& frequencies) const {
+    const Tensor turns = frequencies.mul(8192.0 / 6.283185307179586);
+    const Tensor kept = turns.sub(1.0).div(4.0 - 1.0).clamp(0.0, 1.0);
+    return frequencies.mul(kept.add(kept.mul(-1.0).add(1.0).div(c_.rope_scaling_factor)));
+  }
+
+  // One head of one segment, [s, d]; channels behind the share that turns stay as they are.
   Tensor rotate(const Tensor& x, const Tensor& positions, const Tensor& axes,
                 std::int64_t layer) const {
+    const auto turning =
+        static_cast<std::int64_t>(static_cast<double>(x.size(1)) * c_.rotary_percent);
+    const Tensor turned = turn(x.narrow(1, 0, turning), positions, axes, layer);
+    return tensor::cat({turned, x.narrow(1, turning, x.size(1) - turning)}, 1);
+  }
+
+  // With the angle p / base^(2i/d) on channels i and i + d/2 of d. `axes` [s, 3]: positions in
+  // time, height and width; undefined: all are `positions`.
+  Tensor turn(const Tensor& x, const Tensor& positions, const Tensor& axes,
+              std::int64_t layer) const {
     const bool local = c_.rotary_base_local > 0 && windowed(layer);
     const bool yarn = c_.position_embedding_type == "yarn" && !local;
     const std::int64_t half = x.size(1) / 2;
@@ -201,6 +218,7 @@ class PlainGpt {
         tensor::arange(half, DType::Double).mul(2.0 / static_cast<double>(x.size(1)));
     const auto base = static_cast<double>(local ? c_.rotary_base_local : c_.rotary_base);
     Tensor frequencies = exponents.mul(-std::log(base)).exp();
+    if (c_.use_rope_scaling && !local) frequencies = llama3_frequencies(frequencies);
     if (c_.rotary_seq_len_interpolation_factor > 0 && !local) {
       frequencies = frequencies.div(static_cast<double>(c_.rotary_seq_len_interpolation_factor));
     }
