@@ -19,13 +19,14 @@ using Json = nlohmann::json;
 using Values = std::vector<float>;
 
 // A small trained model as a Hugging Face folder.
+fs::path trained(const Options& model) {
+  const fs::path folder = new_folder();
+  (void)train(saving(model, folder / "checkpoint"));
+  EXPECT_TRUE(convert_export(folder / "checkpoint", folder / "hf").ok());
+  return folder / "hf";
+}
 const fs::path& base_folder() {
-  static const fs::path kFolder = [] {
-    const fs::path folder = new_folder();
-    (void)train(saving(small_llama(), folder / "checkpoint"));
-    EXPECT_TRUE(convert_export(folder / "checkpoint", folder / "hf").ok());
-    return folder / "hf";
-  }();
+  static const fs::path kFolder = trained(small_llama());
   return kFolder;
 }
 
@@ -162,18 +163,37 @@ TEST(Lora, Options) {
   EXPECT_EQ(count(planned.out, " of them are trained\n"), 1U) << planned.describe();
 }
 
+// Four layers, so that two pipeline ranks can hold two stages each.
 TEST(Lora, EveryLayoutTrainsTheSame) {
+  const Options model = small_llama().with("--num-layers", 4);
+  const fs::path base = trained(model);
   for (const bool dora : {false, true}) {
-    Options one = with_adapters().with("--lora-dropout", "0.2");
+    Options one = model.with("--finetune")
+                      .with("--load", base.string())
+                      .with("--lr", "0.02")
+                      .with("--lora-rank", 4)
+                      .with("--lora-dropout", "0.2");
     if (dora) one = one.with("--lora-dora");
     const TinyRun alone = train(one);
-    const Options threads = one.with("--distributed-backend", "threads").with("--world-size", 2);
+    const auto ranks = [&one](std::int64_t size) {
+      return one.with("--distributed-backend", "threads").with("--world-size", size);
+    };
+    const Options tensor = ranks(2).with("--tensor-model-parallel-size", 2);
+    const Options pipeline = ranks(2).with("--pipeline-model-parallel-size", 2);
+    const Options data = ranks(2).with("--micro-batch-size", 1);
+    const Options both =
+        ranks(4).with("--tensor-model-parallel-size", 2).with("--pipeline-model-parallel-size", 2);
     for (const Options& layout :
-         {threads.with("--tensor-model-parallel-size", 2),
-          threads.with("--tensor-model-parallel-size", 2).with("--sequence-parallel"),
-          threads.with("--pipeline-model-parallel-size", 2),
-          threads.with("--context-parallel-size", 2),
-          threads.with("--micro-batch-size", 1).with("--use-distributed-optimizer")}) {
+         {tensor, tensor.with("--sequence-parallel"), pipeline,
+          pipeline.with("--num-virtual-stages-per-pipeline-rank", 2), both,
+          both.with("--sequence-parallel").with("--num-virtual-stages-per-pipeline-rank", 2),
+          ranks(2).with("--context-parallel-size", 2), data.with("--use-distributed-optimizer"),
+          data.with("--use-megatron-fsdp"),
+          ranks(4)
+              .with("--micro-batch-size", 1)
+              .with("--tensor-model-parallel-size", 2)
+              .with("--use-megatron-fsdp")}) {
+      SCOPED_TRACE(::testing::PrintToString(layout.words("")));
       expect_same_losses(train(layout), alone, 1e-5);
     }
   }

@@ -64,6 +64,33 @@ TEST(Options, Sft) {
       {"bad.jsonl:"});
 }
 
+// Lines of raw text: every token behind the first is learnt and so is the end, whatever the format;
+// beside conversations each line keeps its own rule.
+TEST(Sft, RawText) {
+  const fs::path folder = new_folder();
+  std::string texts, mixed;
+  for (int i = 0; i < 40; ++i) {
+    const std::string text = json{{"text", "a\n" + std::to_string(i % 10)}}.dump() + "\n";
+    texts += text;
+    mixed += i % 2 == 0 ? text : json{{"prompt", "q"}, {"answer", "r"}}.dump() + "\n";
+  }
+  write_file(folder / "texts.jsonl", texts);
+  write_file(folder / "mixed.jsonl", mixed);
+  const auto of = [&](const char* file, const char* format) {
+    return train(talking()
+                     .with("--data-path", (folder / file).string())
+                     .with("--sft-tokenizer-prompt-format", format));
+  };
+  // Four lines a step: "a", line feed, digit and end.
+  const TinyRun plain = of("texts.jsonl", "identity");
+  EXPECT_EQ(valid_tokens(plain), (std::vector<double>{12, 12, 12}));
+  const TinyRun formatted = of("texts.jsonl", "nemotron-h-aligned");
+  EXPECT_EQ(valid_tokens(formatted), (std::vector<double>{12, 12, 12}));
+  EXPECT_EQ(formatted.losses(), plain.losses());
+  // Two texts, and two answers of one token.
+  EXPECT_EQ(valid_tokens(of("mixed.jsonl", "identity")), (std::vector<double>{8, 8, 8}));
+}
+
 // Megatron's evaluation of conversations: a mean of micro-batches' means, which are of one token or
 // of several here.
 TEST(Sft, EvaluationsAreMeansOfMeans) {
@@ -120,6 +147,7 @@ TEST(Options, ChatTemplate) {
 // Packs of different lengths, conversations of one sample on several ranks, dropout.
 TEST(Sft, EveryLayoutTrainsTheSame) {
   const Options one = talking()
+                          .with("--num-layers", 4)
                           .with("--hidden-dropout", "0.1")
                           .with("--sft-tokenizer-prompt-format", "default")
                           .with("--tokenizer-model", chat_folder().string());
@@ -132,8 +160,19 @@ TEST(Sft, EveryLayoutTrainsTheSame) {
   const Options data = ranks(2).with("--micro-batch-size", 1);
   for (const Options& layout :
        {tensor, tensor.with("--sequence-parallel"), pipeline,
-        pipeline.with("--pipeline-schedule", "zb-h1"), ranks(2).with("--context-parallel-size", 2),
-        data, data.with("--use-distributed-optimizer"),
+        pipeline.with("--pipeline-schedule", "zb-h1"),
+        pipeline.with("--num-virtual-stages-per-pipeline-rank", 2),
+        ranks(4)
+            .with("--tensor-model-parallel-size", 2)
+            .with("--pipeline-model-parallel-size", 2)
+            .with("--num-virtual-stages-per-pipeline-rank", 2),
+        ranks(4).with("--tensor-model-parallel-size", 2).with("--pipeline-model-parallel-size", 2),
+        data.with("--use-megatron-fsdp"),
+        ranks(4)
+            .with("--tensor-model-parallel-size", 2)
+            .with("--micro-batch-size", 1)
+            .with("--use-megatron-fsdp"),
+        ranks(2).with("--context-parallel-size", 2), data, data.with("--use-distributed-optimizer"),
         one.with("--recompute-granularity", "full")
             .with("--recompute-method", "uniform")
             .with("--recompute-num-layers", 1),
