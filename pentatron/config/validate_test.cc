@@ -447,7 +447,9 @@ TEST(Resolve, RefusesWhatDoesNotDivide) {
               c.training.global_batch_size = 9;
               c.training.micro_batch_size = 2;
             }),
-            "--global-batch-size 9 does not divide by --micro-batch-size 2 x data-parallel size 2");
+            "--global-batch-size 9 does not divide by --micro-batch-size 2 x data-parallel size 2; "
+            "change "
+            "it, or let --decrease-batch-size-if-needed lower it");
   EXPECT_EQ(problem([&](RunConfig& c) {
               tp(c, 2);
               c.model.ffn_hidden_size = 33;

@@ -315,7 +315,8 @@ TEST(FlatLayout, BucketsOfTheSizeAskedFor) {
   }
   const auto slots_a_bucket = [&](const FlatLayoutOptions& options) {
     std::vector<std::size_t> counts;
-    for (const FlatBucket& bucket : FlatLayout(model.units, options, policy).buckets()) {
+    const FlatLayout layout(model.units, options, policy);
+    for (const FlatBucket& bucket : layout.buckets()) {
       counts.push_back(bucket.slots.size());
     }
     return counts;

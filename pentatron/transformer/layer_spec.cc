@@ -89,8 +89,10 @@ namespace {
 
 std::optional<parallel_layers::DelayedScaling> delayed_scaling(const ModelConfig& c,
                                                                std::int64_t layer) {
-  const bool delayed = config::fp8_scaling(c) == config::Fp8Scaling::kDelayed;
-  if (layer_recipe(c, layer).numbers != Numbers::kFp8 || !delayed) return {};
+  if (layer_recipe(c, layer).numbers != Numbers::kFp8 ||
+      config::fp8_scaling(c) != config::Fp8Scaling::kDelayed) {
+    return {};
+  }
   return parallel_layers::DelayedScaling{.steps = c.fp8_amax_history_len,
                                          .largest = c.fp8_amax_compute_algo == "max",
                                          .margin = c.fp8_margin};

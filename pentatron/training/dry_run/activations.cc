@@ -83,7 +83,8 @@ class StageFormula final {
     logits_dtype_ = policy.logits;
     logits_are_wider_ = policy.logits != policy.compute;
     fp8_head_ = model_.fp8_output_proj;
-    blockwise_ = config::fp8_scaling(model_) == config::Fp8Scaling::kBlockwise;
+    blockwise_ =
+        !model_.fp8.empty() && config::fp8_scaling(model_) == config::Fp8Scaling::kBlockwise;
     residual_ = tensor::item_bytes(residual_dtype(model_, policy));
     statistics_ = tensor::item_bytes(ops::compute_dtype(policy.compute, policy.statistics));
     logits_ = tensor::item_bytes(policy.logits);
