@@ -3,6 +3,7 @@
 // docs/public_faults.md lists them all. Each is the report's layout against one process.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <set>
@@ -81,10 +82,15 @@ TEST(Cases, MegatronLM_1754) {
     EXPECT_EQ(make_config(gpt2, {}).model.padded_vocab_size, divisible_by == 1 ? 61 : 64);
     EXPECT_EQ(make_config(gpt2, layout).model.padded_vocab_size, divisible_by == 1 ? 62 : 64);
   }
-  // Where padding does take part, the loss is another one.
+  // Where padding does take part, the losses are others.
   CaseOptions padded = kGpt2;
   padded.form = "padded-vocab";
-  EXPECT_NE(difference(run_case(kGpt2, {.tp = 2}), run_case(padded, {.tp = 2}), kExact), "");
+  const std::vector<double> usual = run_case(kGpt2, {.tp = 2}).losses;
+  const std::vector<double> with_padding = run_case(padded, {.tp = 2}).losses;
+  ASSERT_EQ(usual.size(), with_padding.size());
+  for (std::size_t step = 0; step < usual.size(); ++step) {
+    EXPECT_GT(std::abs(usual[step] - with_padding[step]), 1e-4) << step;
+  }
 }
 
 // All pairs of the five ways to share a model, three steps, uneven masks. (parity_sweep has all
@@ -253,10 +259,12 @@ TEST(Cases, MegatronLM_4641) {
       }
       const bool adam = of_part.contains("exp_avg_sq");
       EXPECT_EQ(of_part.size(), adam ? 3U : 2U) << name << ": main parameters and one rule's state";
-      EXPECT_TRUE(adam || name.find("embedding") == std::string::npos) << name;
+      EXPECT_TRUE(adam || name.find("word_embeddings") == std::string::npos) << name;
       of_matrices += adam ? 0 : 1;
     }
-    EXPECT_EQ(of_matrices, 4U * 6) << "q, k, v, projection and two of the feed-forward a layer";
+    EXPECT_EQ(of_matrices, 4U * 6 + 1)
+        << "q, k, v, projection and two of the feed-forward a layer; the table of positions, as "
+           "Megatron has it";
   }
 }
 
