@@ -27,6 +27,13 @@ Layout in_one_bucket(Layout layout) {
   return layout;
 }
 
+// Gradients that are reduced in every micro-batch leave with the last unit of their bucket. One
+// bucket of a rank's two stages waits for the other stage, whose turn comes after further
+// micro-batches of this one: these are then summed before the ranks are, not after.
+bool sums_in_another_order(const Layout& layout) {
+  return layout.strategy == "optim_grads" && layout.chunks > 1;
+}
+
 class SeveralBuckets : public ::testing::TestWithParam<NamedLayout> {};
 
 // Gradients have the same bits. Their norm is a sum over pieces, which buckets cut in other places:
@@ -39,12 +46,13 @@ TEST_P(SeveralBuckets, HaveTheBitsOfOne) {
     const Outcome several = run_case(options, layout);
     EXPECT_GT(several.num_buckets, 3U) << "there is nothing to test";
     EXPECT_LT(one.num_buckets, several.num_buckets);
+    EXPECT_EQ(difference(one, several, kTolerance), "");
+    if (sums_in_another_order(layout)) continue;
     EXPECT_EQ(one.first_loss, several.first_loss);
     EXPECT_EQ(one.losses, several.losses);
     expect_same_bits(one.first_gradients, several.first_gradients, "gradient of");
     expect_same_bits(one.first_weights, several.first_weights, "first weight");
     expect_same_bits(one.weights, several.weights, "weight");
-    EXPECT_EQ(difference(one, several, kTolerance), "");
   }
 }
 
