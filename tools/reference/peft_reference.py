@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares adapters with the `peft` library, both ways, LoRA and DoRA, on two families: one with a tensor for each part, one with fused tensors.
+"""Compares adapters with the `peft` library, both ways, LoRA and DoRA, on every model of hugging_face_reference.py that lays out its tensors in a
+way of its own: a tensor for each part, fused ones, grouped by heads, transposed. All linear layers of the blocks are adapted.
 
-    peft_reference.py --program PATH --tool PATH/logits_tool
+    peft_reference.py --program PATH --tool PATH/logits_tool [--family NAME ...]
 
 peft makes an adapter with random values; a run starts from it (--lora-load), and its checkpoint, its merged export and peft's model give equal logits in
 fp32 within 1e-5 of the largest; peft loads the adapter that the checkpoint exports, with equal logits. Python: .deps/reference-venv with the packages of
@@ -16,14 +17,17 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hugging_face_reference import GPT2, GQA, TOLERANCE, build, randomise  # noqa: E402 (enters the virtual environment)
+from hugging_face_reference import MODELS, TOLERANCE, build, randomise  # noqa: E402 (enters the virtual environment)
 
 import numpy  # noqa: E402
 import peft  # noqa: E402
 import torch  # noqa: E402
+import transformers  # noqa: E402
 
 SEQUENCES = [[5, 9, 2], [1, 40, 3, 77, 60, 2, 8, 11, 96]]
-MODELS = [("llama", "Llama", GQA, ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"]), ("gpt2", "GPT2", GPT2, ["c_attn", "c_fc", "c_proj"])]
+# Their tensors are laid out as those of another model of the list.
+SAME_LAYOUT = {"llama-3.1", "llama-yarn", "gpt2-erf", "qwen2-window", "mistral-window", "starcoder2-window", "phi3-partial", "gpt_neox-serial"}
+SOME = {"llama": {"q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"}}  # elsewhere all
 
 
 def run(*words):
@@ -48,14 +52,23 @@ def check(what, ours, theirs):
     print(f"  {what}: {off:.1e}")
 
 
-def compare(name, kind, options, modules, dora, program, tool, folder):
+def linear_layers(model):
+    """Last names of the linear layers of the blocks."""
+    kinds = {name.rsplit(".", 1)[-1] for name, module in model.named_modules() if type(module).__name__ in ("Linear", "Conv1D", "FalconLinear")}
+    return kinds - {"lm_head", "embed_out"}
+
+
+def compare(name, kind, options, dora, program, tool, folder):
     generator = torch.Generator().manual_seed(7)
     base = build(kind, options)
     randomise(base, generator)
     base.save_pretrained(folder / "base")
     plain = their_logits(base)
-    model = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=6, target_modules=modules, use_dora=dora, fan_in_fan_out=kind == "GPT2",
-                                                      task_type="CAUSAL_LM")).eval()
+    modules = SOME.get(name, linear_layers(base))
+    model = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=6, target_modules=sorted(modules), use_dora=dora,
+                                                      fan_in_fan_out=kind == "GPT2", task_type="CAUSAL_LM")).eval()
+    adapted = {n.split(".lora_A", 1)[0].rsplit(".", 1)[-1] for n, _ in model.named_parameters() if ".lora_A" in n}
+    assert adapted == modules, f"{adapted} are adapted, not {modules}"
     with torch.no_grad():
         for parameter in (p for n, p in model.named_parameters() if "lora_" in n):
             noise = 0.2 * torch.randn(parameter.shape, generator=generator)
@@ -78,13 +91,27 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True)
     parser.add_argument("--tool", required=True)
+    parser.add_argument("--family", nargs="*", help="models whose names begin so")
     words = parser.parse_args()
-    for name, kind, options, modules in MODELS:
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    failed = []
+    for name, kind, options in MODELS:
+        if name in SAME_LAYOUT or (words.family and not any(name.startswith(f) for f in words.family)):
+            continue
         for dora in (False, True):
-            print(f"{name} {'DoRA' if dora else 'LoRA'}")
+            what = f"{name} {'DoRA' if dora else 'LoRA'}"
+            print(what, flush=True)
             with tempfile.TemporaryDirectory() as folder:
-                compare(name, kind, options, modules, dora, words.program, words.tool, pathlib.Path(folder))
+                try:
+                    compare(name, kind, options, dora, words.program, words.tool, pathlib.Path(folder))
+                except AssertionError as problem:
+                    failed.append(what)
+                    print(f"  FAILED: {problem}", flush=True)
+    print(f"{len(failed)} failed" + (": " + ", ".join(failed) if failed else ""))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
