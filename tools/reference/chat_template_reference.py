@@ -12,15 +12,15 @@ import argparse
 import datetime
 import itertools
 import json
-import os
 import pathlib
 import random
 import re
 import subprocess
 import sys
 
+import venv_python
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-PYTHON = os.environ.get("PENTATRON_REFERENCE_PYTHON") or ROOT / os.environ.get("PENTATRON_DEPS_DIR", ".deps") / "reference-venv/bin/python"
 NOW = 1_718_000_000
 # What Python prints of its iterators: our filters give lists.
 ITERATOR = re.compile(r"<\w+ object|<generator object|dict_(items|keys|values)\(|range\(")
@@ -220,13 +220,11 @@ def main():
     parser.add_argument("--random", type=int, default=3000)
     parser.add_argument("--templates", nargs="*", type=pathlib.Path, default=[])
     arguments = parser.parse_args()
-    if "jinja2" not in sys.modules:
-        try:
-            import jinja2  # noqa: F401
-        except ImportError:
-            if not pathlib.Path(PYTHON).exists():
-                raise SystemExit("no Python with jinja2: make reference-deps, or set PENTATRON_REFERENCE_PYTHON")
-            os.execv(PYTHON, [str(PYTHON), *sys.argv])
+    try:
+        import jinja2  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as missing:
+        venv_python.enter(missing)
     env = environment()
     cases = [(name, request, expected(env, request)) for name, request in requests(arguments)]
     lines = "".join(json.dumps({**request, "now": NOW}) + "\n" for _, request, _ in cases)
