@@ -13,7 +13,7 @@ namespace pentatron::config {
 [[nodiscard]] std::int64_t rotated_channels(const ModelConfig& model);
 
 // --position-embedding-type longrope (Y. Ding et al., "LongRoPE", 2024; as transformers has it for
-// Phi-3): the frequency of each pair of channels is divided by its factor, one list for samples of
+// Phi-3): the frequency of each pair of channels is divided by its factor, one list for texts of
 // up to `original` tokens and one for longer ones, and cos and sin are multiplied by `magnitude` =
 // sqrt(1 + ln s / ln original) with s = --max-position-embeddings / original, 1 where s is at most
 // 1.

@@ -37,9 +37,8 @@ Sample make_sft_sample(const std::vector<EncodedConversation>& conversations,
   learnt.resize(tokens.size());
   tokens.resize(size, pad);
   learnt.resize(size, false);
-  while (sequence.positions.size() < size) {
-    sequence.positions.push_back(sequence.positions.back() + 1);
-  }
+  // Padding makes no conversation longer: LongRoPE goes by the largest position.
+  if (sequence.positions.size() < size) sequence.positions.resize(size, sequence.positions.back());
   sequence.positions.resize(size - 1);
   // Cut or padded, the last segment reaches to the end.
   std::int64_t before = 0;

@@ -238,7 +238,8 @@ TEST(SftSample, PacksConversationsAndPads) {
   EXPECT_EQ(sample.ids("tokens"), (Ids{1, 2, 3, 4, 5, 9, 9}));
   EXPECT_EQ(sample.ids("labels"), (Ids{2, 3, 0, 5, 0, 0, 0}));
   EXPECT_EQ(sample.weights("loss_mask"), (Weights{1, 1, 0, 1, 0, 0, 0}));
-  EXPECT_EQ(sample.sequence("text").positions, (Ids{0, 1, 2, 0, 1, 2, 3}));
+  // Padding is as far on as the last token: it makes no conversation longer.
+  EXPECT_EQ(sample.sequence("text").positions, (Ids{0, 1, 2, 0, 1, 1, 1}));
   EXPECT_EQ(sample.sequence("text").runs, (std::vector<std::int32_t>{3, 4}));
 }
 

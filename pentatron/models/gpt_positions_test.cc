@@ -82,26 +82,58 @@ TEST(LongRope, IsInTheModel) {
   expect_plain_writing(config);
 }
 
-// Outside of training the batch's longest sample tells.
+// The logits of this rank's vocabulary rows.
+Tensor logits_of(nn::Stage& stage, const Batch& batch, const PrecisionPolicy& policy,
+                 nn::Phase phase) {
+  nn::StepContext step{.batch = batch, .policy = policy, .phase = phase};
+  step.output = nn::StageOutput::kLogits;
+  return stage.forward({}, step).at(0).tensor.detach();
+}
+
+// Rows of a batch as the only text of another one.
+Batch text_alone(const Batch& batch, std::int64_t begin, std::int64_t length) {
+  Batch alone;
+  alone.sequences.emplace(Batch::kText, SequenceRows{.boundaries = {0, length}});
+  for (const auto& [name, values] : batch.fields) {
+    alone.fields[name] = values.narrow(0, begin, length);
+  }
+  return alone;
+}
+
+// Of 8 tokens and fewer by the short factors, of more by the long ones: what a text gives in a
+// packed batch is what it gives alone.
 TEST(LongRope, TextsChooseTheirAngles) {
-  config::ModelConfig config = longrope_kind();
+  const config::ModelConfig config = longrope_kind();
+  config::ModelConfig changed = config;
+  changed.longrope_long_factor = {"1.5", "3", "8"};
   const Tensors weights = random_weights(config);
   const PrecisionPolicy policy = precision_policy("fp64");
-  for (const auto& [documents, length] :
-       {std::pair{std::vector<std::vector<std::int64_t>>{{8}, {3}}, 8},
-        std::pair{std::vector<std::vector<std::int64_t>>{{9}, {3}}, 9}}) {
-    const Batch batch = make_batch(documents, config.vocab_size);
-    run_layout({1, false}, policy, [&](const parallel_layers::LeafContext& context) {
+  const std::vector<std::vector<std::int64_t>> samples = {{8, 3}, {9, 1}, {12}};
+  const Batch batch = make_batch(samples, config.vocab_size);
+  for (const std::int64_t tp : {1, 2}) {
+    run_layout({tp, false}, policy, [&](const parallel_layers::LeafContext& context) {
       const auto stage = make_stage("gpt", config, context, config::whole_model(config));
+      const auto other = make_stage("gpt", changed, context, config::whole_model(changed));
       load(*stage, weights);
-      nn::StepContext step{.batch = batch, .policy = policy, .phase = nn::Phase::kEvaluate};
-      step.output = nn::StageOutput::kLogits;
-      const Tensor logits = stage->forward({}, step).at(0).tensor.detach();
-      config::ModelConfig expected = config;
-      expected.seq_length = length;
-      EXPECT_LE(difference(logits, PlainGpt(expected, weights).logits(batch)), 1e-10) << length;
-      expected.seq_length = length == 8 ? 9 : 8;
-      EXPECT_GT(difference(logits, PlainGpt(expected, weights).logits(batch)), 1e-3) << length;
+      load(*other, weights);
+      for (const nn::Phase phase : {nn::Phase::kEvaluate, nn::Phase::kTrain}) {
+        const Tensor packed = logits_of(*stage, batch, policy, phase);
+        const Tensor with_changed = logits_of(*other, batch, policy, phase);
+        std::int64_t begin = 0;
+        for (const std::int64_t length : {8, 3, 9, 1, 12}) {
+          SCOPED_TRACE(length);
+          const Tensor rows = packed.narrow(0, begin, length);
+          const Batch alone = text_alone(batch, begin, length);
+          EXPECT_LE(difference(rows, logits_of(*stage, alone, policy, phase)), 1e-12);
+          const double change = difference(rows, with_changed.narrow(0, begin, length));
+          if (length > 8) {
+            EXPECT_GT(change, 1e-4);
+          } else {
+            EXPECT_EQ(change, 0.0);
+          }
+          begin += length;
+        }
+      }
     });
   }
 }

@@ -208,7 +208,7 @@ class PlainGpt {
     double length = yarn ? yarn_length() : 1.0;
     if (c_.position_embedding_type == "longrope") {
       const auto original = static_cast<double>(c_.longrope_original_max_position_embeddings);
-      const bool beyond = static_cast<double>(c_.seq_length) > original;
+      const bool beyond = positions.max().item().toDouble() + 1.0 > original;
       std::vector<double> factors;
       for (const std::string& f : beyond ? c_.longrope_long_factor : c_.longrope_short_factor) {
         factors.push_back(std::stod(f));

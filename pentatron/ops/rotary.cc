@@ -133,7 +133,9 @@ void check_form(double base, const RotaryForm& form) {
       form.yarn->beta_slow);
 }
 
-void check_arguments(const Tensor& x_tnd, const RotaryTable& table, const SequenceLayout& layout) {
+// `num_positions`: of each set of angles in the table.
+void check_arguments(const Tensor& x_tnd, const RotaryTable& table, const SequenceLayout& layout,
+                     std::int64_t num_positions) {
   PENTATRON_CHECK(x_tnd.dim() == 3 && table.cos.dim() == 2 &&
                       table.cos.sizes() == table.sin.sizes() &&
                       2 * table.cos.size(1) <= x_tnd.size(2),
@@ -143,10 +145,24 @@ void check_arguments(const Tensor& x_tnd, const RotaryTable& table, const Sequen
       layout.num_rows() == x_tnd.size(0) && layout.positions().device() == x_tnd.device(),
       kInternal, "rotary: positions {} for {}", tensor::describe(layout.positions()),
       tensor::describe(x_tnd));
-  PENTATRON_CHECK(layout.min_position() >= 0 && layout.max_position() < table.cos.size(0), kData,
+  PENTATRON_CHECK(layout.min_position() >= 0 && layout.max_position() < num_positions, kData,
                   "positions from {} to {} are outside the rotary table of {} "
                   "(--max-position-embeddings, --seq-length)",
-                  layout.min_position(), layout.max_position(), table.cos.size(0));
+                  layout.min_position(), layout.max_position(), num_positions);
+}
+
+// Row i of x by row rows_t[i] of the table.
+Tensor by_rows(const Tensor& x_tnd, const RotaryTable& table, const Tensor& rows_t) {
+  Tensor y_tnd = rotated(x_tnd, table.cos, table.sin, rows_t, 1.0, table.interleaved);
+  if (!needs_backward({x_tnd})) return y_tnd;
+  return attach(std::move(y_tnd), {x_tnd}, std::make_unique<RotaryBackward>(table, rows_t));
+}
+
+// Positions in the upper half of a table of two sets, or in the lower one.
+Tensor rows_by_length(const Tensor& positions_t, const Tensor& lengths_t, std::int64_t short_length,
+                      std::int64_t num_positions) {
+  const tensor::NoGrad no_grad;
+  return lengths_t.gt(short_length).to(DType::Long).mul(num_positions).add(positions_t);
 }
 
 }  // namespace
@@ -183,11 +199,20 @@ RotaryTable make_rotary_table(std::int64_t max_position, std::int64_t rotary_dim
 }
 
 Tensor rotary(const Tensor& x_tnd, const RotaryTable& table, const SequenceLayout& layout) {
-  check_arguments(x_tnd, table, layout);
-  const Tensor& positions_t = layout.positions();
-  Tensor y_tnd = rotated(x_tnd, table.cos, table.sin, positions_t, 1.0, table.interleaved);
-  if (!needs_backward({x_tnd})) return y_tnd;
-  return attach(std::move(y_tnd), {x_tnd}, std::make_unique<RotaryBackward>(table, positions_t));
+  check_arguments(x_tnd, table, layout, table.cos.size(0));
+  return by_rows(x_tnd, table, layout.positions());
+}
+
+Tensor rotary_by_length(const Tensor& x_tnd, const RotaryTable& short_and_long,
+                        const Tensor& lengths_t, std::int64_t short_length,
+                        const SequenceLayout& layout) {
+  const std::int64_t num_positions = short_and_long.cos.size(0) / 2;
+  check_arguments(x_tnd, short_and_long, layout, num_positions);
+  PENTATRON_CHECK(lengths_t.sizes() == layout.positions().sizes(), kInternal,
+                  "rotary: lengths {} for {}", tensor::describe(lengths_t),
+                  tensor::describe(x_tnd));
+  return by_rows(x_tnd, short_and_long,
+                 rows_by_length(layout.positions(), lengths_t, short_length, num_positions));
 }
 
 Tensor rotary_by_axes(const Tensor& x_tnd, const RotaryTable& table, const Tensor& positions_ta,
@@ -221,10 +246,7 @@ Tensor rotary_by_axes(const Tensor& x_tnd, const RotaryTable& table, const Tenso
   };
   const RotaryTable rows{
       .cos = of_rows(table.cos), .sin = of_rows(table.sin), .interleaved = table.interleaved};
-  const Tensor numbers_t = tensor::arange(x_tnd.size(0), DType::Long, x_tnd.device());
-  Tensor y_tnd = rotated(x_tnd, rows.cos, rows.sin, numbers_t, 1.0, rows.interleaved);
-  if (!needs_backward({x_tnd})) return y_tnd;
-  return attach(std::move(y_tnd), {x_tnd}, std::make_unique<RotaryBackward>(rows, numbers_t));
+  return by_rows(x_tnd, rows, tensor::arange(x_tnd.size(0), DType::Long, x_tnd.device()));
 }
 
 }  // namespace pentatron::ops

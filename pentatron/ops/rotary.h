@@ -60,6 +60,13 @@ struct RotaryTable {
 [[nodiscard]] Tensor rotary(const Tensor& x_tnd, const RotaryTable& table,
                             const SequenceLayout& layout);
 
+// The same with two sets of angles, one below the other in the table: rows of texts of more than
+// `short_length` tokens (tensor/text_lengths.h) are rotated by the lower one. What a text gives
+// does not depend on those beside it.
+[[nodiscard]] Tensor rotary_by_length(const Tensor& x_tnd, const RotaryTable& short_and_long,
+                                      const Tensor& lengths_t, std::int64_t short_length,
+                                      const SequenceLayout& layout);
+
 // The same for rows with a position on each of several axes (time, height, width), positions_ta
 // int64 [rows, axes]: the first sections[0] pairs of a head are rotated by the position on the
 // first axis, the next ones by that on the second, and so on, all with the table's frequency of

@@ -18,6 +18,7 @@
 #include "pentatron/ops/sigmoid_gate.h"
 #include "pentatron/ops/test_attention_cases.h"
 #include "pentatron/ops/test_op_case.h"
+#include "pentatron/tensor/text_lengths.h"
 
 // Every differentiable op with a plain fp64 reference of library methods (differentiated by the
 // library): one list for both devices, ops_test (CPU) and ops_gpu_test (GPUs).
@@ -247,6 +248,32 @@ inline OpCase gated_case(const std::string& name, const Gate& gate, std::int64_t
           }};
 }
 
+// Texts of three and of four rows, of which the longer one has angles of another base.
+inline OpCase rotary_by_length_case(const std::string& name) {
+  constexpr double kShortBase = 100.0, kLongBase = 7.0;
+  const SequenceLayout layout({.boundaries = {0, 3, 7}});
+  return {name,
+          {{7, 3, 10}},
+          {},
+          [=](const Tensors& x, auto&) {
+            const Device device = device_of(x);
+            const auto angles = [&](double base) {
+              return make_rotary_table(5, 6, base, x[0].scalar_type(), device);
+            };
+            const RotaryTable a = angles(kShortBase), b = angles(kLongBase);
+            const SequenceLayout there = layout.to(device);
+            return rotary_by_length(
+                x[0],
+                {.cos = tensor::cat({a.cos, b.cos}, 0), .sin = tensor::cat({a.sin, b.sin}, 0)},
+                text_lengths(there), /*short_length=*/3, there);
+          },
+          [=](const Tensors& x, const Tensors&) {
+            return tensor::cat({plain_rotary(x[0].narrow(0, 0, 3), {0, 1, 2}, 6, kShortBase),
+                                plain_rotary(x[0].narrow(0, 3, 4), {0, 1, 2, 3}, 6, kLongBase)},
+                               0);
+          }};
+}
+
 // Heads [first, first + count) of x are turned: a part of a fused tensor.
 inline OpCase rotary_case(const std::string& name, const Shape& x_tnd, std::int64_t rotary_dim,
                           std::int64_t first, std::int64_t count, bool interleaved = false) {
@@ -326,6 +353,7 @@ inline std::vector<OpCase> plain_cases() {
       rotary_case("rotary", {7, 3, 10}, 6, 0, 3),
       rotary_case("rotary_of_a_part", {7, 5, 6}, 6, 1, 2),
       rotary_case("rotary_interleaved", {7, 5, 10}, 6, 1, 3, true),
+      rotary_by_length_case("rotary_by_length"),
       gelu_erf_case("gelu_erf", {13, 177}),
       squared_relu_case("squared_relu", {13, 177}),
       gated_case("quick_geglu", {.kind = GateKind::kQuickGelu}, 9, 21),

@@ -9,6 +9,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/datasets/cyclic_source.h"
 #include "pentatron/datasets/fim.h"
@@ -121,7 +122,11 @@ std::shared_ptr<const datasets::FimTransform> fim_of(const config::DataConfig& d
 
 // Positions of rotary embeddings are places in the sample, whatever --reset-position-ids says, as
 // in Megatron; where documents do not see each other either, both are the same but for rounding.
+// LongRoPE goes by lengths of texts, which begin at 0 where they are texts of their own.
 bool resets_positions(const config::ModelConfig& model) {
+  if (config::position_kind(model) == config::PositionKind::kLongRope) {
+    return model.reset_attention_mask;
+  }
   return model.reset_position_ids &&
          (model.position_embedding_type == "learned_absolute" || model.reset_attention_mask);
 }

@@ -175,8 +175,7 @@ Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
     q_tnd = normalised(*q_norm_, q_tnd, step);
     k_tgd = normalised(*k_norm_, k_tgd, step);
   }
-  q_tnd = positions_.rotated(q_tnd, step);
-  k_tgd = positions_.rotated(k_tgd, step);
+  positions_.rotate(q_tnd, k_tgd, step);
   Tensor mixed_th = mixed(q_tnd, k_tgd, v_tgd, step);
   if (gated_) mixed_th = ops::sigmoid_gate(mixed_th, qkv[3].flatten(1), step.scope);
   const LayerSaves::Scope saves = saves_.around(step, OffloadedModule::kAttnProj);

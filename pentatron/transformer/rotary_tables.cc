@@ -6,7 +6,8 @@
 #include "pentatron/base/error.h"
 #include "pentatron/config/choices.h"
 #include "pentatron/config/rotary_forms.h"
-#include "pentatron/tensor/sequence_cut.h"
+#include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/text_lengths.h"
 
 namespace pentatron::transformer {
 
@@ -43,29 +44,27 @@ ops::RotaryForm usual_form(const config::ModelConfig& c) {
 
 }  // namespace
 
-Tensor LayerPositions::rotated(const Tensor& x_tnd, const nn::StepContext& step) const {
-  if (rotary == nullptr) return x_tnd;
-  if (!sections.empty()) {
-    const auto axes = step.batch.fields.find(kPositionAxes);
-    if (axes != step.batch.fields.end()) {
-      return ops::rotary_by_axes(x_tnd, *rotary, axes->second, sections);
+void LayerPositions::rotate(Tensor& q_tnd, Tensor& k_tgd, const nn::StepContext& step) const {
+  if (rotary == nullptr) return;
+  const SequenceLayout& text = step.batch.text();
+  const auto axes = step.batch.fields.find(kPositionAxes);
+  const bool by_axes = !sections.empty() && axes != step.batch.fields.end();
+  const Tensor lengths_t = short_length > 0 ? text_lengths(text) : Tensor();
+  for (Tensor* x : {&q_tnd, &k_tgd}) {
+    if (by_axes) {
+      *x = ops::rotary_by_axes(*x, *rotary, axes->second, sections);
+    } else if (short_length > 0) {
+      *x = ops::rotary_by_length(*x, *rotary, lengths_t, short_length, text);
+    } else {
+      *x = ops::rotary(*x, *rotary, text);
     }
   }
-  const SequenceLayout& text = step.batch.text();
-  if (rotary_long == nullptr) return ops::rotary(x_tnd, *rotary, text);
-  const SequenceLayout& whole = text.cut() == nullptr ? text : text.cut()->whole.layout;
-  const std::int64_t length = step.training() ? train_length : whole.max_position() + 1;
-  return ops::rotary(x_tnd, length > short_length ? *rotary_long : *rotary, text);
 }
 
 LayerPositions RotaryTables::of(const AttentionSpec& spec) const {
   if (!spec.rotary) return {};
   if (spec.local_rotary) return {.rotary = local};
-  return {.rotary = usual,
-          .rotary_long = usual_long,
-          .short_length = short_length,
-          .train_length = train_length,
-          .sections = sections};
+  return {.rotary = usual, .short_length = short_length, .sections = sections};
 }
 
 RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolicy& policy,
@@ -80,23 +79,29 @@ RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolic
       "rotate",
       config.kv_channels, config.rotary_percent);
   const std::int64_t positions = std::max(config.max_position_embeddings, config.seq_length);
+  const auto angles = [&](std::int64_t base, const ops::RotaryForm& form) {
+    return ops::make_rotary_table(positions, rotary_dim, static_cast<double>(base),
+                                  policy.statistics, device, form);
+  };
   const auto table = [&](std::int64_t base, const ops::RotaryForm& form) {
-    return std::make_shared<const ops::RotaryTable>(ops::make_rotary_table(
-        positions, rotary_dim, static_cast<double>(base), policy.statistics, device, form));
+    return std::make_shared<const ops::RotaryTable>(angles(base, form));
   };
   RotaryTables tables;
   const PositionKind kind = config::position_kind(config);
   if (kind == PositionKind::kLongRope) {
     const config::LongRope form = config::longrope_of(config);
     const auto with = [&](const std::vector<double>& divisors) {
-      return table(config.rotary_base, {.interleaved = config.rotary_interleaved,
-                                        .divisors = divisors,
-                                        .magnitude = form.magnitude});
+      return angles(config.rotary_base, {.interleaved = config.rotary_interleaved,
+                                         .divisors = divisors,
+                                         .magnitude = form.magnitude});
     };
-    tables.usual = with(form.short_divisors);
-    tables.usual_long = with(form.long_divisors);
+    const ops::RotaryTable of_short = with(form.short_divisors);
+    const ops::RotaryTable of_long = with(form.long_divisors);
+    tables.usual = std::make_shared<const ops::RotaryTable>(
+        ops::RotaryTable{.cos = tensor::cat({of_short.cos, of_long.cos}, 0),
+                         .sin = tensor::cat({of_short.sin, of_long.sin}, 0),
+                         .interleaved = config.rotary_interleaved});
     tables.short_length = form.original;
-    tables.train_length = config.seq_length;
   } else {
     tables.usual = table(config.rotary_base, usual_form(config));
   }

@@ -22,18 +22,14 @@ using RotaryTablePtr = std::shared_ptr<const ops::RotaryTable>;
 // What tells a layer's attention of positions.
 struct LayerPositions {
   RotaryTablePtr rotary = {};  // the angles; null: no rotation
-  // Of samples of more than `short_length` tokens; null: one set of angles for all. Training goes
-  // by
-  // --seq-length, so that what a sample gives does not depend on those beside it; else the longest
-  // sample of the batch tells.
-  RotaryTablePtr rotary_long = {};
+  // Above 0: the table has two sets of angles, and each text takes the second one where it has more
+  // tokens than this, whatever stands beside it (LongRoPE).
   std::int64_t short_length = 0;
-  std::int64_t train_length = 0;
   std::vector<std::int64_t> sections = {};  // of kPositionAxes, where the batch has that field
   const parallel_layers::RelativePosition* relative = nullptr;  // biases; null: none
 
-  // Queries or keys [rows, heads, head_dim] of the batch's text; as they are without rotation.
-  [[nodiscard]] Tensor rotated(const Tensor& x_tnd, const nn::StepContext& step) const;
+  // Turns queries and keys [rows, heads, head_dim] of the batch's text; without rotation they stay.
+  void rotate(Tensor& q_tnd, Tensor& k_tgd, const nn::StepContext& step) const;
 };
 
 // Field of a batch, int64 [rows, 3]: each token's position in time, height and width
@@ -44,10 +40,8 @@ inline constexpr std::string_view kPositionAxes = "position_axes";
 struct RotaryTables {
   // Null unless the model rotates
   RotaryTablePtr usual = {};
-  RotaryTablePtr usual_long = {};  // LayerPositions::rotary_long
   RotaryTablePtr local = {};  // of AttentionSpec::local_rotary; null without --rotary-base-local
-  std::int64_t short_length = 0;
-  std::int64_t train_length = 0;
+  std::int64_t short_length = 0;  // LayerPositions::short_length, of `usual`
   std::vector<std::int64_t> sections = {};
 
   [[nodiscard]] LayerPositions of(const AttentionSpec& spec) const;

@@ -231,6 +231,13 @@ TEST(Options, LongRope) {
   EXPECT_NE(
       train(longrope("16")).losses(),
       train(longrope("16").with("--longrope-short-factor", Words{"1", "1", "1", "2"})).losses());
+  // Documents that do not see each other are texts of their own, counted from 0: some are short.
+  const Options whole = longrope("8");
+  const Words other{"1", "1", "1", "2"};
+  EXPECT_EQ(train(whole).losses(), train(whole.with("--longrope-short-factor", other)).losses());
+  const Options apart = whole.with("--reset-attention-mask");
+  EXPECT_NE(train(apart).losses(), train(apart.with("--longrope-short-factor", other)).losses());
+  EXPECT_EQ(train(apart).losses(), train(apart.with("--reset-position-ids")).losses());
   expect_refusal(try_train(longrope("8").with("--longrope-long-factor", Words{"2", "3"})).program,
                  2, {"--longrope-long-factor: 2 numbers for the 4 pairs"});
   expect_refusal(

@@ -258,6 +258,12 @@ void set_model(config::ModelConfig& m, const CaseOptions& options) {
     m.rotary_scaling_factor = 4.0;
     m.yarn_original_max_position_embeddings = 64;
   }
+  if (options.attention == "longrope") {
+    m.position_embedding_type = "longrope";
+    m.longrope_short_factor = {"1", "1.25", "1.5", "2"};
+    m.longrope_long_factor = {"1.5", "3", "7.5", "10"};
+    m.longrope_original_max_position_embeddings = 7;  // documents have 3 to 13 tokens
+  }
   if (options.attention == "alibi") m.position_embedding_type = "alibi";
   if (options.attention == "relative") {
     m.position_embedding_type = "relative";
