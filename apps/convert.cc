@@ -40,7 +40,7 @@ int convert(const Words& words) {
       "convert",
       "import: a Hugging Face folder (config.json, safetensors, tokenizer files) becomes a "
       "checkpoint that --load --finetune and generate take. export: a checkpoint becomes such a "
-      "folder. Import and export give the same bytes back. Nothing is overwritten.",
+      "folder. Import and export give the same files back. Nothing is overwritten.",
       {"import|export"},
       {{"--hf", "FOLDER", "the Hugging Face folder: read by import, written by export", "", true},
        {"--save", "FOLDER", "import: a new folder for the checkpoint", ""},
@@ -57,7 +57,10 @@ int convert(const Words& words) {
         "export: the adapters of a run with --lora-rank alone, as PEFT's files; else they are "
         "merged into the weights",
         ""},
-       {"--max-shard-size", "BYTES", "export: larger weights go into several files", "5368709120"}},
+       {"--max-shard-size", "BYTES",
+        "export: larger weights go into several files; default: the files that were imported, else "
+        "5 GiB",
+        ""}},
       words);
   if (flags.help()) return 0;
   const std::string& action = flags.positional(0);
@@ -76,14 +79,16 @@ int convert(const Words& words) {
     return 0;
   }
   report("exported to",
-         conversion::export_hugging_face({.load = flags.text("--load"),
-                                          .step = flags.integer("--ckpt-step", 0),
-                                          .hf = flags.text("--hf"),
-                                          .dtype = dtype,
-                                          .family = flags.text("--family"),
-                                          .like = flags.text("--like"),
-                                          .max_shard_bytes = flags.integer("--max-shard-size", 1),
-                                          .adapter = flags.has("--adapter")}));
+         conversion::export_hugging_face(
+             {.load = flags.text("--load"),
+              .step = flags.integer("--ckpt-step", 0),
+              .hf = flags.text("--hf"),
+              .dtype = dtype,
+              .family = flags.text("--family"),
+              .like = flags.text("--like"),
+              .max_shard_bytes =
+                  flags.has("--max-shard-size") ? flags.integer("--max-shard-size", 1) : 0,
+              .adapter = flags.has("--adapter")}));
   return 0;
 }
 

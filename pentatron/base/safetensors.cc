@@ -255,16 +255,20 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file_bytes,
                   "{}: header length {} is more than {} or than the {} bytes that follow",
                   file_name, length, kMaxHeaderBytes, rest);
   const auto* const text = reinterpret_cast<const char*>(file_bytes.data()) + kLengthBytes;
-  PENTATRON_CHECK(length > 0 && text[0] == '{', kData, "{}: the header does not begin with '{{'",
+  return parse_safetensors_header({text, length}, rest - length, file_name);
+}
+
+SafetensorsHeader parse_safetensors_header(std::string_view text, std::uint64_t data_bytes,
+                                           std::string_view file_name) {
+  PENTATRON_CHECK(text.starts_with('{'), kData, "{}: the header does not begin with '{{'",
                   file_name);
   // The parser takes a zero byte for the end of the text: anything could hide behind it.
-  PENTATRON_CHECK(std::memchr(text, 0, length) == nullptr, kData,
+  PENTATRON_CHECK(text.find('\0') == std::string_view::npos, kData,
                   "{}: the header is no valid JSON (it holds a zero byte)", file_name);
   SafetensorsHeader header;
-  header.data_offset = kLengthBytes + length;
-  const std::uint64_t data_bytes = rest - length;
+  header.data_offset = kLengthBytes + text.size();
   HeaderReader reader(header, data_bytes, file_name);
-  const bool done = nlohmann::json::sax_parse(text, text + length, &reader);
+  const bool done = nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
   PENTATRON_CHECK(done, kData, "{}: the header is no valid JSON", file_name);
   check_tiling(header, data_bytes, file_name);
   return header;
@@ -279,6 +283,22 @@ std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
                   quoted_for_message(name));
   const SafetensorsEntry& entry = found->second;
   return map_.bytes().subspan(header_.data_offset + entry.begin, entry.end - entry.begin);
+}
+
+std::string_view SafetensorsFile::header_text() const {
+  const auto* const begin = reinterpret_cast<const char*>(map_.bytes().data());
+  return {begin + kLengthBytes, header_.data_offset - kLengthBytes};
+}
+
+bool before_in_safetensors(const SafetensorsShape& a, const SafetensorsShape& b) {
+  constexpr std::array<std::string_view, 15> kOrder = {"U64",     "I64",     "F64", "F32", "U32",
+                                                       "I32",     "BF16",    "F16", "U16", "I16",
+                                                       "F8_E4M3", "F8_E5M2", "I8",  "U8",  "BOOL"};
+  const auto place = [&](const std::string& dtype) {
+    return std::find(kOrder.begin(), kOrder.end(), dtype) - kOrder.begin();
+  };
+  return std::pair(place(a.dtype), std::string_view(a.name)) <
+         std::pair(place(b.dtype), std::string_view(b.name));
 }
 
 std::string make_safetensors_header(std::span<const SafetensorsItem> items,

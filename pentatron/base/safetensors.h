@@ -38,6 +38,11 @@ struct SafetensorsHeader {
 
 [[nodiscard]] SafetensorsHeader parse_safetensors(std::span<const std::byte> file_bytes,
                                                   std::string_view file_name);
+// The header alone, without its length, of a file with so many bytes of data; data_offset is what
+// it is there.
+[[nodiscard]] SafetensorsHeader parse_safetensors_header(std::string_view text,
+                                                         std::uint64_t data_bytes,
+                                                         std::string_view file_name);
 
 // A mapped file, checked when opened (kIo, kData).
 class SafetensorsFile final {
@@ -47,6 +52,8 @@ class SafetensorsFile final {
   // The bytes of one tensor; unknown name: kData error.
   [[nodiscard]] std::span<const std::byte> bytes(std::string_view name) const;
   [[nodiscard]] std::span<const std::byte> file_bytes() const { return map_.bytes(); }
+  // Without the length before it, and with the padding behind it
+  [[nodiscard]] std::string_view header_text() const;
 
  private:
   MappedFile map_;
@@ -74,6 +81,10 @@ struct SafetensorsItem {
     std::span<const SafetensorsShape> tensors, const std::map<std::string, std::string>& metadata);
 [[nodiscard]] std::string make_safetensors_header(
     std::span<const SafetensorsItem> items, const std::map<std::string, std::string>& metadata);
+
+// Whether the reference library (Rust, 0.8) puts tensor `a` before `b` in a file: wider and other
+// dtypes first, in the order F64 F32 BF16 F16 for weights, then by name. Unknown dtypes are last.
+[[nodiscard]] bool before_in_safetensors(const SafetensorsShape& a, const SafetensorsShape& b);
 
 // Writes the length word and the header; the bytes of the tensors follow in their order.
 template <typename Sink>

@@ -15,11 +15,35 @@
 namespace pentatron::checkpoint {
 namespace {
 
-constexpr std::int64_t kStagedBytes = std::int64_t{16} << 20;
+constexpr std::int64_t kStagedBytes = std::int64_t{4} << 20;
+constexpr std::int64_t kTileBytes = std::int64_t{2} << 20;  // of a mapped tensor
+constexpr std::int64_t kMostPasses = 16;
 
 std::span<std::byte> bytes_of(const Tensor& values) {
   return {static_cast<std::byte*>(values.mutable_data_ptr()),
           static_cast<std::size_t>(values.numel() * tensor::item_bytes(values.scalar_type()))};
+}
+
+// Rows of a part whose columns are the rows of the tensor: a few of these at a time, so that no
+// more of the file is in memory. `values`: [rows, columns].
+void gather_transposed(const families::TensorLink& place, families::RowRange rows, DType stored,
+                       std::span<const std::byte> bytes, const Tensor& values) {
+  const auto width = static_cast<std::size_t>(tensor::item_bytes(stored));
+  const std::int64_t columns = place.tensor_shape.at(0);
+  const std::size_t line = static_cast<std::size_t>(place.tensor_shape.at(1)) * width;
+  const std::int64_t step = std::max<std::int64_t>(1, kTileBytes / static_cast<std::int64_t>(line));
+  for (std::int64_t column = 0; column < columns; column += step) {
+    const std::int64_t count = std::min(step, columns - column);
+    families::TensorLink tile = place;
+    tile.part.shape.at(1) = count;
+    tile.tensor_shape.at(0) = count;
+    const auto lines = bytes.subspan(static_cast<std::size_t>(column) * line,
+                                     static_cast<std::size_t>(count) * line);
+    const Tensor staged = tensor::empty({rows.end - rows.begin, count}, stored);
+    families::gather_rows(tile, width, rows, lines, bytes_of(staged));
+    values.narrow(1, column, count).copy_(staged);
+    release_pages(lines);
+  }
 }
 
 }  // namespace
@@ -41,26 +65,38 @@ DType HuggingFaceReader::dtype(const std::string& part) const {
   return tensor::from_safetensors_dtype(folder_->entry(link(part).tensor).dtype);
 }
 
-Tensor HuggingFaceReader::read_part(const std::string& part, DType dtype) const {
+std::int64_t HuggingFaceReader::rows_at_once(const std::string& part) const {
+  const families::TensorLink& place = link(part);
+  const std::int64_t rows = place.part.shape.at(0);
+  const std::int64_t row_bytes = families::row_values(place) * tensor::item_bytes(dtype(part));
+  const std::int64_t few = std::max<std::int64_t>(1, kStagedBytes / row_bytes);
+  return place.transposed ? std::max(few, (rows + kMostPasses - 1) / kMostPasses) : few;
+}
+
+Tensor HuggingFaceReader::read_rows(const std::string& part, families::RowRange rows,
+                                    DType dtype) const {
   const tensor::NoGrad no_grad;
   const families::TensorLink& place = link(part);
   const DType stored = this->dtype(part);
-  const std::int64_t width = tensor::item_bytes(stored);
   const std::int64_t columns = families::row_values(place);
-  const std::int64_t rows = place.part.shape.at(0);
-  const std::int64_t step = std::max<std::int64_t>(1, kStagedBytes / (columns * width));
+  Tensor values = tensor::empty({rows.end - rows.begin, columns}, dtype);
   const std::span<const std::byte> bytes = folder_->bytes(place.tensor);
-  Tensor values = tensor::empty({rows * columns}, dtype);
-  for (std::int64_t row = 0; row < rows; row += step) {
-    const families::RowRange range{row, std::min(rows, row + step)};
-    const std::int64_t count = (range.end - range.begin) * columns;
-    Tensor target = values.narrow(0, row * columns, count);
-    const Tensor staged = stored == dtype ? target : tensor::empty({count}, stored);
-    families::gather_rows(place, static_cast<std::size_t>(width), range, bytes, bytes_of(staged));
+  if (place.transposed) {
+    gather_transposed(place, rows, stored, bytes, values);
+    return values.view({-1});
+  }
+  const auto width = static_cast<std::size_t>(tensor::item_bytes(stored));
+  const std::int64_t step = rows_at_once(part);
+  for (std::int64_t row = rows.begin; row < rows.end; row += step) {
+    const families::RowRange range{row, std::min(rows.end, row + step)};
+    const std::int64_t count = range.end - range.begin;
+    Tensor target = values.narrow(0, row - rows.begin, count);
+    const Tensor staged = stored == dtype ? target : tensor::empty({count, columns}, stored);
+    families::gather_rows(place, width, range, bytes, bytes_of(staged));
     if (stored != dtype) target.copy_(staged);
     release_pages(bytes);
   }
-  return values.view(place.part.shape);
+  return values.view({-1});
 }
 
 void HuggingFaceReader::read(const std::string& part, const Shape& logical_shape,
@@ -76,11 +112,22 @@ void HuggingFaceReader::read(const std::string& part, const Shape& logical_shape
                   "{}: {} is stored as {}, which {} does not hold exactly: use a wider precision",
                   folder_->path().string(), part, tensor::dtype_name(stored),
                   tensor::dtype_name(out.scalar_type()));
-  const Tensor whole = read_part(part, stored).view({-1});
-  const nn::Box all{Shape(logical_shape.size(), 0), logical_shape};
-  for_each_run({all, 0, whole.numel()}, {box, begin, begin + out.numel()}, [&](const Run& run) {
-    out.narrow(0, run.target, run.count).copy_(whole.narrow(0, run.source, run.count));
-  });
+  if (out.numel() == 0) return;
+  // Rows of the part that the wanted elements touch.
+  const std::int64_t row_elements = box.num_elements() / box.size.at(0);
+  const std::int64_t first = box.offset[0] + begin / row_elements;
+  const std::int64_t end = box.offset[0] + (begin + out.numel() - 1) / row_elements + 1;
+  const std::int64_t step = rows_at_once(part);
+  for (std::int64_t row = first; row < end; row += step) {
+    const families::RowRange range{row, std::min(end, row + step)};
+    const Tensor rows = read_rows(part, range, stored);
+    nn::Box piece{Shape(logical_shape.size(), 0), logical_shape};
+    piece.offset[0] = range.begin;
+    piece.size[0] = range.end - range.begin;
+    for_each_run({piece, 0, rows.numel()}, {box, begin, begin + out.numel()}, [&](const Run& run) {
+      out.narrow(0, run.target, run.count).copy_(rows.narrow(0, run.source, run.count));
+    });
+  }
 }
 
 }  // namespace pentatron::checkpoint

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pentatron/families/folder.h"
+#include "pentatron/families/part_rows.h"
 #include "pentatron/nn/shard_spec.h"
 
 namespace pentatron::checkpoint {
@@ -23,9 +24,15 @@ class HuggingFaceReader final {
 
   // The stored dtype of a part; a name that is none: kInternal.
   [[nodiscard]] DType dtype(const std::string& part) const;
-  // A whole part, rounded to `dtype`: contiguous, CPU, its logical shape. Beside it at most 16 MiB
-  // of the file are in memory.
-  [[nodiscard]] Tensor read_part(const std::string& part, DType dtype) const;
+  [[nodiscard]] const families::TensorLink& link(const std::string& part) const;
+  // How many rows of a part are well read at once: some MiB. Of a part that is stored transposed,
+  // whose columns lie all over its tensor, a sixteenth at least, so that the tensor is gone through
+  // so many times at most.
+  [[nodiscard]] std::int64_t rows_at_once(const std::string& part) const;
+  // Rows of a part, rounded to `dtype`: 1-D, contiguous, CPU. Beside them a few MiB of the file are
+  // in memory.
+  [[nodiscard]] Tensor read_rows(const std::string& part, families::RowRange rows,
+                                 DType dtype) const;
   // Fills `out` (1-D, contiguous, CPU; as wide as the stored dtype or wider) with row-major
   // elements [begin, begin + out.numel()) of `box` of the part. Another shape, or a dtype that does
   // not hold the stored values: kCheckpoint.
@@ -33,8 +40,6 @@ class HuggingFaceReader final {
             std::int64_t begin, Tensor out) const;
 
  private:
-  [[nodiscard]] const families::TensorLink& link(const std::string& part) const;
-
   std::shared_ptr<const families::Folder> folder_;
   std::vector<families::TensorLink> links_;
   std::map<std::string, std::size_t> index_;

@@ -21,7 +21,7 @@ namespace pentatron::checkpoint {
 namespace {
 
 constexpr std::int64_t kStagedElements = std::int64_t{1} << 20;
-constexpr std::int64_t kReleasedBytes = std::int64_t{1} << 20;
+constexpr std::size_t kReleasedBytes = std::size_t{1} << 20;
 constexpr std::int64_t kHashedBytes = std::int64_t{64} << 20;
 
 void check_target(const std::string& what, const Manifest& manifest, const ManifestTensor& stored,
@@ -70,6 +70,35 @@ void copy_run(std::span<const std::byte> source, DType stored, const Run& run, T
     out.narrow(0, run.target + done, count).copy_(staged.narrow(0, 0, count));
   }
 }
+
+// Lets go of the pages of a mapped slice behind what is read from it, which is read once, from
+// front to back: they need not stay beside the copy.
+class ReadPages final {
+ public:
+  ~ReadPages() { release(); }
+  // Of another slice; empty: none yet.
+  void begin(std::span<const std::byte> slice) {
+    release();
+    slice_ = slice;
+    first_ = end_ = 0;
+  }
+  [[nodiscard]] bool begun() const { return !slice_.empty(); }
+  [[nodiscard]] std::span<const std::byte> slice() const { return slice_; }
+  void have_read(std::size_t first, std::size_t end) {
+    if (first_ == end_) first_ = first;
+    first_ = std::min(first_, first);
+    end_ = std::max(end_, end);
+    if (end_ - first_ >= kReleasedBytes) release();
+  }
+
+ private:
+  void release() {
+    if (end_ > first_) release_pages(slice_.subspan(first_, end_ - first_));
+    first_ = end_;
+  }
+  std::span<const std::byte> slice_;
+  std::size_t first_ = 0, end_ = 0;
+};
 
 void hash_text(Sha256& hash, const std::string& text) {
   // With its length, so that no two lists of texts give the same bytes.
@@ -134,18 +163,16 @@ void CheckpointReader::read(const std::string& tensor, const Shape& logical_shap
   for (const std::size_t i : slices_of_[tensor]) {
     const ManifestSlice& slice = manifest_.slices[i];
     // Files are opened, and their checksums computed, only where something is read from them.
-    std::span<const std::byte> bytes;
+    ReadPages pages;
     for_each_run({slice.box, slice.range_begin, slice.range_end}, target, [&](const Run& run) {
-      if (bytes.empty()) {
-        bytes = slice_bytes(open(slice.file), slice, stored.dtype, (folder_ / slice.file).string());
+      if (!pages.begun()) {
+        pages.begin(
+            slice_bytes(open(slice.file), slice, stored.dtype, (folder_ / slice.file).string()));
       }
-      copy_run(bytes, dtype, run, out);
-      // A large piece is read once: its pages need not stay beside the copy.
+      copy_run(pages.slice(), dtype, run, out);
       const std::int64_t width = tensor::item_bytes(dtype);
-      if (run.count * width >= kReleasedBytes) {
-        release_pages(bytes.subspan(static_cast<std::size_t>(run.source * width),
-                                    static_cast<std::size_t>(run.count * width)));
-      }
+      pages.have_read(static_cast<std::size_t>(run.source * width),
+                      static_cast<std::size_t>((run.source + run.count) * width));
       filled += run.count;
     });
   }

@@ -13,7 +13,7 @@ namespace pentatron::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kHashedBytes = std::size_t{16} << 20;
+constexpr std::size_t kHashedBytes = std::size_t{4} << 20;
 
 }  // namespace
 

@@ -49,8 +49,9 @@ struct Item {
   Shape logical_shape;
   bool decay = true;
   Tensor values;
-  std::function<Tensor()> make;  // null: `values` are there
+  std::function<Tensor(std::int64_t, std::int64_t)> make;  // null: `values` are there
   std::int64_t count = 0;
+  std::int64_t piece = 0;  // of make(); all of them where nothing is made
   DType dtype = DType::Undefined;
 };
 
@@ -64,14 +65,15 @@ void check_values(const std::string& name, const Tensor& values) {
                   "slice of {}: {} is not contiguous CPU memory", name, tensor::describe(values));
 }
 
-// What a slice promised, made now.
-Tensor values_of(const Item& item) {
+// A piece of what a slice promised, made now.
+Tensor values_of(const Item& item, std::int64_t begin) {
   if (!item.make) return item.values;
-  Tensor made = item.make();
+  const std::int64_t number = std::min(item.piece, item.count - begin);
+  Tensor made = item.make(begin, number);
   check_values(item.slice.tensor, made);
-  PENTATRON_CHECK(made.numel() == item.count && made.scalar_type() == item.dtype, kInternal,
+  PENTATRON_CHECK(made.numel() == number && made.scalar_type() == item.dtype, kInternal,
                   "slice of {}: {} is not {} elements of {}", item.slice.tensor,
-                  tensor::describe(made), item.count, tensor::dtype_name(item.dtype));
+                  tensor::describe(made), number, tensor::dtype_name(item.dtype));
   return made;
 }
 
@@ -99,6 +101,7 @@ std::vector<Item> make_items(const SaveRequest& request, const std::string& file
                      .values = source.values,
                      .make = source.make,
                      .count = count,
+                     .piece = source.make && source.piece > 0 ? source.piece : count,
                      .dtype = source.make ? source.dtype : source.values.scalar_type()});
   }
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
@@ -137,8 +140,9 @@ ManifestFile write_shard(const fs::path& path, const std::vector<Item>& items) {
   };
   write_safetensors_header(plan_safetensors_header(tensors, {}), write);
   for (const Item& item : items) {
-    const Tensor values = values_of(item);
-    write(bytes_of(values));
+    for (std::int64_t begin = 0; begin < item.count; begin += item.piece) {
+      write(bytes_of(values_of(item, begin)));
+    }
   }
   file.close();
   return {path.filename().string(), file.bytes_written(), hash.hex_digest()};

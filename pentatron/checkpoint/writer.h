@@ -20,10 +20,12 @@ struct SourceSlice {
   const nn::ShardPart* part = nullptr;
   std::int64_t box_begin = 0;
   Tensor values;  // contiguous, CPU; stored in its own dtype
-  // Instead of `values`: made when it is written, one slice at a time, so that a checkpoint may be
-  // larger than memory. Gives `count` elements of `dtype`, contiguous, CPU.
-  std::function<Tensor()> make = {};
+  // Instead of `values`: made when it is written, `piece` elements of the `count` at a time (0: all
+  // at once), so that slices may be larger than memory. Gives `number` elements of `dtype` from
+  // `begin` on, contiguous, CPU.
+  std::function<Tensor(std::int64_t begin, std::int64_t number)> make = {};
   std::int64_t count = 0;
+  std::int64_t piece = 0;
   DType dtype = DType::Undefined;
 };
 

@@ -149,6 +149,9 @@ AdapterFiles write_adapter(const std::filesystem::path& folder,
     items.push_back({name, "F32", tensor::shape_of(values), bytes_of(values)});
     result.bytes += items.back().bytes.size();
   }
+  // As the reference library lays out tensors of one dtype.
+  std::sort(items.begin(), items.end(),
+            [](const SafetensorsItem& a, const SafetensorsItem& b) { return a.name < b.name; });
   OutputFile file(folder / families::kAdapterTensorsFile);
   write_safetensors(items, {{"format", "pt"}},
                     [&file](std::span<const std::byte> bytes) { file.write(bytes); });

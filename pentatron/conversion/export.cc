@@ -23,6 +23,7 @@
 #include "pentatron/conversion/kept_files.h"
 #include "pentatron/conversion/model_card.h"
 #include "pentatron/conversion/tensor_writer.h"
+#include "pentatron/conversion/weights_layout.h"
 #include "pentatron/inference/hugging_face_model.h"
 #include "pentatron/inference/stored_model.h"
 #include "pentatron/tensor/ops.h"
@@ -30,6 +31,8 @@
 namespace pentatron::conversion {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr std::int64_t kUsualShard = std::int64_t{5} << 30;
 
 checkpoint::OpenedCheckpoint open(const ExportOptions& options) {
   checkpoint::OpenedCheckpoint opened;
@@ -49,6 +52,7 @@ checkpoint::OpenedCheckpoint open(const ExportOptions& options) {
 struct Beside {
   const families::Family* family = nullptr;
   Files files;
+  std::optional<WeightsLayout> layout = {};  // what an import kept
 };
 
 const families::Family& wanted_family(const ExportOptions& options,
@@ -74,6 +78,10 @@ std::optional<families::Description> same_model(const Files& files, const std::s
   const auto config = files.find("config.json");
   if (config == files.end()) return std::nullopt;
   families::Description there = families::read_config(config->second, where);
+  PENTATRON_CHECK(!there.of_outer, kUnsupported,
+                  "{} describes a {}, of which a checkpoint holds the language model alone: leave "
+                  "out --like, and it is written as a {}",
+                  where, there.family->outer->architecture, there.family->architecture);
   const std::string differences = families::model_differences(there.model, model);
   if (differences.empty()) return there;
   PENTATRON_CHECK(!required, kConfig, "{} describes another model (there, and here): {}", where,
@@ -102,9 +110,12 @@ Beside files_beside(const ExportOptions& options, checkpoint::OpenedCheckpoint& 
                     const config::ModelConfig& model, const config::DataConfig& data, DType dtype) {
   Beside beside;
   const bool like = !options.like.empty();
-  const Files kept =
-      like ? files_in_folder(options.like)
-           : files_in_checkpoint(*opened.reader, opened.found.folder, data.tokenizer_type);
+  Files kept = like ? files_in_folder(options.like)
+                    : files_in_checkpoint(*opened.reader, opened.found.folder, data.tokenizer_type);
+  if (const auto found = kept.find(kWeightsLayoutFile); found != kept.end()) {
+    beside.layout = parse_weights_layout(found->second, "weights_layout.json in the checkpoint");
+    kept.erase(found);
+  }
   const std::string where =
       like ? (options.like / "config.json").string() : "config.json in the checkpoint";
   const auto before = same_model(kept, where, model, like);
@@ -226,8 +237,15 @@ Converted export_hugging_face(const ExportOptions& options) {
                                           .dtype = torch_name(writer.dtype()),
                                           .iteration = reader.manifest().iteration,
                                           .parameters = writer.num_parameters()});
+  // The files that were imported, unless others are asked for.
+  const bool same_files = beside.layout && options.max_shard_bytes == 0 && options.family.empty() &&
+                          writer.fits(*beside.layout);
   write_new_folder(target, [&](const fs::path& folder) {
-    writer.write(folder, options.max_shard_bytes);
+    if (same_files) {
+      writer.write(folder, *beside.layout);
+    } else {
+      writer.write(folder, options.max_shard_bytes > 0 ? options.max_shard_bytes : kUsualShard);
+    }
     write_files(folder, beside.files);
     sync_folder(folder);
     // Read back as any reader would.

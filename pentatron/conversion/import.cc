@@ -12,6 +12,8 @@
 #include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/conversion/kept_files.h"
+#include "pentatron/conversion/weights_layout.h"
+#include "pentatron/families/part_rows.h"
 #include "pentatron/inference/hugging_face_model.h"
 #include "pentatron/models/gpt/sharding.h"
 #include "pentatron/tensor/ops.h"
@@ -75,6 +77,13 @@ Converted import_hugging_face(const ImportOptions& options) {
   for (auto& [name, bytes] : files_to_keep(options.hf, config.data)) {
     request.tokenizer_files.emplace_back(name, std::move(bytes));
   }
+  if (reader.folder().description().of_outer) {
+    // What describes more than the language model is not true of the checkpoint.
+    std::erase_if(request.tokenizer_files,
+                  [](const auto& file) { return file.first == "config.json"; });
+  } else {
+    request.tokenizer_files.emplace_back(kWeightsLayoutFile, to_text(layout_of(reader.folder())));
+  }
   Converted result;
   result.family = reader.folder().description().family->name;
   ProgressLine progress({.what = "imported", .unit = "bytes", .line_seconds = 3});
@@ -89,9 +98,13 @@ Converted import_hugging_face(const ImportOptions& options) {
       slice.part = &part;
       slice.count = count;
       slice.dtype = dtype;
-      slice.make = [&reader, &part, &progress, dtype] {
-        Tensor values = reader.read_part(part.name, dtype);
-        progress.add(values.numel() * tensor::item_bytes(dtype));
+      const std::int64_t columns = families::row_values(reader.link(part.name));
+      slice.piece = reader.rows_at_once(part.name) * columns;
+      slice.make = [&reader, &part, &progress, dtype, columns](std::int64_t begin,
+                                                               std::int64_t number) {
+        Tensor values =
+            reader.read_rows(part.name, {begin / columns, (begin + number) / columns}, dtype);
+        progress.add(number * tensor::item_bytes(dtype));
         return values;
       };
       request.slices.push_back(std::move(slice));

@@ -22,9 +22,10 @@ struct Converted {
 
 // Weights of a Hugging Face folder as a checkpoint of iteration 0 that --load --finetune and
 // generate take, with the options of config.json, and the folder's config.json and tokenizer files
-// kept in the checkpoint's folder "tokenizer". At most the largest part is in memory. Errors:
-// those of inference::open_hugging_face() and checkpoint::save_checkpoint(); kConfig for a --save
-// that holds something.
+// kept in the checkpoint's folder "tokenizer", with the layout of its weight files. A few MiB of
+// the weights are in memory, of tensors that are stored transposed a sixteenth. Errors: those of
+// inference::open_hugging_face() and checkpoint::save_checkpoint(); kConfig for a --save that holds
+// something.
 [[nodiscard]] Converted import_hugging_face(const ImportOptions& options);
 
 }  // namespace pentatron::conversion

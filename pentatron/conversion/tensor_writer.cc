@@ -3,26 +3,58 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
-#include "pentatron/base/json.h"
-#include "pentatron/base/safetensors.h"
-#include "pentatron/families/part_rows.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/tensor/precision.h"
 
 namespace pentatron::conversion {
-namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int64_t kStagedBytes = std::int64_t{16} << 20;
+constexpr std::int64_t kStagedBytes = std::int64_t{4} << 20;
+// How often the parts of a tensor that is stored transposed are gone through at most; merging
+// adapters costs more each time.
+constexpr std::int64_t kMostPasses = 16, kMostMergedPasses = 4;
 
 std::span<std::byte> bytes_of(const Tensor& values) {
   return {static_cast<std::byte*>(values.mutable_data_ptr()),
           static_cast<std::size_t>(values.numel() * tensor::item_bytes(values.scalar_type()))};
+}
+
+// The row of the tensor where row `row` of the part stands.
+std::int64_t place_of(const families::RowBlocks& blocks, std::int64_t row) {
+  if (blocks.block == 0) return blocks.first + row;
+  return blocks.first + row / blocks.block * blocks.stride + row % blocks.block;
+}
+
+// Rows of the part that stand in rows `range` of its tensor: they follow each other.
+families::RowRange rows_inside(const families::TensorLink& link, families::RowRange range) {
+  const auto first_from = [&](std::int64_t place) {
+    std::int64_t low = 0, high = link.part.shape.at(0);
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (place_of(link.rows, middle) < place) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  };
+  return {first_from(range.begin), first_from(range.end)};
+}
+
+// The link as it is in rows `range` of the tensor alone.
+families::TensorLink link_inside(families::TensorLink link, families::RowRange range) {
+  link.tensor_shape.at(0) = range.end - range.begin;
+  if (link.transposed) {
+    link.part.shape.at(1) = range.end - range.begin;
+  } else {
+    link.rows.first -= range.begin;
+  }
+  return link;
 }
 
 }  // namespace
@@ -85,96 +117,102 @@ void TensorWriter::link(const families::Family& family, const config::ModelConfi
     whole.links.push_back(std::move(link));
   }
   for (const Whole& whole : tensors_) progress_.expect(whole.bytes());
+  prefix_ = family.base_prefix;
+  tied_output_ = families::tied_output_name(family, model);
+  for (const Whole& whole : tensors_) {
+    if (whole.links.front().part.name == "embedding.word_embeddings.weight") embedding_ = &whole;
+  }
 }
 
-// Rows go from the checkpoint to their places through a small buffer.
-void TensorWriter::fill(const Whole& whole, const families::TensorLink& link, const Tensor& out) {
-  const Shape& shape = link.part.shape;
-  const DType stored = stored_dtype(link.part.name);
-  const std::int64_t columns = families::row_values(link);
-  const bool adapted = adapters_.adapts(link.part.name);
-  const std::int64_t width =
-      adapted ? tensor::item_bytes(kAccumulationDType)
-              : std::max(tensor::item_bytes(stored), tensor::item_bytes(whole.dtype));
-  const std::int64_t step = std::max<std::int64_t>(1, kStagedBytes / (columns * width));
-  for (std::int64_t row = 0; row < shape[0]; row += step) {
-    const families::RowRange range{row, std::min(shape[0], row + step)};
-    nn::Box box{Shape(shape.size(), 0), shape};
-    box.offset[0] = range.begin;
-    box.size[0] = range.end - range.begin;
-    Tensor rows = tensor::empty({box.num_elements()}, stored);
-    reader_.read("param/" + link.part.name, shape, box, 0, rows);
-    if (adapted) {
-      const Tensor wide = rows.to(kAccumulationDType).view(box.size);
-      rows = adapters_.merged(link.part, range.begin, wide).view({-1}).to(whole.dtype);
-    } else if (stored != whole.dtype) {
-      Tensor rounded = tensor::empty({box.num_elements()}, whole.dtype);
-      rounded.copy_(rows);
-      rows = std::move(rounded);
+std::int64_t TensorWriter::rows_at_once(const Whole& whole) const {
+  const std::int64_t rows = whole.shape.at(0);
+  const std::int64_t row_values =
+      tensor::num_elements(whole.shape) / std::max<std::int64_t>(rows, 1);
+  std::int64_t width = tensor::item_bytes(whole.dtype);
+  bool adapted = false;
+  for (const families::TensorLink& link : whole.links) {
+    adapted = adapted || adapters_.adapts(link.part.name);
+    width = std::max(width, tensor::item_bytes(stored_dtype(link.part.name)));
+  }
+  if (adapted) width = tensor::item_bytes(kAccumulationDType);
+  const std::int64_t few = std::max<std::int64_t>(1, kStagedBytes / (row_values * width));
+  if (!whole.links.front().transposed) return few;
+  const std::int64_t passes = adapted ? kMostMergedPasses : kMostPasses;
+  return std::max(few, (rows + passes - 1) / passes);
+}
+
+// Values of a part as they are written. Adapters are merged into whole rows.
+Tensor TensorWriter::read_box(const families::Part& part, const nn::Box& box, DType dtype) {
+  const DType stored = stored_dtype(part.name);
+  const bool adapted = adapters_.adapts(part.name);
+  nn::Box read = box;
+  if (adapted) {
+    read.offset[1] = 0;
+    read.size[1] = part.shape.at(1);
+  }
+  Tensor rows = tensor::empty({read.num_elements()}, stored);
+  reader_.read("param/" + part.name, part.shape, read, 0, rows);
+  if (adapted) {
+    rows = adapters_.merged(part, box.offset[0], rows.to(kAccumulationDType).view(read.size))
+               .narrow(1, box.offset[1], box.size[1])
+               .contiguous();
+  }
+  if (rows.scalar_type() == dtype) return rows;
+  Tensor rounded = tensor::empty(rows.sizes(), dtype);
+  rounded.copy_(rows);
+  return rounded;
+}
+
+void TensorWriter::fill(const Whole& whole, const families::TensorLink& link,
+                        families::RowRange range, const Tensor& out) {
+  const families::RowRange rows = rows_inside(link, range);
+  if (rows.begin == rows.end) return;
+  nn::Box box{Shape(link.part.shape.size(), 0), link.part.shape};
+  box.offset[0] = rows.begin;
+  box.size[0] = rows.end - rows.begin;
+  const Tensor values = read_box(link.part, box, whole.dtype);
+  families::scatter_rows(link_inside(link, range),
+                         static_cast<std::size_t>(tensor::item_bytes(whole.dtype)), rows,
+                         bytes_of(values), bytes_of(out));
+}
+
+// Columns of the part, a few MiB at a time.
+void TensorWriter::fill_transposed(const Whole& whole, const families::TensorLink& link,
+                                   families::RowRange range, const Tensor& out) {
+  const families::TensorLink inside = link_inside(link, range);
+  const std::int64_t all = link.part.shape.at(0);
+  const std::int64_t columns =
+      adapters_.adapts(link.part.name) ? link.part.shape.at(1) : range.end - range.begin;
+  const std::int64_t step =
+      std::max<std::int64_t>(1, kStagedBytes / (columns * tensor::item_bytes(kAccumulationDType)));
+  for (std::int64_t row = 0; row < all; row += step) {
+    const families::RowRange rows{row, std::min(all, row + step)};
+    const nn::Box box{{rows.begin, range.begin}, {rows.end - rows.begin, range.end - range.begin}};
+    const Tensor values = read_box(link.part, box, whole.dtype);
+    families::scatter_rows(inside, static_cast<std::size_t>(tensor::item_bytes(whole.dtype)), rows,
+                           bytes_of(values), bytes_of(out));
+  }
+}
+
+void TensorWriter::write_values(const Whole& whole, OutputFile& file) {
+  const std::int64_t all = whole.shape.at(0);
+  const std::int64_t step = rows_at_once(whole);
+  Shape shape = whole.shape;
+  shape[0] = std::min(step, all);
+  const Tensor buffer = tensor::empty(shape, whole.dtype);
+  for (std::int64_t row = 0; row < all; row += step) {
+    const families::RowRange range{row, std::min(all, row + step)};
+    const Tensor out = buffer.narrow(0, 0, range.end - range.begin);
+    for (const families::TensorLink& link : whole.links) {
+      if (link.transposed) {
+        fill_transposed(whole, link, range, out);
+      } else {
+        fill(whole, link, range, out);
+      }
     }
-    families::scatter_rows(link, static_cast<std::size_t>(tensor::item_bytes(whole.dtype)), range,
-                           bytes_of(rows), bytes_of(out));
+    file.write(bytes_of(out));
+    progress_.add(static_cast<std::int64_t>(bytes_of(out).size()));
   }
-}
-
-Tensor TensorWriter::assemble(const Whole& whole) {
-  const Tensor out = tensor::empty(whole.shape, whole.dtype);
-  for (const families::TensorLink& link : whole.links) fill(whole, link, out);
-  progress_.add(whole.bytes());
-  return out;
-}
-
-void TensorWriter::write_shard(const fs::path& path, std::size_t begin, std::size_t end) {
-  const tensor::NoGrad no_grad;
-  std::vector<SafetensorsShape> shapes;
-  for (std::size_t i = begin; i < end; ++i) {
-    const Whole& whole = tensors_[i];
-    shapes.push_back(
-        {whole.name, std::string(tensor::safetensors_dtype(whole.dtype)), whole.shape});
-  }
-  OutputFile file(path);
-  const auto write = [&file](std::span<const std::byte> bytes) { file.write(bytes); };
-  // Readers of Hugging Face ask for this entry.
-  write_safetensors_header(plan_safetensors_header(shapes, {{"format", "pt"}}), write);
-  for (std::size_t i = begin; i < end; ++i) {
-    const Tensor values = assemble(tensors_[i]);
-    write(bytes_of(values));
-  }
-  file.close();
-}
-
-void TensorWriter::write_index(const fs::path& path, const std::vector<std::string>& file_of) {
-  nlohmann::json json;
-  json["metadata"]["total_size"] = bytes();
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    json["weight_map"][tensors_[i].name] = file_of[i];
-  }
-  OutputFile file(path);
-  file.write(dump_json(json, 2) + "\n");
-  file.close();
-}
-
-void TensorWriter::write(const fs::path& folder, std::int64_t max_shard_bytes) {
-  std::vector<std::size_t> starts;
-  std::int64_t filled = 0;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const std::int64_t more = tensors_[i].bytes();
-    if (i == 0 || filled + more > max_shard_bytes) {
-      starts.push_back(i);
-      filled = 0;
-    }
-    filled += more;
-  }
-  if (starts.size() == 1) return write_shard(folder / "model.safetensors", 0, tensors_.size());
-  std::vector<std::string> file_of(tensors_.size());
-  for (std::size_t shard = 0; shard < starts.size(); ++shard) {
-    const std::string name =
-        fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, starts.size());
-    const std::size_t end = shard + 1 < starts.size() ? starts[shard + 1] : tensors_.size();
-    for (std::size_t i = starts[shard]; i < end; ++i) file_of[i] = name;
-    write_shard(folder / name, starts[shard], end);
-  }
-  write_index(folder / "model.safetensors.index.json", file_of);
 }
 
 }  // namespace pentatron::conversion

@@ -29,19 +29,11 @@ const Family& family_for(const ConfigFile& file) {
     if (family->model_type == type) return *family;
     known.emplace_back(family->model_type);
   }
+  for (const Family* family : families()) {
+    if (family->outer != nullptr) known.emplace_back(family->outer->model_type);
+  }
   PENTATRON_THROW(kUnsupported, "{}: no family has the model_type {}{}; there are: {}", file.path(),
                   quoted_for_message(type), did_you_mean(type, known), fmt::join(known, ", "));
-}
-
-void check_architecture(const ConfigFile& file, const Family& family) {
-  const Json* list = file.find("architectures");
-  if (list == nullptr) return;
-  const bool fine =
-      list->is_array() && list->size() == 1 && list->front() == std::string(family.architecture);
-  // A bare model has no logits of its own; its weights are those of the whole one when it is tied.
-  const bool bare = list->is_array() && list->size() == 1 && list->front().is_string() &&
-                    list->front().get_ref<const std::string&>().ends_with("Model");
-  if (!fine && !bare) file.refuse("architectures", fmt::format("[\"{}\"]", family.architecture));
 }
 
 void check_keys(const ConfigFile& file, const KeyRules& rules) {
@@ -57,6 +49,53 @@ void check_keys(const ConfigFile& file, const KeyRules& rules) {
   PENTATRON_CHECK(unknown.empty(), kUnsupported,
                   "{}: unknown keys, which may change the model: {}. Remove those that do not",
                   file.path(), unknown);
+}
+
+// The family whose models of text and pictures the file describes; null: it is none of those.
+const Family* family_of_outer(const ConfigFile& file) {
+  if (file.find("model_type") == nullptr || file.find("quantization_config") != nullptr) {
+    return nullptr;
+  }
+  const std::string type = file.text("model_type");
+  for (const Family* family : families()) {
+    if (family->outer != nullptr && family->outer->model_type == type) return family;
+  }
+  return nullptr;
+}
+
+// config.json of the language model inside.
+Json inner_config(const ConfigFile& file, const Family& family) {
+  const OuterModel& outer = *family.outer;
+  const Json* list = file.find("architectures");
+  if (list != nullptr && *list != Json::array({std::string(outer.architecture)})) {
+    file.refuse("architectures", fmt::format("[\"{}\"]", outer.architecture));
+  }
+  const Json* text = file.find("text_config");
+  if (text == nullptr || !text->is_object()) file.refuse("text_config", "an object");
+  KeyRules rules = common_keys();
+  rules.push_back(ignored_keys({outer.other_keys.begin(), outer.other_keys.end()}));
+  rules.push_back(ignored_keys({"text_config", "tie_word_embeddings"}));
+  check_keys(file, rules);
+  Json inner = parse_json(outer.text_defaults, "defaults of the library");
+  inner["model_type"] = family.model_type;
+  if (const Json* tied = file.find("tie_word_embeddings")) inner["tie_word_embeddings"] = *tied;
+  for (const auto& [key, value] : text->items()) inner[key] = value;
+  if (inner["model_type"] != std::string(family.model_type)) {
+    ConfigFile(*text, file.path() + ": text_config").refuse("model_type", family.model_type);
+  }
+  inner.erase("architectures");
+  return inner;
+}
+
+void check_architecture(const ConfigFile& file, const Family& family) {
+  const Json* list = file.find("architectures");
+  if (list == nullptr) return;
+  const bool fine =
+      list->is_array() && list->size() == 1 && list->front() == std::string(family.architecture);
+  // A bare model has no logits of its own; its weights are those of the whole one when it is tied.
+  const bool bare = list->is_array() && list->size() == 1 && list->front().is_string() &&
+                    list->front().get_ref<const std::string&>().ends_with("Model");
+  if (!fine && !bare) file.refuse("architectures", fmt::format("[\"{}\"]", family.architecture));
 }
 
 ModelConfig read_model(const ConfigFile& file, const Family& family, const KeyRules& rules) {
@@ -108,12 +147,15 @@ Description read_config(std::string_view text, const std::string& path) {
   const Json json = parse_json(text, path);
   PENTATRON_CHECK(json.is_object(), kData, "{}: expected an object, found {}", path,
                   json.type_name());
-  const ConfigFile file(json, path);
+  const ConfigFile whole(json, path);
+  const Family* const around = family_of_outer(whole);
+  const Json inner = around != nullptr ? inner_config(whole, *around) : Json();
+  const ConfigFile file = around != nullptr ? ConfigFile(inner, path + ": text_config") : whole;
   const Family& family = family_for(file);
   check_architecture(file, family);
   const KeyRules rules = all_rules(family);
   check_keys(file, rules);
-  return {&family, read_model(file, family, rules)};
+  return {&family, read_model(file, family, rules), around != nullptr};
 }
 
 std::string write_config(const Family& family, const ModelConfig& model, std::string_view dtype) {

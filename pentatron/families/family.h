@@ -22,6 +22,22 @@ struct Preset {
 // or a fault in it.
 [[nodiscard]] std::span<const Preset> presets_of(std::string_view family);
 
+// Models of text and pictures whose language model is one of a family's. That alone is read.
+struct OuterModel {
+  // What files put before names of the language model: before those with the family's base_prefix,
+  // in its place, and before the others.
+  struct Prefixes {
+    std::string_view base;   // "language_model.model."
+    std::string_view other;  // "language_model."
+  };
+  std::string_view model_type;  // of config.json, whose "text_config" is the language model's
+  std::string_view architecture;
+  std::string_view text_defaults;                 // what the library adds to text_config, as JSON
+  std::span<const std::string_view> other_keys;   // beside text_config; they change no text
+  std::span<const Prefixes> prefixes;             // in use by one version of the library or another
+  std::span<const std::string_view> other_parts;  // beginnings of names of what is left out
+};
+
 struct Family {
   std::string_view name;
   std::string_view model_type;    // of config.json
@@ -35,6 +51,7 @@ struct Family {
   KeyRules (*keys)();
   std::span<const NameRule> (*names)(const ModelConfig& model) = nullptr;
   std::span<const Preset> presets = {};
+  const OuterModel* outer = nullptr;  // null: there are none
   // Options of which start() sets others than the defaults, by destination, where no key says so
   std::vector<std::string_view> needs = {};
 };
@@ -49,6 +66,7 @@ struct Family {
 struct Description {
   const Family* family = nullptr;
   ModelConfig model;
+  bool of_outer = false;  // the file describes family->outer
 };
 
 // kData: no JSON object, or a value of the wrong kind; kUnsupported: a model type, key or value

@@ -67,6 +67,47 @@ TEST(Family, LongRope) {
   EXPECT_EQ(model_differences(read(own), model), "");
 }
 
+// Gemma 3 with pictures: the language model inside, whose file says little.
+TEST(Family, LanguageModelOfTextAndPictures) {
+  const Json outer = {{"model_type", "gemma3"},
+                      {"architectures", {"Gemma3ForConditionalGeneration"}},
+                      {"text_config", config_of("gemma3")},
+                      {"vision_config", {{"model_type", "siglip_vision_model"}}},
+                      {"mm_tokens_per_image", 256},
+                      {"torch_dtype", "bfloat16"}};
+  const Description d = read_config(outer.dump(), "config.json");
+  EXPECT_TRUE(d.of_outer);
+  EXPECT_EQ(d.family->name, "gemma3");
+  EXPECT_EQ(model_differences(d.model, read("gemma3")), "");
+  EXPECT_FALSE(read_config(config_of("gemma3").dump(), "config.json").of_outer);
+  // As the 4B model's file has it
+  Json sparse = outer;
+  sparse["text_config"] = {{"hidden_size", 2560},
+                           {"intermediate_size", 10240},
+                           {"model_type", "gemma3_text"},
+                           {"num_hidden_layers", 34},
+                           {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                           {"sliding_window", 1024}};
+  const ModelConfig model = read(sparse);
+  EXPECT_EQ(model.vocab_size, 262208);
+  EXPECT_EQ(model.num_attention_heads, 8);
+  EXPECT_EQ(model.num_query_groups, 4);
+  EXPECT_EQ(model.kv_channels, 256);
+  EXPECT_EQ(model.max_position_embeddings, 131072);
+  EXPECT_EQ(model.rotary_seq_len_interpolation_factor, 8);
+  EXPECT_FALSE(model.untie_embeddings_and_output_weights);
+  const auto refused = [&](const char* key, const Json& value, std::string_view part) {
+    Json other = outer;
+    other[key] = value;
+    expect_error(ErrorKind::kUnsupported, part, [&] { (void)read(other); });
+  };
+  refused("architectures", {"Gemma3ForCausalLM"}, "expected [\"Gemma3ForConditionalGeneration\"]");
+  refused("text_config", nullptr, "'text_config'");
+  refused("text_config", {{"model_type", "gemma2"}}, "gemma3_text");
+  refused("audio_config", Json::object(), "audio_config");
+  refused("quantization_config", Json::object(), "quantised");
+}
+
 TEST(Family, SaysWhatTheModelIs) {
   const ModelConfig llama = read("llama-3.1");
   EXPECT_EQ(llama.num_layers, 2);
@@ -208,6 +249,9 @@ TEST(Family, WhatWouldChangeTheModelIsRefusedByName) {
          "'num_key_values_heads' (did you mean num_key_value_heads?)");
   refuse("llama", "model_type", "llamb", unsupported, "did you mean llama?");
   refuse("llama", "model_type", "mixtral", unsupported, "there are: llama, gpt2");
+  for (const char* other : {"qwen2_moe", "phi3small", "phimoe", "phi4_multimodal", "gemma3n"}) {
+    refuse("qwen2", "model_type", other, unsupported, other);
+  }
 }
 
 TEST(Family, HostileValuesAreDataErrors) {

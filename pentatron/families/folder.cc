@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kConfig = "config.json";
-constexpr const char* kSingle = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kSingle = kSingleWeights;
+constexpr const char* kIndex = kWeightsIndex;
 constexpr std::uint64_t kMaxConfigBytes = 16ULL << 20;
 constexpr std::uint64_t kMaxIndexBytes = 256ULL << 20;
 constexpr std::size_t kMaxNamed = 10;  // names in one message
@@ -31,19 +31,13 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, code);
 }
 
-// A plain name inside the folder.
-bool is_shard_name(const std::string& name) {
-  return name.ends_with(".safetensors") && name.size() <= 255 && !name.starts_with('.') &&
-         name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
-}
-
 bool is_float(const std::string& dtype) {
   return dtype == "F64" || dtype == "F32" || dtype == "F16" || dtype == "BF16";
 }
 
 // Compared in pieces that leave memory again.
 bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
-  constexpr std::size_t kPiece = std::size_t{16} << 20;
+  constexpr std::size_t kPiece = std::size_t{2} << 20;
   if (a.size() != b.size()) return false;
   for (std::size_t done = 0; done < a.size(); done += kPiece) {
     const std::size_t count = std::min(kPiece, a.size() - done);
@@ -79,13 +73,24 @@ class Problems final {
 
 }  // namespace
 
+bool is_shard_name(const std::string& name) {
+  return name.ends_with(".safetensors") && name.size() <= 255 && !name.starts_with('.') &&
+         name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+}
+
+std::string tied_output_name(const Family& family, const ModelConfig& model) {
+  if (model.untie_embeddings_and_output_weights) return {};
+  for (const NameRule& rule : family.names(model)) {
+    if (rule.ours == "output_layer.") return std::string(rule.theirs) + "weight";
+  }
+  return {};
+}
+
 Folder::Folder(fs::path path) : path_(std::move(path)) {
   const fs::path config = path_ / kConfig;
   description_ = read_config(read_text_file(config, kMaxConfigBytes), config.string());
   open_shards();
-  const std::string_view prefix = description_.family->base_prefix;
-  bare_ = std::none_of(tensors_.begin(), tensors_.end(),
-                       [&](const auto& tensor) { return tensor.first.starts_with(prefix); });
+  find_prefixes();
   std::map<std::string, std::uint64_t> bytes;
   for (const auto& [name, file] : tensors_) {
     const SafetensorsEntry& one = file->header().entries.at(name);
@@ -97,6 +102,43 @@ Folder::Folder(fs::path path) : path_(std::move(path)) {
     most = count;
     dtype_ = dtype;
   }
+}
+
+void Folder::find_prefixes() {
+  const auto any = [&](std::string_view prefix) {
+    return std::any_of(tensors_.begin(), tensors_.end(),
+                       [&](const auto& tensor) { return tensor.first.starts_with(prefix); });
+  };
+  if (!description_.of_outer) {
+    bare_ = !any(description_.family->base_prefix);
+    return;
+  }
+  const std::span<const OuterModel::Prefixes> known = description_.family->outer->prefixes;
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&](const auto& prefixes) { return any(prefixes.base); });
+  // Where there is none, links() names what is missing.
+  outer_prefixes_ = found == known.end() ? &known.front() : &*found;
+}
+
+bool Folder::is_other_part(const std::string& tensor) const {
+  if (!description_.of_outer) return false;
+  const std::span<const std::string_view> parts = description_.family->outer->other_parts;
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](std::string_view begin) { return tensor.starts_with(begin); });
+}
+
+std::string Folder::left_out() const {
+  if (!description_.of_outer) return {};
+  std::string text;
+  for (std::string_view part : description_.family->outer->other_parts) {
+    const auto count = std::count_if(tensors_.begin(), tensors_.end(), [&](const auto& tensor) {
+      return tensor.first.starts_with(part);
+    });
+    if (count == 0) continue;
+    text += fmt::format("{}{} ({} tensors)", text.empty() ? "" : ", ",
+                        part.substr(0, part.size() - 1), count);
+  }
+  return text;
 }
 
 void Folder::add_file(const std::string& file) {
@@ -116,7 +158,8 @@ void Folder::open_shards() {
                   "{} has neither {} nor {}: weights are read from safetensors only, for other "
                   "files (pytorch_model.bin) are programs",
                   path_.string(), kSingle, kIndex);
-  const Json json = parse_json(read_text_file(index, kMaxIndexBytes), index.string());
+  index_text_ = read_text_file(index, kMaxIndexBytes);
+  const Json json = parse_json(index_text_, index.string());
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   PENTATRON_CHECK(json.is_object() && map != json.end() && map->is_object(), kData,
                   "{}: expected an object with a 'weight_map' of tensor names and files",
@@ -137,21 +180,23 @@ void Folder::open_shards() {
 
 std::string Folder::name_here(const std::string& tensor) const {
   const std::string_view prefix = description_.family->base_prefix;
+  if (outer_prefixes_ != nullptr && !tensor.empty()) {
+    return tensor.starts_with(prefix)
+               ? std::string(outer_prefixes_->base) + tensor.substr(prefix.size())
+               : std::string(outer_prefixes_->other) + tensor;
+  }
   return bare_ && tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor;
 }
 
 bool Folder::is_ignored(const std::string& tensor) const {
-  return std::any_of(description_.family->ignored_tensors.begin(),
+  return is_other_part(tensor) ||
+         std::any_of(description_.family->ignored_tensors.begin(),
                      description_.family->ignored_tensors.end(),
                      [&](std::string_view ending) { return tensor.ends_with(ending); });
 }
 
 std::string Folder::tied_output() const {
-  if (description_.model.untie_embeddings_and_output_weights) return {};
-  for (const NameRule& rule : description_.family->names(description_.model)) {
-    if (rule.ours == "output_layer.") return name_here(std::string(rule.theirs) + "weight");
-  }
-  return {};
+  return name_here(tied_output_name(*description_.family, description_.model));
 }
 
 // A second copy in the file may be there, but must be one.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/families/folder.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/test_support.h"
@@ -133,6 +135,46 @@ TEST_F(FolderTest, ABareModelHasNamesWithoutPrefix) {
   EXPECT_EQ(found.size(), tensors_.size());
   EXPECT_EQ(found.front().tensor, "embed_tokens.weight");
 }
+
+// Names of two versions of the library; vision tower and projector are left out, by name.
+class WithPictures : public FolderTest, public testing::WithParamInterface<const char*> {
+ protected:
+  WithPictures() : FolderTest("gemma3") {}
+};
+TEST_P(WithPictures, TheLanguageModelIsRead) {
+  const std::string base = GetParam();
+  config_ = {{"model_type", "gemma3"}, {"text_config", config_}, {"vision_config", Json::object()}};
+  Shapes all;
+  for (const auto& [name, shape] : tensors_) {
+    all[base + name.substr(std::string("model.").size())] = shape;
+  }
+  const bool newer = base.starts_with("model.");
+  const std::string tower = newer ? "model.vision_tower" : "vision_tower";
+  const std::string projector = newer ? "model.multi_modal_projector" : "multi_modal_projector";
+  all[tower + ".vision_model.head.weight"] = {3, 2};
+  all[tower + ".vision_model.head.bias"] = {3};
+  all[projector + ".mm_input_projection_weight"] = {2};
+  const std::size_t num_text = tensors_.size();
+  tensors_ = all;
+  write();
+  const std::vector<TensorLink> found = links();
+  std::set<std::string> names;
+  for (const TensorLink& link : found) names.insert(link.tensor);
+  EXPECT_EQ(names.size(), num_text);
+  EXPECT_TRUE(names.contains(base + "embed_tokens.weight"));
+  EXPECT_EQ(Folder(path()).left_out(),
+            fmt::format("{} (2 tensors), {} (1 tensors)", tower, projector));
+  // A copy of the tied output beside it, and a tensor of no known part
+  tensors_[newer ? "lm_head.weight" : "language_model.lm_head.weight"] =
+      tensors_.at(base + "embed_tokens.weight");
+  write();
+  EXPECT_EQ(links().size(), found.size());
+  tensors_["audio_tower.weight"] = {2};
+  write();
+  expect_error(ErrorKind::kData, "'audio_tower.weight' is unexpected", [&] { (void)links(); });
+}
+INSTANTIATE_TEST_SUITE_P(Both, WithPictures,
+                         testing::Values("language_model.model.", "model.language_model."));
 
 TEST_F(FolderTest, ShardsAndTheirIndex) {
   write_config();

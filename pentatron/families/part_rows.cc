@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "pentatron/base/error.h"
 
@@ -40,13 +41,40 @@ void for_each_run(const TensorLink& link, RowRange range, Copy copy) {
 }
 
 // Columns `first` to `first + count` of a [rows, width] matrix become the rows of `out`, or, turned
-// around, take its values.
-template <typename Move>
+// around, take its values. Squares of 64: a line of the cache serves several of their columns.
+template <std::size_t kItem, typename Move>
 void transpose(const TensorLink& link, std::int64_t first, std::int64_t count, Move move) {
+  constexpr std::int64_t kSide = 64;
   const std::int64_t width = link.tensor_shape[1];
   const std::int64_t height = link.tensor_shape[0];
-  for (std::int64_t y = 0; y < height; ++y) {
-    for (std::int64_t x = 0; x < count; ++x) move(y * width + first + x, x * height + y);
+  for (std::int64_t top = 0; top < height; top += kSide) {
+    const std::int64_t bottom = std::min(height, top + kSide);
+    for (std::int64_t left = 0; left < count; left += kSide) {
+      const std::int64_t right = std::min(count, left + kSide);
+      for (std::int64_t y = top; y < bottom; ++y) {
+        for (std::int64_t x = left; x < right; ++x) {
+          move(static_cast<std::size_t>(y * width + first + x) * kItem,
+               static_cast<std::size_t>(x * height + y) * kItem,
+               std::integral_constant<std::size_t, kItem>());
+        }
+      }
+    }
+  }
+}
+
+// move(place in the tensor, place in the rows, bytes of a value)
+template <typename Move>
+void transpose(const TensorLink& link, std::size_t item, std::int64_t first, std::int64_t count,
+               Move move) {
+  switch (item) {
+    case 2:
+      return transpose<2>(link, first, count, move);
+    case 4:
+      return transpose<4>(link, first, count, move);
+    case 8:
+      return transpose<8>(link, first, count, move);
+    default:
+      PENTATRON_THROW(kInternal, "values of {} bytes", item);
   }
 }
 
@@ -63,9 +91,8 @@ void gather_rows(const TensorLink& link, std::size_t item, RowRange range,
   for_each_run(link, range, [&](std::int64_t row, std::int64_t there, std::int64_t count) {
     std::byte* out = rows.data() + static_cast<std::size_t>(row - range.begin) * row_bytes;
     if (link.transposed) {
-      transpose(link, there, count, [&](std::int64_t from, std::int64_t to) {
-        std::memcpy(out + static_cast<std::size_t>(to) * item,
-                    tensor.data() + static_cast<std::size_t>(from) * item, item);
+      transpose(link, item, there, count, [&](std::size_t from, std::size_t to, auto bytes) {
+        std::memcpy(out + to, tensor.data() + from, bytes);
       });
       return;
     }
@@ -81,9 +108,8 @@ void scatter_rows(const TensorLink& link, std::size_t item, RowRange range,
   for_each_run(link, range, [&](std::int64_t row, std::int64_t there, std::int64_t count) {
     const std::byte* in = rows.data() + static_cast<std::size_t>(row - range.begin) * row_bytes;
     if (link.transposed) {
-      transpose(link, there, count, [&](std::int64_t to, std::int64_t from) {
-        std::memcpy(tensor.data() + static_cast<std::size_t>(to) * item,
-                    in + static_cast<std::size_t>(from) * item, item);
+      transpose(link, item, there, count, [&](std::size_t to, std::size_t from, auto bytes) {
+        std::memcpy(tensor.data() + to, in + from, bytes);
       });
       return;
     }

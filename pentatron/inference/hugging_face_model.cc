@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/log.h"
 #include "pentatron/inference/stored_model.h"
 #include "pentatron/models/gpt/sharding.h"
 
@@ -31,6 +32,13 @@ HuggingFaceModel open_hugging_face(const std::filesystem::path& path) {
   auto folder = std::make_shared<const families::Folder>(path);
   const families::Description& description = folder->description();
   families::check_expressible(description, (path / "config.json").string());
+  if (description.of_outer) {
+    log::warn(
+        "{} is a {}, a model of text and pictures: its language model alone is read, for text; "
+        "left "
+        "out: {}",
+        path.string(), description.family->outer->architecture, folder->left_out());
+  }
   HuggingFaceModel opened;
   opened.config.model = description.model;
   opened.config.model.seq_length = description.model.max_position_embeddings;

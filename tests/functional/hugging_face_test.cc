@@ -111,6 +111,142 @@ TEST(HuggingFace, ExportImportExportGivesTheSameBytes) {
   EXPECT_EQ(Json::parse(read_file(folder / "small/config.json")).at("torch_dtype"), "bfloat16");
 }
 
+// All files of a folder but the model card, which tells of the checkpoint.
+std::map<std::string, std::string> files_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "README.md") files[name] = read_file(entry.path());
+  }
+  return files;
+}
+
+// There and back.
+fs::path through_a_checkpoint(const fs::path& hf, const std::vector<std::string>& more = {}) {
+  const fs::path folder = new_folder();
+  const ProgramResult in = convert_import(hf, folder / "save");
+  EXPECT_TRUE(in.ok()) << in.describe();
+  const ProgramResult out = convert_export(folder / "save", folder / "back", more);
+  EXPECT_TRUE(out.ok()) << out.describe();
+  return folder / "back";
+}
+
+void write_safetensors_file(const fs::path& path, const std::vector<SafetensorsItem>& items,
+                            const std::map<std::string, std::string>& metadata) {
+  std::string text;
+  write_safetensors(items, metadata, [&](std::span<const std::byte> bytes) {
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  write_file(path, text);
+}
+
+// Of the trained model's file, by name.
+std::map<std::string, SafetensorsItem> items_of(const SafetensorsFile& file) {
+  std::map<std::string, SafetensorsItem> items;
+  for (const auto& [name, entry] : file.header().entries) {
+    items[name] = {name, entry.dtype, entry.shape, file.bytes(name)};
+  }
+  return items;
+}
+
+TEST(HuggingFace, ImportThenExportGivesTheSameFiles) {
+  const auto expect_same = [](const fs::path& hf) {
+    const fs::path back = through_a_checkpoint(hf);
+    EXPECT_EQ(files_of(back), files_of(hf));
+  };
+  expect_same(trained().hf);
+  const fs::path folder = new_folder();
+  ASSERT_TRUE(
+      convert_export(trained().checkpoint, folder / "shards", {"--max-shard-size", "5000"}).ok());
+  EXPECT_GT(files_of(folder / "shards").size(), 3U);
+  expect_same(folder / "shards");
+  // Another order than any library's, other metadata, blanks in the header, a second dtype.
+  const fs::path odd = changed("config.json", "llama", "llama");
+  const SafetensorsFile file(trained().hf / "model.safetensors");
+  std::vector<SafetensorsItem> items;
+  for (const auto& [name, item] : items_of(file)) items.insert(items.begin(), item);
+  const std::vector<std::uint16_t> halves(16, 0x3F80);
+  for (SafetensorsItem& item : items) {
+    if (item.name != "model.norm.weight") continue;
+    ASSERT_EQ(item.shape, (std::vector<std::int64_t>{16}));
+    item.dtype = "BF16";
+    item.bytes = std::as_bytes(std::span(halves));
+  }
+  write_safetensors_file(odd / "model.safetensors", items, {{"made", "by hand"}});
+  expect_same(odd);
+  // Rounded, cut otherwise or as a family writes it, the files are made anew.
+  EXPECT_NE(files_of(through_a_checkpoint(odd, {"--dtype", "fp32"})), files_of(odd));
+  const fs::path anew = through_a_checkpoint(odd, {"--max-shard-size", "1000000"});
+  EXPECT_EQ(tensors_of(anew), tensors_of(odd));
+  EXPECT_NE(files_of(anew).at("model.safetensors"), files_of(odd).at("model.safetensors"));
+}
+
+// Names in order of the alphabet behind wider dtypes, as the reference library writes them.
+TEST(HuggingFace, ExportLaysTensorsOutAsTheLibraryDoes) {
+  const SafetensorsFile file(trained().hf / "model.safetensors");
+  std::uint64_t end = 0;
+  for (const auto& [name, entry] : file.header().entries) {
+    EXPECT_EQ(entry.begin, end) << name;
+    end = entry.end;
+  }
+  EXPECT_TRUE(file.header_text().starts_with(
+      R"({"__metadata__":{"format":"pt"},"lm_head.weight":{"dtype":"F32","shape":[)"));
+}
+
+// A tied output that is in the file goes there again; tables that no model reads do not.
+TEST(HuggingFace, CopiesStayAndUnreadTablesGo) {
+  const fs::path tied =
+      changed("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true ");
+  const SafetensorsFile file(trained().hf / "model.safetensors");
+  std::map<std::string, SafetensorsItem> items = items_of(file);
+  items.at("lm_head.weight").bytes = items.at("model.embed_tokens.weight").bytes;
+  const auto write = [&] {
+    std::vector<SafetensorsItem> list;
+    for (const auto& [name, item] : items) list.push_back(item);
+    write_safetensors_file(tied / "model.safetensors", list, {{"format", "pt"}});
+  };
+  write();
+  EXPECT_EQ(files_of(through_a_checkpoint(tied)), files_of(tied));
+  const std::vector<float> angles(4, 1.0F);
+  const std::string table = "model.layers.0.self_attn.rotary_emb.inv_freq";
+  items[table] = {table, "F32", {4}, std::as_bytes(std::span(angles))};
+  write();
+  auto expected = tensors_of(tied);
+  expected.erase(table);
+  expected.erase("lm_head.weight");
+  EXPECT_EQ(tensors_of(through_a_checkpoint(tied)), expected);
+}
+
+// A kept layout is outside data: what is not true of the tensors is not written.
+TEST(HuggingFace, AKeptLayoutIsChecked) {
+  const fs::path folder = new_folder();
+  ASSERT_TRUE(convert_import(trained().hf, folder / "save").ok());
+  const fs::path file = folder / "save" / iteration_name(0) / "manifest.json";
+  const fs::path kept = folder / "save" / iteration_name(0) / "tokenizer/weights_layout.json";
+  const Json layout = Json::parse(read_file(kept));
+  const auto with = [&](const Json& other) {
+    const std::string text = other.dump();
+    write_file(kept, text);
+    Json whole = Json::parse(read_file(file));
+    for (Json& entry : whole["manifest"]["tokenizer"]) {
+      if (entry.at("name") != "weights_layout.json") continue;
+      entry["bytes"] = text.size();
+      entry["sha256"] = sha256_hex(text);
+    }
+    whole["sha256"] = sha256_hex(whole["manifest"].dump());
+    write_file(file, whole.dump() + "\n");
+    return convert_export(folder / "save", folder / "out");
+  };
+  Json outside = layout;
+  outside["files"]["../x.safetensors"] = layout.at("files").at("model.safetensors");
+  expect_refusal(with(outside), 3, {"no name of a .safetensors file"});
+  Json broken = layout;
+  broken["files"]["model.safetensors"]["header"] = "{\"a\": 3}";
+  expect_refusal(with(broken), 3, {"model.safetensors"});
+  EXPECT_FALSE(fs::exists(folder / "out"));
+  EXPECT_FALSE(fs::exists(folder / "x.safetensors"));
+}
+
 TEST(HuggingFace, TheFolderGeneratesAsTheCheckpointDoes) {
   const std::string tokens = generated(trained().checkpoint);
   EXPECT_GT(tokens.size(), 10U);
@@ -227,7 +363,7 @@ TEST(HuggingFace, FilesOfAFolderGoAlong) {
             read_file(hf / "tokenizer_config.json"));
   EXPECT_EQ(read_file(folder / "save" / iteration_name(0) / "tokenizer/config.json"),
             read_file(hf / "config.json"));
-  EXPECT_EQ(manifest(folder / "save", 0).at("tokenizer").size(), 2U);
+  EXPECT_EQ(manifest(folder / "save", 0).at("tokenizer").size(), 3U);
   // What another program has put into the checkpoint, or changed in it, does not go out.
   write_file(folder / "save" / iteration_name(0) / "tokenizer/config.json", "{}");
   expect_refusal(convert_export(folder / "save", folder / "none"), 7, {"config.json has 2 bytes"});
@@ -241,6 +377,77 @@ TEST(HuggingFace, FilesOfAFolderGoAlong) {
       changed("config.json", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2e-05");
   expect_refusal(convert_export(trained().checkpoint, folder / "no", {"--like", other.string()}), 2,
                  {"layernorm_epsilon"});
+}
+
+// Gemma 3 with pictures: the language model is read, the rest named, and nothing written as if it
+// were there.
+TEST(HuggingFace, OfTextAndPicturesTheLanguageModel) {
+  const fs::path folder = new_folder();
+  const std::string text = R"({"model_type": "gemma3_text", "vocab_size": 40, "hidden_size": 16,
+    "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 4,
+    "max_position_embeddings": 64, "layer_types": ["sliding_attention", "full_attention"]})";
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> shapes = {
+      {"embed_tokens", {40, 16}}, {"norm", {16}}};
+  for (const char* layer : {"layers.0.", "layers.1."}) {
+    const auto add = [&](const char* name, std::vector<std::int64_t> shape) {
+      shapes.emplace_back(std::string(layer) + name, std::move(shape));
+    };
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm",
+                             "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
+      add(norm, {16});
+    }
+    add("self_attn.q_proj", {16, 16});
+    add("self_attn.k_proj", {8, 16});
+    add("self_attn.v_proj", {8, 16});
+    add("self_attn.o_proj", {16, 16});
+    add("self_attn.q_norm", {8});
+    add("self_attn.k_norm", {8});
+    add("mlp.gate_proj", {24, 16});
+    add("mlp.up_proj", {24, 16});
+    add("mlp.down_proj", {16, 24});
+  }
+  std::vector<float> values(40 * 16 + shapes.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>((i * 7919) % 101) / 101.0F - 0.5F;
+  }
+  const auto write = [&](const fs::path& hf, const std::string& prefix, const std::string& config) {
+    fs::create_directories(hf);
+    write_file(hf / "config.json", config);
+    std::vector<SafetensorsItem> items;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const auto& [name, shape] = shapes[i];
+      const std::size_t count =
+          static_cast<std::size_t>(shape[0] * (shape.size() > 1 ? shape[1] : 1));
+      items.push_back({prefix + name + ".weight", "F32", shape,
+                       std::as_bytes(std::span(values).subspan(i, count))});
+    }
+    if (prefix != "model.") {
+      items.push_back({"vision_tower.vision_model.weight",
+                       "F32",
+                       {3},
+                       std::as_bytes(std::span(values).first(3))});
+    }
+    write_safetensors_file(hf / "model.safetensors", items, {{"format", "pt"}});
+  };
+  write(folder / "text", "model.", text);
+  write(folder / "pictures", "language_model.model.",
+        R"({"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"],
+            "vision_config": {"hidden_size": 8}, "text_config": )" +
+            text + "}");
+  const std::string tokens = generated(folder / "text");
+  EXPECT_GT(tokens.size(), 10U);
+  EXPECT_EQ(generated(folder / "pictures"), tokens);
+  const ProgramResult in = convert_import(folder / "pictures", folder / "save");
+  ASSERT_TRUE(in.ok()) << in.describe();
+  EXPECT_EQ(count(in.out + in.err, "left out: vision_tower (1 tensors)"), 1U) << in.describe();
+  ASSERT_TRUE(convert_export(folder / "save", folder / "back").ok());
+  EXPECT_EQ(tensors_of(folder / "back"), tensors_of(folder / "text"));
+  EXPECT_EQ(Json::parse(read_file(folder / "back/config.json")).at("architectures").at(0),
+            "Gemma3ForCausalLM");
+  expect_refusal(
+      convert_export(folder / "save", folder / "no", {"--like", (folder / "pictures").string()}), 8,
+      {"Gemma3ForConditionalGeneration", "leave out --like"});
 }
 
 // The checkpoint's own copy, wherever the files of the run have gone.

@@ -5,9 +5,11 @@
     hugging_face_reference.py --program PATH --tool PATH/logits_tool [--family NAME ...]
 
 For each model: transformers saves it; our logits from that folder, from its import, of all sequences packed into one batch and of 2 x 2 ranks
-equal its logits in fp32 within 1e-5 of the largest, and 64 greedy tokens are the same; import and export give back the bytes of all tensors;
+equal its logits in fp32 within 1e-5 of the largest, and 64 greedy tokens are the same; import and export give back every file, byte for byte;
 transformers loads the export, and one whose config.json Pentatron wrote itself, with equal logits. For the first model of a family the 2 x 2
-ranks write the 64 tokens too, and the comparison must fail where one side has two heads exchanged, positions shifted by one or no mask. Python: .deps/reference-venv (tools/reference/setup.sh).
+ranks write the 64 tokens too, files go there and back in bf16 with a tokenizer too, and the comparison must fail where one side has two heads
+exchanged, positions shifted by one or no mask. Of a model of text and pictures the language model is compared. Python: .deps/reference-venv
+(tools/reference/setup.sh).
 """
 import argparse
 import copy
@@ -21,6 +23,7 @@ import venv_python
 
 try:
     import numpy
+    import tokenizers
     import torch
     import transformers
     from safetensors import safe_open
@@ -35,6 +38,8 @@ SIZES = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidd
 GQA = {**SIZES, "num_key_value_heads": 2}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 8192, "rope_theta": 500000.0}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 16,
+            "short_factor": [1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0], "long_factor": [1.1, 1.5, 2.5, 4.0, 7.0, 12.0, 20.0, 32.0]}
 GPT2 = {"vocab_size": 97, "n_positions": 128, "n_embd": 64, "n_layer": 4, "n_head": 4, "bos_token_id": None, "eos_token_id": None}
 # Name, what the family's models look like, the classes and their configurations. `waits`: needs of the model that this version lacks.
 MODELS = [
@@ -57,6 +62,8 @@ MODELS = [
     ("nemotron", "Nemotron", GQA),
     ("phi3", "Phi3", {**GQA, "original_max_position_embeddings": 128}),
     ("phi3-partial", "Phi3", {**GQA, "partial_rotary_factor": 0.75, "sliding_window": 8}),
+    # Texts of 33 tokens are beyond the original length, the shorter ones are not; generation goes over it.
+    ("phi3-longrope", "Phi3", {**GQA, "original_max_position_embeddings": 16, "rope_parameters": LONGROPE}),
     ("gpt_neox-serial", "GPTNeoX", {**SIZES, "use_parallel_residual": False}),
     ("gpt_neox", "GPTNeoX", SIZES),
     ("gemma2", "Gemma2", {**GQA, "head_dim": 24, "query_pre_attn_scalar": 36, "sliding_window": 8, "attn_logit_softcapping": 5.0,
@@ -116,6 +123,12 @@ def reference(model, sequences):
     return logits, tokens
 
 
+def behind_prefixes(model, sequences):
+    """The logits behind every token where the text ends there: with LongRoPE other ones than in a longer text."""
+    with torch.no_grad():
+        return [numpy.stack([model(torch.tensor([s[:end + 1]])).logits[0, -1].numpy() for end in range(len(s))]) for s in sequences]
+
+
 def ours(tool, folder, sequences, ranks=(), generate=GENERATED):
     done = subprocess.run([tool, str(folder), *map(str, ranks)], text=True, capture_output=True, check=False,
                           input=json.dumps({"sequences": sequences, "generate": generate}))
@@ -170,12 +183,34 @@ def convert(program, *words):
         raise RuntimeError(f"convert {' '.join(map(str, words))}: {done.stderr}")
 
 
-def check_same_bytes(before, after):
-    expect(before.keys() == after.keys(), f"other tensors: {before.keys() ^ after.keys()}")
-    for name, tensor in before.items():
-        same = tensor.dtype == after[name].dtype and tensor.shape == after[name].shape and tensor.view(torch.uint8).equal(
-            after[name].view(torch.uint8)) if tensor.dim() else tensor.equal(after[name])
-        expect(same, f"{name} differs after import and export")
+def check_same_files(before, after):
+    """The model card is ours."""
+    names = {path.name for path in before.iterdir()}
+    expect(names | {"README.md"} == {path.name for path in after.iterdir()}, f"other files than {sorted(names)}")
+    for name in names:
+        expect((before / name).read_bytes() == (after / name).read_bytes(), f"{name} differs after import and export")
+
+
+def save_tokenizer(folder):
+    """A few letters, in the files that the library writes."""
+    letters = {letter: number for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz.,!?")}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=letters, merges=[]))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template="{{ messages[0]['content'] }}")
+    whole.save_pretrained(folder)
+
+
+def check_files(args, model, folder):
+    """In bf16, in shards and in one file, with a tokenizer."""
+    narrow = copy.deepcopy(model).bfloat16()
+    for name, size in (("one", "5GB"), ("shards", "40KB")):
+        hf, save, back = (folder / f"{name}_{x}" for x in ("hf", "save", "back"))
+        narrow.save_pretrained(hf, max_shard_size=size)
+        save_tokenizer(hf)
+        convert(args.program, "import", "--hf", hf, "--save", save)
+        convert(args.program, "export", "--load", save, "--hf", back)
+        check_same_files(hf, back)
 
 
 def shift_queries(model):
@@ -245,18 +280,18 @@ def check_model(args, name, kind, options, folder, whole):
     sequences = [torch.randint(0, 97, (n,), generator=generator).tolist() for n in LENGTHS]
     check_sharp(model, torch.tensor([sequences[-1]]))
     expected = reference(model, sequences)
+    step_by_step = (behind_prefixes(model, sequences) if "longrope" in name else expected[0], expected[1])
     hf, save, back, own = (folder / x for x in ("hf", "save", "back", "own"))
     model.save_pretrained(hf, max_shard_size="60KB" if whole else "5GB")
     mine = ours(args.tool, hf, sequences)
-    error = compare("the folder", mine, expected)
+    error = compare("the folder", mine, step_by_step)
     compare("one packed batch", (packed(args.program, hf, sequences, folder), []), expected)
     tokens = GENERATED if whole else 0
-    compare("2 x 2 ranks", ours(args.tool, hf, sequences, ranks=(2, 2), generate=tokens), expected)
+    compare("2 x 2 ranks", ours(args.tool, hf, sequences, ranks=(2, 2), generate=tokens), step_by_step)
     convert(args.program, "import", "--hf", hf, "--save", save)
-    compare("the import", ours(args.tool, save, sequences, generate=0), expected)
-    convert(args.program, "export", "--load", save, "--hf", back, "--max-shard-size", 60000)
-    check_same_bytes(tensors_of(hf), tensors_of(back))
-    expect((hf / "config.json").read_bytes() == (back / "config.json").read_bytes(), "config.json changed")
+    compare("the import", ours(args.tool, save, sequences, generate=0), step_by_step)
+    convert(args.program, "export", "--load", save, "--hf", back)
+    check_same_files(hf, back)
     convert(args.program, "export", "--load", save, "--hf", own, "--family", FAMILIES.get(kind, kind.lower()))
     for exported in (back, own):
         loaded, report = transformers.AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32, output_loading_info=True,
@@ -265,8 +300,34 @@ def check_model(args, name, kind, options, folder, whole):
         logits, _ = reference(loaded.eval(), sequences[:1])
         expect(worst(logits, expected[0][:1]) <= 1e-6, f"transformers sees another model in {exported.name}")
     if whole:
+        check_files(args, model, folder)
         check_sensitive(model, sequences, mine[0])
         check_broken_weights(args, model, folder, sequences, expected[0])
+    return error
+
+
+def check_pictures(args, folder):
+    """Gemma 3 with a vision tower: our logits are those of its language model for text, and what is exported is that model alone."""
+    name, _, options = next(model for model in MODELS if model[1] == "Gemma3")
+    generator = torch.Generator().manual_seed(sum(map(ord, name)) + 1)
+    tower = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    config = transformers.Gemma3Config(text_config=options, vision_config=tower, mm_tokens_per_image=4, image_token_index=96,
+                                       boi_token_index=95, eoi_token_index=94, attn_implementation="eager")
+    model = transformers.Gemma3ForConditionalGeneration(config).float().eval()
+    randomise(model, generator)
+    sequences = [torch.randint(0, 94, (n,), generator=generator).tolist() for n in LENGTHS]
+    expected = reference(model, sequences)
+    hf, save, back = (folder / x for x in ("hf", "save", "back"))
+    model.save_pretrained(hf)
+    error = compare("the folder", ours(args.tool, hf, sequences, generate=0), (expected[0], []))
+    convert(args.program, "import", "--hf", hf, "--save", save)
+    convert(args.program, "export", "--load", save, "--hf", back)
+    loaded, report = transformers.AutoModelForCausalLM.from_pretrained(back, dtype=torch.float32, output_loading_info=True,
+                                                                       attn_implementation="eager")
+    expect(type(loaded).__name__ == "Gemma3ForCausalLM", f"the export is a {type(loaded).__name__}")
+    expect(not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), f"the export: {report}")
+    logits, _ = reference(loaded.eval(), sequences[:1])
+    expect(worst(logits, expected[0][:1]) <= 1e-6, "transformers sees another model in the export")
     return error
 
 
@@ -298,14 +359,17 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     failed, seen = [], set()
-    for name, kind, options in MODELS:
+    for name, kind, options in [*MODELS, ("gemma3-pictures", "", {})]:
         if args.family and not any(name.startswith(f) for f in args.family):
             continue
         whole = kind not in seen
         seen.add(kind)
         with tempfile.TemporaryDirectory() as folder:
             try:
-                error = check_model(args, name, kind, options, pathlib.Path(folder), whole)
+                if kind:
+                    error = check_model(args, name, kind, options, pathlib.Path(folder), whole)
+                else:
+                    error = check_pictures(args, pathlib.Path(folder))
                 print(f"{name}: good, logits within {error:.2g}", flush=True)
             except (AssertionError, RuntimeError) as problem:
                 failed.append(name)

@@ -75,6 +75,27 @@ KeyRules keys() {
                  optional_key("final_logit_softcapping", &ModelConfig::final_logit_softcapping)});
 }
 
+// Gemma3ForConditionalGeneration: vision tower and projector beside the language model. Published
+// files leave out of text_config what the library has as default.
+constexpr std::string_view kTextDefaults =
+    R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
+        "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "head_dim": 256, "max_position_embeddings": 131072, "sliding_window": 4096})";
+constexpr std::string_view kOtherKeys[] = {
+    "vision_config",   "mm_tokens_per_image", "boi_token_index",
+    "eoi_token_index", "image_token_index",   "image_token_id",
+    "boi_token_id",    "eoi_token_id",        "initializer_range"};
+constexpr OuterModel::Prefixes kPrefixes[] = {{"language_model.model.", "language_model."},
+                                              {"model.language_model.", ""}};
+constexpr std::string_view kOtherParts[] = {"vision_tower.", "multi_modal_projector.",
+                                            "model.vision_tower.", "model.multi_modal_projector."};
+constexpr OuterModel kWithPictures{.model_type = "gemma3",
+                                   .architecture = "Gemma3ForConditionalGeneration",
+                                   .text_defaults = kTextDefaults,
+                                   .other_keys = kOtherKeys,
+                                   .prefixes = kPrefixes,
+                                   .other_parts = kOtherParts};
+
 }  // namespace
 
 const Family& gemma3() {
@@ -86,6 +107,7 @@ const Family& gemma3() {
                      .keys = keys,
                      .names = gemma_names,
                      .presets = presets_of("gemma3"),
+                     .outer = &kWithPictures,
                      .needs = {"norm_placement", "geglu", "embedding_multiplier"}});
   return kFamily;
 }
