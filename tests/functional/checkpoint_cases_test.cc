@@ -329,8 +329,9 @@ TEST(Cases, Transformers_24381) {
 // so that nothing has to choose between copies. (A manifest with two is refused: checkpoint_test.)
 TEST(Cases, MegatronLM_383) {
   const fs::path folder = new_folder();
+  const Options all = base().with("--lr-decay-iters", 5);
   const Options two =
-      on_ranks(base(), 2).with("--tensor-model-parallel-size", 2).with("--sequence-parallel");
+      on_ranks(all, 2).with("--tensor-model-parallel-size", 2).with("--sequence-parallel");
   (void)train(saving(two, folder));
   const nlohmann::json saved = manifest(folder, 3);
   std::size_t norms = 0;
@@ -342,7 +343,7 @@ TEST(Cases, MegatronLM_383) {
   }
   EXPECT_GT(norms, 0U);
   // One rank and two go on from it alike.
-  const Options more = base().with("--train-iters", 5).with("--load", folder.string());
+  const Options more = all.with("--train-iters", 5).with("--load", folder.string());
   const TinyRun one = train(more);
   EXPECT_EQ(one.losses().size(), 2U);
   expect_same_losses(train(two.with("--train-iters", 5).with("--load", folder.string())), one,
