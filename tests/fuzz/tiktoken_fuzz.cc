@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "pentatron/base/error.h"
+#include "pentatron/tokenizers/bpe_model.h"
 #include "pentatron/tokenizers/streaming_decoder.h"
 #include "pentatron/tokenizers/subword_model.h"
 #include "pentatron/tokenizers/tiktoken_tokenizer.h"
