@@ -312,12 +312,12 @@ struct TrainingConfig {
   std::int64_t train_samples = 0;  // 0: train_iters tells the run's length
   std::int64_t eval_interval = 0;  // 0: no evaluation during training
   std::int64_t eval_iters = 100;
-  std::int64_t start_eval_at_iter = 0;      // no evaluation during training before this iteration
+  std::int64_t start_eval_at_iter = 0;  // no evaluation during training before this iteration
   bool decrease_batch_size_if_needed = false;  // to what micro_batch_size * dp divides
-  std::int64_t eval_global_batch_size = 0;  // resolved: global_batch_size
-  std::int64_t eval_micro_batch_size = 0;   // resolved: micro_batch_size
-  bool full_validation = false;             // whole validation sets instead of eval_iters batches
-  bool multiple_validation_sets = false;    // one loss for each of data.valid_data_path
+  std::int64_t eval_global_batch_size = 0;     // resolved: global_batch_size
+  std::int64_t eval_micro_batch_size = 0;      // resolved: micro_batch_size
+  bool full_validation = false;           // whole validation sets instead of eval_iters batches
+  bool multiple_validation_sets = false;  // one loss for each of data.valid_data_path
   std::vector<std::string> iterations_to_skip;  // numbers of iterations, counted from 1
   std::int64_t log_interval = 100;
   bool log_throughput = false;

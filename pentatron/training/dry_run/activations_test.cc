@@ -275,8 +275,8 @@ TEST(DryRun, ActivationsOfAdaptersAreWhatAForwardKeeps) {
   expect_what_a_forward_keeps(cases_of_adapters());
 }
 
-// All that each rank holds at the fullest moment of two steps, the engine's making among it; the sum
-// over the ranks, whose fullest moments need not be one.
+// All that each rank holds at the fullest moment of two steps, the engine's making among it; the
+// sum over the ranks, whose fullest moments need not be one.
 std::int64_t peak_of_training(const config::RunConfig& config) {
   const tensor::MemoryMeter meter;
   std::atomic<std::int64_t> peaks = 0;
