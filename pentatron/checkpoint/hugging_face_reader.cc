@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kStagedBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kTileBytes = std::int64_t{2} << 20;  // of a mapped tensor
-constexpr std::int64_t kMostPasses = 16;
+constexpr std::int64_t kMaxPasses = 16;
 
 // Rows of a part whose columns are the rows of the tensor: a few of these at a time, so that no
 // more of the file is in memory. `values`: [rows, columns].
@@ -66,7 +66,7 @@ std::int64_t HuggingFaceReader::rows_at_once(const std::string& part) const {
   const std::int64_t rows = place.part.shape.at(0);
   const std::int64_t row_bytes = families::row_values(place) * tensor::item_bytes(dtype(part));
   const std::int64_t few = std::max<std::int64_t>(1, kStagedBytes / row_bytes);
-  return place.transposed ? std::max(few, (rows + kMostPasses - 1) / kMostPasses) : few;
+  return place.transposed ? std::max(few, (rows + kMaxPasses - 1) / kMaxPasses) : few;
 }
 
 Tensor HuggingFaceReader::read_rows(const std::string& part, families::RowRange rows,

@@ -25,6 +25,7 @@
 #include "pentatron/checkpoint/store.h"
 #include "pentatron/checkpoint/together.h"
 #include "pentatron/checkpoint/tokenizer_folder.h"
+#include "pentatron/tensor/host_bytes.h"
 
 namespace pentatron::checkpoint {
 namespace fs = std::filesystem;
@@ -57,11 +58,6 @@ struct Item {
   std::int64_t piece = 0;  // of make(); all of them where nothing is made
   DType dtype = DType::Undefined;
 };
-
-std::span<const std::byte> bytes_of(const Tensor& values) {
-  return {static_cast<const std::byte*>(values.const_data_ptr()),
-          static_cast<std::size_t>(values.numel() * tensor::item_bytes(values.scalar_type()))};
-}
 
 void check_values(const std::string& name, const Tensor& values) {
   PENTATRON_CHECK(values.is_contiguous() && values.device().is_cpu(), kInternal,
@@ -144,7 +140,7 @@ ManifestFile write_shard(const fs::path& path, const std::vector<Item>& items) {
   write_safetensors_header(plan_safetensors_header(tensors, {}), write);
   for (const Item& item : items) {
     for (std::int64_t begin = 0; begin < item.count; begin += item.piece) {
-      write(bytes_of(values_of(item, begin)));
+      write(tensor::host_bytes(values_of(item, begin)));
     }
   }
   file.close();

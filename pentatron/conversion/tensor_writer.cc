@@ -18,13 +18,7 @@ namespace {
 constexpr std::int64_t kStagedBytes = std::int64_t{4} << 20;
 // How often the parts of a tensor that is stored transposed are gone through at most; merging
 // adapters costs more each time.
-constexpr std::int64_t kMostPasses = 16, kMostMergedPasses = 4;
-
-// The row of the tensor where row `row` of the part stands.
-std::int64_t place_of(const families::RowBlocks& blocks, std::int64_t row) {
-  if (blocks.block == 0) return blocks.first + row;
-  return blocks.first + row / blocks.block * blocks.stride + row % blocks.block;
-}
+constexpr std::int64_t kMaxPasses = 16, kMaxMergedPasses = 4;
 
 // Rows of the part that stand in rows `range` of its tensor: they follow each other.
 families::RowRange rows_inside(const families::TensorLink& link, families::RowRange range) {
@@ -32,7 +26,7 @@ families::RowRange rows_inside(const families::TensorLink& link, families::RowRa
     std::int64_t low = 0, high = link.part.shape.at(0);
     while (low < high) {
       const std::int64_t middle = low + (high - low) / 2;
-      if (place_of(link.rows, middle) < place) {
+      if (families::row_in_tensor(link.rows, middle) < place) {
         low = middle + 1;
       } else {
         high = middle;
@@ -134,7 +128,7 @@ std::int64_t TensorWriter::rows_at_once(const Whole& whole) const {
   if (adapted) width = tensor::item_bytes(kAccumulationDType);
   const std::int64_t few = std::max<std::int64_t>(1, kStagedBytes / (row_values * width));
   if (!whole.links.front().transposed) return few;
-  const std::int64_t passes = adapted ? kMostMergedPasses : kMostPasses;
+  const std::int64_t passes = adapted ? kMaxMergedPasses : kMaxPasses;
   return std::max(few, (rows + passes - 1) / passes);
 }
 

@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kConfig = "config.json";
-constexpr const char* kSingle = kSingleWeights;
-constexpr const char* kIndex = kWeightsIndex;
 constexpr std::uint64_t kMaxConfigBytes = 16ULL << 20;
 constexpr std::uint64_t kMaxIndexBytes = 256ULL << 20;
 constexpr std::size_t kMaxNamed = 10;  // names in one message
@@ -152,12 +150,12 @@ void Folder::add_file(const std::string& file) {
 }
 
 void Folder::open_shards() {
-  if (is_file(path_ / kSingle)) return add_file(kSingle);
-  const fs::path index = path_ / kIndex;
+  if (is_file(path_ / kSingleWeights)) return add_file(kSingleWeights);
+  const fs::path index = path_ / kWeightsIndex;
   PENTATRON_CHECK(is_file(index), kData,
                   "{} has neither {} nor {}: weights are read from safetensors only, for other "
                   "files (pytorch_model.bin) are programs",
-                  path_.string(), kSingle, kIndex);
+                  path_.string(), kSingleWeights, kWeightsIndex);
   index_text_ = read_text_file(index, kMaxIndexBytes);
   const Json json = parse_json(index_text_, index.string());
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
@@ -276,7 +274,7 @@ std::span<const std::byte> Folder::bytes(const std::string& tensor) const {
 
 bool is_hugging_face_folder(const fs::path& path) {
   return is_file(path / kConfig) && !is_file(path / "manifest.json") &&
-         (is_file(path / kSingle) || is_file(path / kIndex));
+         (is_file(path / kSingleWeights) || is_file(path / kWeightsIndex));
 }
 
 std::vector<std::string> kept_files(const fs::path& folder) {

@@ -32,10 +32,10 @@ template <typename Copy>
 void for_each_run(const TensorLink& link, RowRange range, Copy copy) {
   const RowBlocks& blocks = link.rows;
   for (std::int64_t row = range.begin; row < range.end;) {
-    if (blocks.block == 0) return copy(row, blocks.first + row, range.end - row);
-    const std::int64_t inside = row % blocks.block;
-    const std::int64_t count = std::min(blocks.block - inside, range.end - row);
-    copy(row, blocks.first + row / blocks.block * blocks.stride + inside, count);
+    const std::int64_t left = range.end - row;
+    const std::int64_t count =
+        blocks.block == 0 ? left : std::min(blocks.block - row % blocks.block, left);
+    copy(row, row_in_tensor(blocks, row), count);
     row += count;
   }
 }
@@ -79,6 +79,11 @@ void transpose(const TensorLink& link, std::size_t item, std::int64_t first, std
 }
 
 }  // namespace
+
+std::int64_t row_in_tensor(const RowBlocks& blocks, std::int64_t row) {
+  if (blocks.block == 0) return blocks.first + row;
+  return blocks.first + row / blocks.block * blocks.stride + row % blocks.block;
+}
 
 std::int64_t row_values(const TensorLink& link) {
   return product(link.part.shape) / link.part.shape.at(0);

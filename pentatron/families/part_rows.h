@@ -19,6 +19,9 @@ struct RowRange {
 // Values of one row of a part: its columns.
 [[nodiscard]] std::int64_t row_values(const TensorLink& link);
 
+// The row of the tensor where row `row` of the part stands.
+[[nodiscard]] std::int64_t row_in_tensor(const RowBlocks& blocks, std::int64_t row);
+
 // Rows [begin, end) of the part, one after the other, into `rows`.
 void gather_rows(const TensorLink& link, std::size_t item, RowRange range,
                  std::span<const std::byte> tensor, std::span<std::byte> rows);

@@ -35,8 +35,7 @@ HuggingFaceModel open_hugging_face(const std::filesystem::path& path) {
   if (description.of_outer) {
     log::warn(
         "{} is a {}, a model of text and pictures: its language model alone is read, for text; "
-        "left "
-        "out: {}",
+        "left out: {}",
         path.string(), description.family->outer->architecture, folder->left_out());
   }
   HuggingFaceModel opened;

@@ -27,16 +27,6 @@ constexpr const char* kRankVariable = "PENTATRON_GPU_RANK_TEST";
 
 Device gpu() { return tensor::resolve_device("cuda", 0, 1); }
 
-// Attention dropout has no kernel on GPUs.
-CaseOptions options_of(ModelKind kind, const std::string& precision, Device device) {
-  CaseOptions options;
-  options.model = kind;
-  options.precision = precision;
-  options.attention_dropout = false;
-  options.device = device;
-  return options;
-}
-
 Outcome run_alone(const CaseOptions& options, const Layout& layout = {}) {
   const auto backend = comm::make_single_backend();
   return run_rank(options, layout, *backend);

@@ -21,16 +21,6 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{"Gpt2", ModelKind::kGpt2}, {"Llama", ModelKind::kLlama}};
 
-// Attention dropout has no kernel on GPUs.
-CaseOptions options_of(ModelKind kind, const std::string& precision, Device device) {
-  CaseOptions options;
-  options.model = kind;
-  options.precision = precision;
-  options.attention_dropout = false;
-  options.device = device;
-  return options;
-}
-
 std::string off(const char* what, const std::vector<double>& expected,
                 const std::vector<double>& found, double bound) {
   if (expected.size() != found.size()) return fmt::format("{} {}s", found.size(), what);
@@ -43,6 +33,15 @@ std::string off(const char* what, const std::vector<double>& expected,
 }
 
 }  // namespace
+
+CaseOptions options_of(ModelKind kind, const std::string& precision, Device device) {
+  CaseOptions options;
+  options.model = kind;
+  options.precision = precision;
+  options.attention_dropout = false;
+  options.device = device;
+  return options;
+}
 
 std::vector<TableCase> table_of_two_ranks(Device device) {
   std::vector<TableCase> table;

@@ -16,6 +16,9 @@ struct TableCase {
   Layout layout;
 };
 
+// Without attention dropout, which has no kernel on GPUs.
+[[nodiscard]] CaseOptions options_of(ModelKind kind, const std::string& precision, Device device);
+
 // Every value of an axis that two ranks allow, with both kinds of models in both precisions; every
 // pair of two axes once in each precision, with the two kinds in turn; chosen triples likewise.
 // Documents are packed, masks uneven, and what is reduced travels in several buckets.
