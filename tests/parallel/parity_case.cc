@@ -320,7 +320,7 @@ config::RunConfig make_config(const CaseOptions& options, const Layout& layout) 
   config.training.train_iters = 10;
   config.optimizer.optimizer = options.optimizer;
   config.optimizer.lr = options.optimizer == "sgd" ? 0.1 : 0.01;
-  config.optimizer.adam_eps = 1e-3;
+  config.optimizer.adam_eps = options.adam_eps;
   config.optimizer.clip_grad = options.clip_grad;
   config.optimizer.weight_decay = 0.1;
   config.optimizer.freeze_parameters = options.freeze;

@@ -50,7 +50,7 @@ struct Layout {
 
 struct CaseOptions {
   ModelKind model = ModelKind::kGpt2;
-  std::string optimizer = "adam";  // sgd, muon
+  std::string optimizer = "adam";  // sgd, muon, soap
   std::string precision = "fp64";
   std::int64_t num_query_groups = 2;  // Llama
   double dropout = 0.1;               // GPT-2
@@ -68,6 +68,7 @@ struct CaseOptions {
   Device device = Device("cpu");
   int steps = 3;
   double clip_grad = 0.5;
+  double adam_eps = 1e-3;
   std::int64_t vocab_divisible_by = 8;
   // What a rank with a fault reads in place of sample i of the source; empty: no rank has one.
   std::function<datasets::Sample(const datasets::SampleSource& source, std::int64_t i,

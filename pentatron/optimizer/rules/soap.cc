@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <map>
 
 #include "pentatron/optimizer/rules/whole_matrix.h"
@@ -24,6 +25,11 @@ struct MatrixState {
   WholeState* second = nullptr;  // [m, n], in the eigenbasis
   Side left, right;
 };
+
+double epsilon_of(const Tensor& x) {
+  return x.scalar_type() == DType::Double ? std::numeric_limits<double>::epsilon()
+                                          : std::numeric_limits<float>::epsilon();
+}
 
 // Numbers of this step, on the host.
 struct StepValues {
@@ -109,13 +115,11 @@ class Soap final : public UpdateRule {
       side.statistic->values.lerp_(square, 1 - config_.soap_shampoo_beta);
   }
   static void start_basis(const Side& side) {
-    if (side.basis != nullptr)
-      side.basis->values.copy_(tensor::eigenvectors(side.statistic->values));
+    if (side.basis != nullptr) side.basis->values.copy_(soap_first_basis(side.statistic->values));
   }
   static void refresh_basis(const Side& side) {
     if (side.basis == nullptr) return;
-    Tensor& basis = side.basis->values;
-    basis.copy_(tensor::orthogonal_factor(tensor::matmul(side.statistic->values, basis)));
+    side.basis->values.copy_(soap_next_basis(side.statistic->values, side.basis->values));
   }
 
   void update_matrix(Piece& piece, const MatrixState& state, const StepValues& now) const {
@@ -163,6 +167,23 @@ class Soap final : public UpdateRule {
 };
 
 }  // namespace
+
+// A gradient of few columns leaves a null space, and near it eigenvectors are what rounding makes
+// of them: another layout would take other ones, and Adam another step. The ramp tells them apart.
+Tensor soap_first_basis(const Tensor& statistic_nn) {
+  const std::int64_t n = statistic_nn.size(0);
+  const Tensor mean = statistic_nn.diagonal().mean();
+  const Tensor ramp =
+      tensor::arange(n, statistic_nn.scalar_type(), statistic_nn.device()).sub(n).div(-n);
+  const Tensor shift = ramp.mul(mean).mul(std::sqrt(std::sqrt(epsilon_of(statistic_nn))));
+  return tensor::eigenvectors(statistic_nn.add(shift.diag()));
+}
+
+Tensor soap_next_basis(const Tensor& statistic_nn, const Tensor& basis_nn) {
+  const Tensor mean = statistic_nn.diagonal().mean();
+  const Tensor kept = basis_nn.mul(mean).mul(std::sqrt(epsilon_of(statistic_nn)));
+  return tensor::orthogonal_factor(tensor::matmul(statistic_nn, basis_nn).add(kept));
+}
 
 std::unique_ptr<UpdateRule> make_soap(const config::OptimizerConfig& config,
                                       comm::ParallelContext& context) {
