@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string_view>
 
 namespace pentatron {
 
@@ -20,10 +19,9 @@ MachineLoad look_at_machine() {
   if (const char* ranks = std::getenv("LOCAL_WORLD_SIZE")) {
     machine.ranks_here = std::max(1, std::atoi(ranks));
   }
-  const char* const threads = std::getenv("OMP_NUM_THREADS");
-  machine.user_decided = std::getenv("OMP_WAIT_POLICY") != nullptr ||
-                         std::getenv("GOMP_SPINCOUNT") != nullptr ||
-                         (threads != nullptr && std::string_view(threads) == "1");
+  // Not OMP_NUM_THREADS: launchers set it to 1, and a rank's threads are counted without it.
+  machine.user_decided =
+      std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr;
   return machine;
 }
 
