@@ -40,7 +40,7 @@ class Checks(unittest.TestCase):
         self.assertIn(text, output)
 
     def test_clean_tree(self):
-        for name in ("layers", "sizes", "licence", "paths", "whitespace", "random", "dtypes", "promised-tests"):
+        for name in ("layers", "sizes", "licence", "paths", "whitespace", "random", "dtypes", "promised-tests", "features"):
             self.assertEqual(self.run_check(name), (0, ""), name)
 
     def test_layers(self):
@@ -129,6 +129,27 @@ class Checks(unittest.TestCase):
         self.expect("promised-tests", "public_faults.md:1: no test Cases.Name_63 in base_test")
         self.put(table, "| Name#62 | what | `base_test Faults.Name62` |\n")
         self.expect("promised-tests", "public_faults.md:1: Faults.Name62 is not named after its row")
+
+    def test_features(self):
+        self.put("pentatron/base/a_test.cc", LICENCE + "TEST(Errors, HaveKinds) {}\nTEST_P(Layouts, Agree) {}\n"
+                 'const char* kNames[] = {"Recompute"};\n')
+        self.put("tests/CMakeLists.txt", "# SPDX-License-Identifier: Apache-2.0\nadd_test(NAME quickstart)\n"
+                 "add_test(NAME launchers_${part})\nadd_test(NAME ${name})\n")
+        self.put("Makefile", "# SPDX-License-Identifier: Apache-2.0\ntest:\n")
+        head = "| feature | test |\n| --- | --- |\n"
+        right = ("`base_test Errors.*`, `*/Layouts.Agree/Recompute_*`", "`quickstart`, `launchers_mpirun`", "`make test`",
+                 "`Cases.*` in the programs of [the list](list.md)", "`ctest -R quickstart`", "`pentatron/base/a_test.cc`")
+        self.put("pentatron/ops/b_test.cc", LICENCE + "TEST(Cases, Name_1) {}\n")
+        self.put("README.md", "| other | table |\n| --- | --- |\n| x | `gone_test` |\n\n"
+                 + head + "".join(f"| what works | {cell} |\n" for cell in right))
+        self.assertEqual(self.run_check("features"), (0, ""))
+        wrong = {"`base_test Errors.Gone`": "no test Errors.Gone in base_test", "`base_test`, `Gone.*`": "no test Gone.* in base_test",
+                 "`ops_test Errors.*`": "no test Errors.* in ops_test", "`gone_test`": "`gone_test` is no test, target or file",
+                 "`base_test */Layouts.Agree/Gone_*`": "no test */Layouts.Agree/Gone_* in base_test",
+                 "`make gone`": "no target gone in Makefile", "by hand": "a row without a test"}
+        for cell, problem in wrong.items():
+            self.put("docs/features.md", head + f"| `--option` of a feature | {cell} |\n")
+            self.expect("features", "docs/features.md:3: " + problem)
 
 
 class RunPaths(unittest.TestCase):

@@ -6,6 +6,7 @@ random numbers, dtype literals, tests that the option tables promise.
     checks.py [--root FOLDER] [NAME ...]     all checks by default; exit code 1 and a line each for what is wrong
 """
 import argparse
+import fnmatch
 import os
 import re
 import subprocess
@@ -33,6 +34,11 @@ DTYPE_ALLOWED = "tools/checks/dtype_literals.txt"
 PROMISE = re.compile(r'\.test\s*=\s*((?:"[^"]*"\s*)+)')
 # A test after a public report, "Megatron-LM#62"; what follows the number tells several of one report apart.
 CASE = re.compile(r"Cases\.[A-Za-z0-9]+_\d+(?:_\w+)?")
+# Tables of features: what works, and behind it programs, filters, targets and files that show it.
+FEATURE_PAGES = ("README.md", "docs/features.md")
+FEATURE_TABLE = "| feature | test |"
+# What a CMakeLists.txt makes a CTest entry of; `${...}` in it stands for any word.
+ENTRY = re.compile(r"(?:add_test\(NAME|pentatron_\w*test\()\s*([\w${}]+)")
 TEST = re.compile(r"^\s*TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.MULTILINE)
 
 
@@ -243,9 +249,79 @@ def check_promised_tests(root, files):
                     yield f"{name}:{number}: no test {test} in {program}_test"
 
 
+class Shown:
+    """The tests of a tree, asked by the words of a table of features."""
+
+    def __init__(self, root, files):
+        self.root, self.files = root, set(files)
+        self.modules = {m.group(1) for m in (re.match(r"pentatron/([^/]+)/", f) for f in files) if m}
+        self.texts = {f: read(root, f) for f in files if f.endswith((".cc", ".h")) and is_test(f)}
+        listed = [read(root, f) for f in files if os.path.basename(f) == "CMakeLists.txt"]
+        self.entries = {e for text in listed for e in ENTRY.findall(text)}
+        makefile = read(root, "Makefile") if "Makefile" in self.files else ""
+        self.targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
+
+    def module(self, program):
+        name = re.sub(r"(_gpu)?_test$", "", program)
+        return name if name in self.modules and name != program else None
+
+    def is_program(self, word):
+        patterns = (re.sub(r"\$\{\w+\}", r"\\w+", entry) for entry in self.entries if not entry.startswith("$"))
+        return self.module(word) is not None or any(re.fullmatch(p, word) for p in patterns)
+
+    def holds(self, program, test):
+        """Whether the program has a test that the filter `test` takes; None: any program."""
+        module = self.module(program) if program else None
+        folders = ["tests/"] if module is None else [f"pentatron/{module}/"] + ["tests/gpu/"] * ("_gpu_" in program)
+        texts = [t for f, t in self.texts.items() if not program or f.startswith(tuple(folders))]
+        # [instantiation/]Suite.Name[/parameter]; what only a run knows of a parameter's name is looked for as text.
+        parts = re.fullmatch(r"(?:[\w*]+/)?([\w*]+)\.([\w*]+)(?:/([\w*]+))?", test)
+        suite, name, parameter = parts.groups() if parts else ("*", "*", test)
+        if name.startswith("*") and name != "*":
+            name, parameter = "*", name
+        literals = [w.strip("_") for w in (parameter or "").split("*") if w.strip("_")]
+        is_named = any(fnmatch.fnmatchcase(s, suite) and fnmatch.fnmatchcase(n, name)
+                       for text in texts for s, n in TEST.findall(text))
+        return is_named and all(any(w in text for text in texts) for w in literals)
+
+    def problem(self, words, program):
+        """What is wrong with the words of one code span behind a feature, and the program that later ones mean."""
+        first, *rest = words.removeprefix("ctest -R ").split()
+        if first == "make":
+            return (None if set(rest) <= self.targets else f"no target {' '.join(rest)} in Makefile"), program
+        if "/" in first and first in self.files or f"tests/fuzz/{first}_fuzz.cc" in self.files:
+            return None, program
+        if self.is_program(first):
+            missing = [test for test in rest if not self.holds(first, test)]
+            return (f"no test {missing[0]} in {first}" if missing else None), first
+        if not rest and re.search(r"[.*]", first):
+            return (None if self.holds(program, first) else f"no test {first} in {program}"), program
+        return f"`{words}` is no test, target or file", program
+
+
+def check_features(root, files):
+    """Each row of the tables of features names tests that exist."""
+    shown = Shown(root, files)
+    for name in FEATURE_PAGES:
+        inside = False
+        for number, line in enumerate(read(root, name).splitlines() if name in files else (), 1):
+            inside = line == FEATURE_TABLE or (inside and line.startswith("|"))
+            if not inside or line == FEATURE_TABLE or line.startswith("| ---"):
+                continue
+            cell = line.rstrip("| ").rsplit(" | ", 1)[-1]
+            spans = re.findall(r"`([^`]+)`", cell)
+            if not spans and "](" not in cell:
+                yield f"{name}:{number}: a row without a test"
+            program = None
+            for words in spans:
+                problem, program = shown.problem(words, program)
+                if problem:
+                    yield f"{name}:{number}: {problem}"
+
+
 CHECKS = {"layers": check_layers, "sizes": check_sizes, "licence": check_licence, "paths": check_paths,
           "whitespace": check_whitespace, "random": check_random, "dtypes": check_dtypes,
-          "promised-tests": check_promised_tests}
+          "promised-tests": check_promised_tests, "features": check_features}
 
 
 def main():
