@@ -40,7 +40,7 @@ class Checks(unittest.TestCase):
         self.assertIn(text, output)
 
     def test_clean_tree(self):
-        for name in ("layers", "sizes", "licence", "paths", "whitespace", "random", "dtypes", "promised-tests", "features"):
+        for name in ("layers", "sizes", "functions", "licence", "paths", "whitespace", "random", "dtypes", "promised-tests", "features"):
             self.assertEqual(self.run_check(name), (0, ""), name)
 
     def test_layers(self):
@@ -66,6 +66,16 @@ class Checks(unittest.TestCase):
     def test_sizes(self):
         self.put("pentatron/ops/long.cc", LICENCE + "\n" * 600)
         self.expect("sizes", "the wall is 600")
+
+    def test_functions(self):
+        self.put("pentatron/ops/f.cu", LICENCE + "void f(int a,\n       int b) {\n" + "  ++a;\n" * 70 + "}\n")
+        # A table is no function.
+        self.put("pentatron/ops/t.h", LICENCE + "constexpr int kTable[] = {\n" + "    1,\n" * 90 + "};\n")
+        self.assertEqual(self.run_check("functions"), (0, ""))
+        self.put("pentatron/ops/f.cu", LICENCE + "int x;\n\nvoid f(int a,\n       int b) {\n" + "  ++a;\n" * 71 + "}\n")
+        self.expect("functions", "f.cu:4: a body of 71 lines, the threshold is 70")
+        self.put("pentatron/ops/f.cu", LICENCE + "struct S {\n  void f() {\n" + "    g();\n" * 71 + "  }\n};\n")
+        self.expect("functions", "f.cu:3: a body of 71 lines")
 
     def test_licence(self):
         for name in ("pentatron/ops/e.cc", "pentatron/ops/e.inc"):

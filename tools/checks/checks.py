@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Repository checks that need no compiler: include layers, file sizes, licence lines, absolute paths, whitespace, unkeyed
-random numbers, dtype literals, tests that the option tables promise.
+"""Repository checks that need no compiler: include layers, sizes of files and functions, licence lines, absolute paths,
+whitespace, unkeyed random numbers, dtype literals, tests that the option tables and the tables of features promise.
 
     checks.py [--root FOLDER] [NAME ...]     all checks by default; exit code 1 and a line each for what is wrong
 """
@@ -17,6 +17,8 @@ LICENCED = SOURCE + (".py", ".sh", ".cmake")
 WALL = {".cu": 900}
 DEFAULT_WALL = 600
 PROSE_COLUMNS = 120
+# As clang-tidy's, which sees neither CUDA sources nor what a change left alone.
+FUNCTION_LINES = 70
 # Where the file's own format has no comment, or a tool wrote it.
 NO_LICENCE = re.compile(r"(^|/)(testdata|golden)/|\.(json|jsonl|txt|md|svg|bin|idx|npy|safetensors)$|(^|/)(LICENSE|\.clang-.*|\.gitignore)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
@@ -132,6 +134,28 @@ def check_sizes(root, files):
         wall = WALL.get(extension, DEFAULT_WALL)
         if lines > wall:
             yield f"{name}: {lines} lines, the wall is {wall}"
+
+
+def long_functions(text):
+    """Line and length of each body over the threshold, by the layout that clang-format gives: what ends with a `}` alone
+    began at the nearest line before it with the same indentation."""
+    lines = text.splitlines()
+    for indent in ("", "  "):
+        begin = None
+        for number, line in enumerate(lines):
+            if line == indent + "}" and begin is not None:
+                opening = next((n for n in range(begin, number) if lines[n].endswith("{")), number)
+                if number - opening - 1 > FUNCTION_LINES:
+                    yield begin + 1, number - opening - 1
+            if re.match(indent + r"[^\s#/]", line):
+                begin = number
+
+
+def check_functions(root, files):
+    for name in files:
+        if name.endswith(SOURCE):
+            for number, length in long_functions(read(root, name)):
+                yield f"{name}:{number}: a body of {length} lines, the threshold is {FUNCTION_LINES}"
 
 
 def check_licence(root, files):
@@ -319,8 +343,8 @@ def check_features(root, files):
                     yield f"{name}:{number}: {problem}"
 
 
-CHECKS = {"layers": check_layers, "sizes": check_sizes, "licence": check_licence, "paths": check_paths,
-          "whitespace": check_whitespace, "random": check_random, "dtypes": check_dtypes,
+CHECKS = {"layers": check_layers, "sizes": check_sizes, "functions": check_functions, "licence": check_licence,
+          "paths": check_paths, "whitespace": check_whitespace, "random": check_random, "dtypes": check_dtypes,
           "promised-tests": check_promised_tests, "features": check_features}
 
 
