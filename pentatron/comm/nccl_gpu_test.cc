@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #include "pentatron/base/env.h"
@@ -251,9 +252,12 @@ struct Outcome {
   std::vector<std::string> results;  // what the ranks wrote
 };
 
-Outcome run_ranks(int count, const std::string& test) {
+// With these variables in the ranks' environment.
+Outcome run_ranks(int count, const std::string& test,
+                  std::map<std::string, std::string> variables = {}) {
   const TempFolder temp("nccl");
-  ::setenv("PENTATRON_NCCL_FOLDER", temp.path().c_str(), 1);
+  variables["PENTATRON_NCCL_FOLDER"] = temp.path();
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   LaunchOptions options;
   options.nproc_per_node = count;
   options.grace_seconds = 30;
@@ -261,7 +265,7 @@ Outcome run_ranks(int count, const std::string& test) {
                      "--gtest_filter=NcclRank." + test};
   Outcome outcome;
   outcome.code = launch(options);
-  ::unsetenv("PENTATRON_NCCL_FOLDER");
+  for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
   outcome.results = testing_support::results_of(temp.path(), count);
   return outcome;
 }
@@ -280,9 +284,7 @@ TEST(NcclBackend, SendsOfBothDirectionsPassEachOther) {
 
 TEST(NcclBackend, ReceivesPostedAheadDoNotHoldTheDevice) {
   PENTATRON_NEEDS_GPUS(2);
-  ::setenv("PENTATRON_NCCL_TIMEOUT_MS", "20000", 1);
-  EXPECT_EQ(run_ranks(2, "PostedAhead").code, 0);
-  ::unsetenv("PENTATRON_NCCL_TIMEOUT_MS");
+  EXPECT_EQ(run_ranks(2, "PostedAhead", {{"PENTATRON_NCCL_TIMEOUT_MS", "20000"}}).code, 0);
 }
 
 TEST(NcclBackend, WorksInARecordedStep) {
@@ -292,9 +294,8 @@ TEST(NcclBackend, WorksInARecordedStep) {
 
 TEST(NcclBackend, PeersOfAFailedRankGetItsMessage) {
   PENTATRON_NEEDS_GPUS(2);
-  ::setenv("PENTATRON_NCCL_WAY", "poison", 1);
-  const std::string result = run_ranks(2, "FailingPeer").results[0];
-  ::unsetenv("PENTATRON_NCCL_WAY");
+  const std::string result =
+      run_ranks(2, "FailingPeer", {{"PENTATRON_NCCL_WAY", "poison"}}).results[0];
   EXPECT_TRUE(contains(result, "comm after ") && contains(result, "group 'all', ") &&
               contains(result, "rank 1 failed: a planted error in rank 1"))
       << result;
@@ -303,11 +304,10 @@ TEST(NcclBackend, PeersOfAFailedRankGetItsMessage) {
 
 TEST(NcclBackend, ASilentPeerIsATimeout) {
   PENTATRON_NEEDS_GPUS(2);
-  ::setenv("PENTATRON_NCCL_WAY", "silence", 1);
-  ::setenv("PENTATRON_NCCL_TIMEOUT_MS", "4000", 1);
-  const std::string result = run_ranks(2, "FailingPeer").results[0];
-  ::unsetenv("PENTATRON_NCCL_WAY");
-  ::unsetenv("PENTATRON_NCCL_TIMEOUT_MS");
+  const std::string result =
+      run_ranks(2, "FailingPeer",
+                {{"PENTATRON_NCCL_WAY", "silence"}, {"PENTATRON_NCCL_TIMEOUT_MS", "4000"}})
+          .results[0];
   EXPECT_TRUE(contains(result, "comm after ") && contains(result, "all_reduce #") &&
               contains(result, "on rank 0") && contains(result, "no answer within 4000 ms") &&
               contains(result, "still missing: rank 1 (") &&
