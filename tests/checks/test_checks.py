@@ -211,7 +211,8 @@ class RunScript(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.root = os.path.realpath(self.folder.name)
-        for name in ("tools/checks/run.sh", "tools/checks/checks.py", "tools/checks/tidy_database.py", ".clang-format", ".clang-tidy"):
+        for name in ("tools/checks/run.sh", "tools/checks/checks.py", "tools/checks/tidy_database.py", "tools/docs/reflow.py",
+                     ".clang-format", ".clang-tidy"):
             os.makedirs(os.path.dirname(os.path.join(self.root, name)), exist_ok=True)
             shutil.copy(os.path.join(ROOT, name), os.path.join(self.root, name))
         self.put("cmake/layers.txt", "base:\n")
@@ -246,6 +247,15 @@ class RunScript(unittest.TestCase):
         result = subprocess.run([os.path.join(self.root, "tools/checks/run.sh")], capture_output=True, text=True,
                                 env={**plain, **environment})
         return result.returncode, result.stdout + result.stderr
+
+    def test_long_prose(self):
+        self.put("docs/page.md", "words " * 18 + "fit\n\n| " + "cell " * 40 + "|\n")
+        self.commit()
+        self.assertEqual(self.run_script(TIDY="none")[0], 0)
+        self.put("docs/page.md", "words " * 20 + "too many\n")
+        code, output = self.run_script(TIDY="none")
+        self.assertEqual(code, 1, output)
+        self.assertIn("docs/page.md\nprose: lines over 120 columns", output)
 
     def change(self, text, name="pentatron/base/changed.cc"):
         self.put(name, LICENCE + text)
