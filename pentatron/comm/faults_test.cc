@@ -21,6 +21,7 @@
 #include "pentatron/comm/backend.h"
 #include "pentatron/comm/job_environment.h"
 #include "pentatron/comm/launch.h"
+#include "pentatron/comm/launched_rank_test_support.h"
 #include "pentatron/comm/rendezvous_address.h"
 #include "pentatron/comm/rendezvous_client.h"
 #include "pentatron/comm/rendezvous_server.h"
@@ -28,8 +29,9 @@
 namespace pentatron::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+using testing_support::Clock;
+using testing_support::contains;
 
 std::string worker() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "comm_worker";
@@ -43,11 +45,7 @@ std::string text_of(const std::string& file) {
 }
 
 std::string result_of(const TempFolder& folder, int rank) {
-  return text_of(folder.path() / ("rank" + std::to_string(rank) + ".txt"));
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+  return testing_support::result_of(folder.path(), rank);
 }
 
 double seconds_since(Clock::time_point begin) {

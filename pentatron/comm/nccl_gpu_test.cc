@@ -8,8 +8,7 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <map>
 #include <thread>
 
 #include "pentatron/base/env.h"
@@ -17,6 +16,7 @@
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/comm/conformance_test.h"
 #include "pentatron/comm/launch.h"
+#include "pentatron/comm/launched_rank_test_support.h"
 #include "pentatron/comm/nccl_backend.h"
 #include "pentatron/tensor/device_queue.h"
 #include "pentatron/tensor/gpu_test_support.h"
@@ -24,8 +24,11 @@
 namespace pentatron::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+using testing_support::Clock;
+using testing_support::contains;
+using testing_support::group_of_all;
+using testing_support::seconds_of;
 
 // --- Ranks
 
@@ -33,27 +36,25 @@ bool is_rank() { return env_string("PENTATRON_NCCL_FOLDER").has_value(); }
 std::string folder() { return env_string("PENTATRON_NCCL_FOLDER").value(); }
 
 NcclOptions options_from_environment() {
-  NcclOptions options;
-  options.rank = env_int("RANK").value();
-  options.world_size = env_int("WORLD_SIZE").value();
-  options.master_addr = env_string("MASTER_ADDR").value();
-  options.master_port = env_int("MASTER_PORT").value();
-  options.timeout = milliseconds(env_int("PENTATRON_NCCL_TIMEOUT_MS").value_or(60'000));
+  auto options = testing_support::launched_options<NcclOptions>("PENTATRON_NCCL_TIMEOUT_MS");
   options.device = tensor::resolve_device("cuda", static_cast<int>(env_int("LOCAL_RANK").value()),
                                           static_cast<int>(env_int("LOCAL_WORLD_SIZE").value()));
   tensor::use_device(options.device);
   return options;
 }
 
-std::vector<std::int64_t> everyone(const NcclOptions& options) {
-  std::vector<std::int64_t> ranks;
-  for (std::int64_t rank = 0; rank < options.world_size; ++rank) ranks.push_back(rank);
-  return ranks;
+void write_result(std::int64_t rank, const std::string& text) {
+  testing_support::write_result(folder(), rank, text);
 }
 
-void write_result(std::int64_t rank, const std::string& text) {
-  std::ofstream(folder() + "/rank" + std::to_string(rank) + ".txt") << text << '\n';
-}
+// The process as a rank of all.
+struct LaunchedRank {
+  explicit LaunchedRank(const NcclOptions& given = options_from_environment())
+      : options(given), backend(make_nccl_backend(options)), group(group_of_all(*backend)) {}
+  NcclOptions options;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Group> group;
+};
 
 #define NEEDS_LAUNCH() \
   if (!is_rank()) GTEST_SKIP() << "a rank; started by the tests of NcclBackend"
@@ -81,8 +82,8 @@ TEST(NcclRank, WrongOrder) {
   NEEDS_LAUNCH();
   NcclOptions options = options_from_environment();
   options.check_collectives = true;
-  const auto backend = make_nccl_backend(options);
-  const auto group = backend->make_group(everyone(options), "all");
+  const LaunchedRank self(options);
+  const auto& [given, backend, group] = self;
   const Tensor t = tensor::ones({4}, DType::Float, options.device);
   all_reduce(*group, t);
   const auto begin = Clock::now();
@@ -94,9 +95,7 @@ TEST(NcclRank, WrongOrder) {
     }
     write_result(options.rank, "no error");
   } catch (const Error& error) {
-    const std::chrono::duration<double> seconds = Clock::now() - begin;
-    write_result(options.rank, fmt::format("{} after {:.2f} s: {}", to_string(error.kind()),
-                                           seconds.count(), error.what()));
+    testing_support::write_error(folder(), options.rank, error, begin);
     backend->poison(error.what());
   }
 }
@@ -105,9 +104,8 @@ TEST(NcclRank, WrongOrder) {
 // the other.
 TEST(NcclRank, BothDirections) {
   NEEDS_LAUNCH();
-  const NcclOptions options = options_from_environment();
-  const auto backend = make_nccl_backend(options);
-  const auto group = backend->make_group(everyone(options), "all");
+  const LaunchedRank self;
+  const auto& [options, backend, group] = self;
   const int peer = 1 - group->rank();
   constexpr std::int64_t kSize = std::int64_t{1} << 26;
   for (int round = 0; round < 5; ++round) {
@@ -131,9 +129,8 @@ TEST(NcclRank, BothDirections) {
 // between them the whole device is waited for, as the first use of a kernel may do.
 TEST(NcclRank, PostedAhead) {
   NEEDS_LAUNCH();
-  const NcclOptions options = options_from_environment();
-  const auto backend = make_nccl_backend(options);
-  const auto group = backend->make_group(everyone(options), "all");
+  const LaunchedRank self;
+  const auto& [options, backend, group] = self;
   const int peer = 1 - group->rank();
   group->connect({peer}, {peer});
   constexpr std::int64_t kSize = std::int64_t{1} << 24;
@@ -168,9 +165,8 @@ TEST(NcclRank, PostedAhead) {
 // Collectives and a send inside a recorded step, replayed with new inputs.
 TEST(NcclRank, Recorded) {
   NEEDS_LAUNCH();
-  const NcclOptions options = options_from_environment();
-  const auto backend = make_nccl_backend(options);
-  const auto group = backend->make_group(everyone(options), "all");
+  const LaunchedRank self;
+  const auto& [options, backend, group] = self;
   const bool first = group->rank() == 0;
   const Tensor input = tensor::ones({1000}, DType::Float, options.device);
   const Tensor sum = tensor::zeros({1000}, DType::Float, options.device);
@@ -211,9 +207,8 @@ TEST(NcclRank, FailingPeer) {
   // The launcher ends us when rank 1 dies; first we want to see the error.
   ::signal(SIGTERM, SIG_IGN);
   const std::string way = env_string("PENTATRON_NCCL_WAY").value();
-  const NcclOptions options = options_from_environment();
-  const auto backend = make_nccl_backend(options);
-  const auto group = backend->make_group(everyone(options), "all");
+  const LaunchedRank self;
+  const auto& [options, backend, group] = self;
   const Tensor t = tensor::ones({1000}, DType::Float, options.device);
   all_reduce(*group, t);
   EXPECT_EQ(t.sum().item<float>(), 1000.0F * static_cast<float>(options.world_size));
@@ -232,9 +227,7 @@ TEST(NcclRank, FailingPeer) {
     group->broadcast(t, 0)->wait();
     write_result(options.rank, "no error");
   } catch (const Error& error) {
-    const std::chrono::duration<double> seconds = Clock::now() - begin;
-    write_result(options.rank, fmt::format("{} after {:.2f} s: {}", to_string(error.kind()),
-                                           seconds.count(), error.what()));
+    testing_support::write_error(folder(), options.rank, error, begin);
     ::_exit(exit_code(error.kind()));
   }
   ::_exit(1);
@@ -259,9 +252,12 @@ struct Outcome {
   std::vector<std::string> results;  // what the ranks wrote
 };
 
-Outcome run_ranks(int count, const std::string& test) {
+// With these variables in the ranks' environment.
+Outcome run_ranks(int count, const std::string& test,
+                  std::map<std::string, std::string> variables = {}) {
   const TempFolder temp("nccl");
-  ::setenv("PENTATRON_NCCL_FOLDER", temp.path().c_str(), 1);
+  variables["PENTATRON_NCCL_FOLDER"] = temp.path();
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   LaunchOptions options;
   options.nproc_per_node = count;
   options.grace_seconds = 30;
@@ -269,18 +265,9 @@ Outcome run_ranks(int count, const std::string& test) {
                      "--gtest_filter=NcclRank." + test};
   Outcome outcome;
   outcome.code = launch(options);
-  ::unsetenv("PENTATRON_NCCL_FOLDER");
-  for (int rank = 0; rank < count; ++rank) {
-    std::ifstream file(temp.path() / ("rank" + std::to_string(rank) + ".txt"));
-    std::stringstream text;
-    text << file.rdbuf();
-    outcome.results.push_back(text.str());
-  }
+  for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
+  outcome.results = testing_support::results_of(temp.path(), count);
   return outcome;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(NcclBackend, EveryOperation) {
@@ -297,9 +284,7 @@ TEST(NcclBackend, SendsOfBothDirectionsPassEachOther) {
 
 TEST(NcclBackend, ReceivesPostedAheadDoNotHoldTheDevice) {
   PENTATRON_NEEDS_GPUS(2);
-  ::setenv("PENTATRON_NCCL_TIMEOUT_MS", "20000", 1);
-  EXPECT_EQ(run_ranks(2, "PostedAhead").code, 0);
-  ::unsetenv("PENTATRON_NCCL_TIMEOUT_MS");
+  EXPECT_EQ(run_ranks(2, "PostedAhead", {{"PENTATRON_NCCL_TIMEOUT_MS", "20000"}}).code, 0);
 }
 
 TEST(NcclBackend, WorksInARecordedStep) {
@@ -309,28 +294,26 @@ TEST(NcclBackend, WorksInARecordedStep) {
 
 TEST(NcclBackend, PeersOfAFailedRankGetItsMessage) {
   PENTATRON_NEEDS_GPUS(2);
-  ::setenv("PENTATRON_NCCL_WAY", "poison", 1);
-  const std::string result = run_ranks(2, "FailingPeer").results[0];
-  ::unsetenv("PENTATRON_NCCL_WAY");
+  const std::string result =
+      run_ranks(2, "FailingPeer", {{"PENTATRON_NCCL_WAY", "poison"}}).results[0];
   EXPECT_TRUE(contains(result, "comm after ") && contains(result, "group 'all', ") &&
               contains(result, "rank 1 failed: a planted error in rank 1"))
       << result;
-  EXPECT_LT(std::stod(result.substr(result.find("after ") + 6)), 3.0) << result;
+  EXPECT_LT(seconds_of(result), 3.0) << result;
 }
 
 TEST(NcclBackend, ASilentPeerIsATimeout) {
   PENTATRON_NEEDS_GPUS(2);
-  ::setenv("PENTATRON_NCCL_WAY", "silence", 1);
-  ::setenv("PENTATRON_NCCL_TIMEOUT_MS", "4000", 1);
-  const std::string result = run_ranks(2, "FailingPeer").results[0];
-  ::unsetenv("PENTATRON_NCCL_WAY");
-  ::unsetenv("PENTATRON_NCCL_TIMEOUT_MS");
+  const std::string result =
+      run_ranks(2, "FailingPeer",
+                {{"PENTATRON_NCCL_WAY", "silence"}, {"PENTATRON_NCCL_TIMEOUT_MS", "4000"}})
+          .results[0];
   EXPECT_TRUE(contains(result, "comm after ") && contains(result, "all_reduce #") &&
               contains(result, "on rank 0") && contains(result, "no answer within 4000 ms") &&
               contains(result, "still missing: rank 1 (") &&
               contains(result, "--distributed-timeout-minutes"))
       << result;
-  EXPECT_LT(std::stod(result.substr(result.find("after ") + 6)), 9.0) << result;
+  EXPECT_LT(seconds_of(result), 9.0) << result;
 }
 
 TEST(NcclBackend, ChecksChangeNothing) {
@@ -345,7 +328,7 @@ TEST(NcclBackend, WrongOrderIsNamed) {
                 contains(result, "all_reduce(fp32 x 4, sum)") &&
                 contains(result, "broadcast(fp32 x 4, root 0)"))
         << result;
-    EXPECT_LT(std::stod(result.substr(result.find("after ") + 6)), 10.0) << result;
+    EXPECT_LT(seconds_of(result), 10.0) << result;
   }
 }
 

@@ -166,18 +166,14 @@ class ThreadsGroup final : public GroupBase {
   }
 
   WorkPtr send(Tensor t, int peer) override {
-    check("send", t);
-    check_peer("send", peer);
-    auto work = start(t, t);
+    auto work = start_message("send", t, peer);
     work->ticket = meeting_->post_send(rank(), peer, content(t), work->payload.in,
                                        static_cast<std::size_t>(byte_count(t)));
     return work;
   }
 
   WorkPtr recv(Tensor t, int peer) override {
-    check("recv", t);
-    check_peer("recv", peer);
-    auto work = start(t, t);
+    auto work = start_message("recv", t, peer);
     work->ticket = meeting_->post_recv(rank(), peer, content(t), work->payload.out,
                                        static_cast<std::size_t>(byte_count(t)));
     return work;
@@ -210,6 +206,12 @@ class ThreadsGroup final : public GroupBase {
     work->payload.out = static_cast<char*>(out.mutable_data_ptr());
     work->tensors = {in, out};
     return work;
+  }
+
+  std::unique_ptr<ThreadsWork> start_message(const char* call, const Tensor& t, int peer) {
+    check(call, t);
+    check_peer(call, peer);
+    return start(t, t);
   }
 
   void exchange(Payloads payloads, std::int64_t row_bytes) const {

@@ -8,15 +8,14 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/comm/backend.h"
-#include "pentatron/config/parser.h"
+#include "pentatron/config/parser_test_support.h"
 
 namespace pentatron::comm {
 namespace {
 
 std::int64_t timeout_option(std::vector<std::string> words) {
-  config::ParseRequest request;
-  request.words = std::move(words);
-  return config::parse(request).config.parallel.distributed_timeout_minutes;
+  const config::RunConfig config = config::testing_support::config_of(std::move(words));
+  return config.parallel.distributed_timeout_minutes;
 }
 
 // Rank 1 comes 300 ms late to a barrier. Returns the error's message, or nothing.

@@ -7,8 +7,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/temp_folder.h"
@@ -19,9 +17,12 @@
 #include "pentatron/comm/forwarding_test_support.h"
 #include "pentatron/comm/group_base.h"
 #include "pentatron/comm/launch.h"
+#include "pentatron/comm/launched_rank_test_support.h"
 
 namespace pentatron::comm {
 namespace {
+
+using testing_support::seconds_of;
 
 // What the ranks of `comm_worker wrong KIND` say of themselves.
 std::vector<std::string> results_of(const std::string& kind, int ranks, const char* timeout_ms) {
@@ -33,24 +34,13 @@ std::vector<std::string> results_of(const std::string& kind, int ranks, const ch
   ::setenv("COMM_WORKER_TIMEOUT_MS", timeout_ms, 1);
   EXPECT_EQ(launch(options), exit_code(ErrorKind::kComm)) << kind;
   ::unsetenv("COMM_WORKER_TIMEOUT_MS");
-  std::vector<std::string> results;
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::ifstream file(folder.path() / ("rank" + std::to_string(rank) + ".txt"));
-    std::stringstream text;
-    text << file.rdbuf();
-    results.push_back(text.str());
-  }
-  return results;
+  return testing_support::results_of(folder.path(), ranks);
 }
 
 void expect_all(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {
     EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
   }
-}
-
-double seconds_of(const std::string& result) {
-  return std::stod(result.substr(result.find("after ") + 6));
 }
 
 // Sizes that differ would end the process inside the library, another operation would hang.

@@ -81,6 +81,20 @@ SoftmaxKind softmax_kind(const ModelConfig& model) {
   return chosen("--softmax-type", model.softmax_type, kChoices);
 }
 
+Recompute recompute(const ModelConfig& model) {
+  static constexpr Choice<Recompute> kChoices[] = {{"selective", Recompute::kModules},
+                                                   {"full", Recompute::kLayers}};
+  if (model.recompute_granularity.empty()) return Recompute::kNone;
+  return chosen("--recompute-granularity", model.recompute_granularity, kChoices);
+}
+
+RecomputeMethod recompute_method(const ModelConfig& model) {
+  static constexpr Choice<RecomputeMethod> kChoices[] = {{"uniform", RecomputeMethod::kUniform},
+                                                         {"block", RecomputeMethod::kBlock}};
+  if (model.recompute_method.empty()) return RecomputeMethod::kNone;
+  return chosen("--recompute-method", model.recompute_method, kChoices);
+}
+
 Fp8Scaling fp8_scaling(const ModelConfig& model) {
   static constexpr Choice<Fp8Scaling> kChoices[] = {{"tensorwise", Fp8Scaling::kTensorwise},
                                                     {"delayed", Fp8Scaling::kDelayed},
@@ -115,6 +129,14 @@ WsdStyle wsd_style(const OptimizerConfig& optimizer) {
   return chosen("--lr-wsd-decay-style", optimizer.lr_wsd_decay_style, kChoices);
 }
 
+Precision precision(const TrainingConfig& training) {
+  static constexpr Choice<Precision> kChoices[] = {{"fp32", Precision::kFp32},
+                                                   {"bf16", Precision::kBf16},
+                                                   {"fp16", Precision::kFp16},
+                                                   {"fp64", Precision::kFp64}};
+  return chosen("the precision", training.precision, kChoices);
+}
+
 LossMean loss_mean(const TrainingConfig& training) {
   static constexpr Choice<LossMean> kChoices[] = {{"tokens", LossMean::kTokens},
                                                   {"micro-batches", LossMean::kMicroBatches}};
@@ -128,6 +150,22 @@ Recording recording(const TrainingConfig& training) {
       {"transformer_engine", Recording::kTransformerEngine},
       {"full_iteration", Recording::kFullIteration}};
   return chosen("--cuda-graph-impl", training.cuda_graph_impl, kChoices);
+}
+
+TokenizerKind tokenizer_kind(const DataConfig& data) {
+  static constexpr Choice<TokenizerKind> kChoices[] = {
+      {"BertWordPieceLowerCase", TokenizerKind::kBertLowerCase},
+      {"BertWordPieceCase", TokenizerKind::kBertCased},
+      {"GPT2BPETokenizer", TokenizerKind::kGpt2Bpe},
+      {"SentencePieceTokenizer", TokenizerKind::kSentencePiece},
+      {"GPTSentencePieceTokenizer", TokenizerKind::kGptSentencePiece},
+      {"Llama2Tokenizer", TokenizerKind::kLlama2},
+      {"HuggingFaceTokenizer", TokenizerKind::kHuggingFace},
+      {"TikTokenizer", TokenizerKind::kTik},
+      {"NullTokenizer", TokenizerKind::kNull},
+      {"SFTTokenizer", TokenizerKind::kSft}};
+  if (data.tokenizer_type.empty()) return TokenizerKind::kNone;
+  return chosen("--tokenizer-type", data.tokenizer_type, kChoices);
 }
 
 }  // namespace pentatron::config

@@ -44,6 +44,12 @@ enum class ParallelAttention { kNone, kSharedNorm, kOwnNorms };
 // --softmax-type: what the softmax has in its denominator beside the scores.
 enum class SoftmaxKind { kVanilla, kOffByOne, kLearnable };
 [[nodiscard]] SoftmaxKind softmax_kind(const ModelConfig& model);
+// --recompute-granularity: what backward computes again.
+enum class Recompute { kNone, kModules, kLayers };
+[[nodiscard]] Recompute recompute(const ModelConfig& model);
+// --recompute-method; none: not given.
+enum class RecomputeMethod { kNone, kUniform, kBlock };
+[[nodiscard]] RecomputeMethod recompute_method(const ModelConfig& model);
 // --fp8-recipe.
 enum class Fp8Scaling { kTensorwise, kDelayed, kBlockwise };
 [[nodiscard]] Fp8Scaling fp8_scaling(const ModelConfig& model);
@@ -61,11 +67,39 @@ enum class DecayStyle { kConstant, kLinear, kCosine, kInverseSquareRoot, kWsd };
 enum class WsdStyle { kExponential, kLinear, kCosine, kMinusSqrt };
 [[nodiscard]] WsdStyle wsd_style(const OptimizerConfig& optimizer);
 
+// --bf16, --fp16, --fp64 or none of them.
+enum class Precision { kFp32, kBf16, kFp16, kFp64 };
+[[nodiscard]] Precision precision(const TrainingConfig& training);
+// Whether activations have 16 bits.
+[[nodiscard]] constexpr bool is_narrow(Precision precision) {
+  return precision == Precision::kBf16 || precision == Precision::kFp16;
+}
 // --loss-mean.
 enum class LossMean { kTokens, kMicroBatches };
 [[nodiscard]] LossMean loss_mean(const TrainingConfig& training);
 // --cuda-graph-impl: what is recorded.
 enum class Recording { kNone, kLocal, kTransformerEngine, kFullIteration };
 [[nodiscard]] Recording recording(const TrainingConfig& training);
+
+// --tokenizer-type; none: not given.
+enum class TokenizerKind {
+  kNone,
+  kBertLowerCase,
+  kBertCased,
+  kGpt2Bpe,
+  kSentencePiece,
+  kGptSentencePiece,
+  kLlama2,
+  kHuggingFace,
+  kTik,
+  kNull,
+  kSft
+};
+[[nodiscard]] TokenizerKind tokenizer_kind(const DataConfig& data);
+// Whether its file is a SentencePiece model.
+[[nodiscard]] constexpr bool reads_sentence_piece(TokenizerKind kind) {
+  return kind == TokenizerKind::kSentencePiece || kind == TokenizerKind::kGptSentencePiece ||
+         kind == TokenizerKind::kLlama2;
+}
 
 }  // namespace pentatron::config

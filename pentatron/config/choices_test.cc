@@ -56,6 +56,9 @@ TEST(Choices, RowsAndKindsAreTheSame) {
   expect_all_choices("parallel_attention", &ModelConfig::parallel_attention, parallel_attention);
   expect_all_choices("softmax_type", &ModelConfig::softmax_type, softmax_kind);
   expect_all_choices("fp8_recipe", &ModelConfig::fp8_recipe, fp8_scaling);
+  expect_all_choices("recompute_granularity", &ModelConfig::recompute_granularity, recompute);
+  expect_all_choices("recompute_method", &ModelConfig::recompute_method, recompute_method);
+  expect_all_choices("tokenizer_type", &DataConfig::tokenizer_type, tokenizer_kind);
   expect_all_choices("loss_mean", &TrainingConfig::loss_mean, loss_mean);
   expect_all_choices("cuda_graph_impl", &TrainingConfig::cuda_graph_impl, recording);
   expect_all_choices("optimizer", &OptimizerConfig::optimizer, optimizer_kind);

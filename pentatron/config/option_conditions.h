@@ -44,12 +44,11 @@ inline constexpr Condition kWindowRotates{
     [](const RunConfig& c) { return kRotates.holds(c) && !c.model.window_size.empty(); },
     "no layer has both a window and a rotation"};
 inline constexpr Condition kSixteenBit{
-    [](const RunConfig& c) {
-      return c.training.precision == "bf16" || c.training.precision == "fp16";
-    },
+    [](const RunConfig& c) { return is_narrow(precision(c.training)); },
     "activations have 32 bits already: it belongs to --bf16 and --fp16"};
-inline constexpr Condition kBf16{[](const RunConfig& c) { return c.training.precision == "bf16"; },
-                                 "it belongs to --bf16"};
+inline constexpr Condition kBf16{
+    [](const RunConfig& c) { return precision(c.training) == Precision::kBf16; },
+    "it belongs to --bf16"};
 inline constexpr Condition kRopeScaling{
     [](const RunConfig& c) { return kRope.holds(c) && c.model.use_rope_scaling; },
     "there is no --use-rope-scaling"};
@@ -81,10 +80,10 @@ inline constexpr Condition kVocabNotPadded{
     [](const RunConfig& c) { return c.model.padded_vocab_size == 0; },
     "--padded-vocab-size sets the size"};
 inline constexpr Condition kRecomputesLayers{
-    [](const RunConfig& c) { return c.model.recompute_granularity == "full"; },
+    [](const RunConfig& c) { return recompute(c.model) == Recompute::kLayers; },
     "it belongs to --recompute-granularity full"};
 inline constexpr Condition kRecomputesModules{
-    [](const RunConfig& c) { return c.model.recompute_granularity == "selective"; },
+    [](const RunConfig& c) { return recompute(c.model) == Recompute::kModules; },
     "it belongs to --recompute-granularity selective"};
 inline constexpr Condition kOffloadsActivations{
     [](const RunConfig& c) { return c.model.fine_grained_activation_offloading; },
@@ -154,23 +153,20 @@ inline constexpr Condition kOneCorpus{
     "--train-data-path, --valid-data-path and --test-data-path name whole corpora"};
 // Without --tokenizer-type that is the default.
 inline constexpr Condition kGpt2Bpe{[](const RunConfig& c) {
-                                      return c.data.tokenizer_type.empty() ||
-                                             c.data.tokenizer_type == "GPT2BPETokenizer";
+                                      const TokenizerKind kind = tokenizer_kind(c.data);
+                                      return kind == TokenizerKind::kNone ||
+                                             kind == TokenizerKind::kGpt2Bpe;
                                     },
                                     "it belongs to --tokenizer-type GPT2BPETokenizer"};
 inline constexpr Condition kSentencePiece{
-    [](const RunConfig& c) {
-      const std::string& type = c.data.tokenizer_type;
-      return type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" ||
-             type == "Llama2Tokenizer";
-    },
+    [](const RunConfig& c) { return reads_sentence_piece(tokenizer_kind(c.data)); },
     "it belongs to --tokenizer-type SentencePieceTokenizer, GPTSentencePieceTokenizer and "
     "Llama2Tokenizer"};
 inline constexpr Condition kTokenizerModel{
     [](const RunConfig& c) { return !c.data.tokenizer_model.empty(); },
     "there is no --tokenizer-model"};
 inline constexpr Condition kNullTokenizer{
-    [](const RunConfig& c) { return c.data.tokenizer_type == "NullTokenizer"; },
+    [](const RunConfig& c) { return tokenizer_kind(c.data) == TokenizerKind::kNull; },
     "it belongs to --tokenizer-type NullTokenizer"};
 
 // Muon's and SOAP's embeddings, output layer and vectors are Adam's.
@@ -214,7 +210,7 @@ inline constexpr Condition kConstantWeightDecay{
     "--start-weight-decay and --end-weight-decay say it"};
 inline constexpr Condition kDynamicLossScale{
     [](const RunConfig& c) {
-      return c.training.precision == "fp16" && !c.optimizer.loss_scale.has_value();
+      return precision(c.training) == Precision::kFp16 && !c.optimizer.loss_scale.has_value();
     },
     "it belongs to dynamic loss scaling: --fp16 without --loss-scale"};
 

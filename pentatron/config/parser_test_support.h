@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "pentatron/config/parser.h"
@@ -14,6 +15,13 @@ inline ParseRequest request(const std::string& words) {
   ParseRequest result;
   for (const std::string_view word : split_words(words, ' ')) result.words.emplace_back(word);
   return result;
+}
+
+// What the words of a command line give.
+inline RunConfig config_of(std::vector<std::string> words) {
+  ParseRequest request;
+  request.words = std::move(words);
+  return parse(request).config;
 }
 
 inline std::vector<std::string> problems_of(const ParseRequest& from) {

@@ -201,8 +201,8 @@ void resolve_pipeline(const ModelConfig& model, const ParallelConfig& parallel,
 }
 
 void resolve_recompute(ModelConfig& model, Problems& problems) {
-  if (model.recompute_granularity == "full") {
-    if (model.recompute_method.empty()) {
+  if (recompute(model) == Recompute::kLayers) {
+    if (recompute_method(model) == RecomputeMethod::kNone) {
       problems.add(
           "--recompute-granularity full needs --recompute-method uniform or block: give one, or "
           "--recompute-granularity selective");
@@ -213,7 +213,7 @@ void resolve_recompute(ModelConfig& model, Problems& problems) {
           model.recompute_num_layers));
     }
   }
-  if (model.recompute_granularity != "selective") return;
+  if (recompute(model) != Recompute::kModules) return;
   if (!model.recompute_method.empty() || model.recompute_num_layers > 0) {
     problems.add(fmt::format(
         "--recompute-granularity selective takes --recompute-modules, not --recompute-method '{}' "
@@ -258,13 +258,14 @@ void check_offload(const ModelConfig& model, Problems& problems) {
     }
   }
   const auto& again = model.recompute_modules;
-  if (qkv && model.recompute_granularity == "selective" &&
+  if (qkv && recompute(model) == Recompute::kModules &&
       std::find(again.begin(), again.end(), "layernorm") != again.end()) {
     problems.add(
         "--offload-modules qkv_linear would move the norm's output, which --recompute-modules "
         "layernorm makes again instead of keeping it: drop one of the two");
   }
-  if (model.recompute_granularity == "full" && model.recompute_method == "uniform") {
+  if (recompute(model) == Recompute::kLayers &&
+      recompute_method(model) == RecomputeMethod::kUniform) {
     problems.add(
         "--fine-grained-activation-offloading with --recompute-granularity full "
         "--recompute-method uniform: every layer is made again and keeps nothing to move; drop one "
@@ -288,7 +289,7 @@ void check_distributed_saves(const ModelConfig& model, const ParallelConfig& par
                     "has its own rows already; drop one of the two",
                     kOption, parallel.tensor_model_parallel_size));
   }
-  if (model.recompute_granularity != "full") {
+  if (recompute(model) != Recompute::kLayers) {
     problems.add(
         fmt::format("{} keeps the inputs of whole layers that are computed again: it "
                     "needs --recompute-granularity full, not '{}'",
@@ -343,7 +344,7 @@ void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {
       !problems.about("tokenizer_type")) {
     data.tokenizer_type = "GPT2BPETokenizer";
   }
-  if (data.tokenizer_type == "GPT2BPETokenizer") {
+  if (tokenizer_kind(data) == TokenizerKind::kGpt2Bpe) {
     if (data.vocab_file.empty() && !problems.about("vocab_file")) {
       problems.add("--tokenizer-type GPT2BPETokenizer needs --vocab-file (vocab.json)");
     }
@@ -351,7 +352,7 @@ void resolve_tokenizer(RunConfig& config, Purpose purpose, Problems& problems) {
       problems.add("--tokenizer-type GPT2BPETokenizer needs --merge-file (merges.txt)");
     }
   }
-  if (data.tokenizer_type != "NullTokenizer") return;
+  if (tokenizer_kind(data) != TokenizerKind::kNull) return;
   if (data.null_tokenizer_vocab_size == 0) data.null_tokenizer_vocab_size = config.model.vocab_size;
   if (data.null_tokenizer_vocab_size == 0 && !problems.about("vocab_size")) {
     problems.add("--tokenizer-type NullTokenizer needs --vocab-size", "vocab_size");
@@ -431,7 +432,7 @@ void resolve_vocab(RunConfig& config, std::int64_t tokenizer_vocab_size) {
   PENTATRON_CHECK(tokenizer_vocab_size > 0 && tokenizer_vocab_size <= kMaxModelSize, kConfig,
                   "the tokenizer has {} tokens: expected from 1 to {}", tokenizer_vocab_size,
                   kMaxModelSize);
-  const bool counts_without_end = config.data.tokenizer_type == "NullTokenizer";
+  const bool counts_without_end = tokenizer_kind(config.data) == TokenizerKind::kNull;
   if (model.vocab_size == 0 || counts_without_end) {
     model.vocab_size = tokenizer_vocab_size;
   }

@@ -6,6 +6,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/choices.h"
 
 namespace pentatron::config {
 namespace {
@@ -26,7 +27,7 @@ void check_multiple(std::int64_t channels, std::string_view what, std::int64_t t
 void check_fp8(const RunConfig& config, Problems& problems) {
   const ModelConfig& model = config.model;
   if (model.fp8.empty()) return;
-  if (config.training.precision != "bf16") {
+  if (precision(config.training) != Precision::kBf16) {
     problems.add(
         fmt::format("--fp8-format {} needs --bf16, not {}", model.fp8, config.training.precision));
   }
@@ -56,18 +57,18 @@ void check_fp8_vocabulary(const RunConfig& config) {
 
 void check_optimizer_state(const RunConfig& config, Problems& problems) {
   const OptimizerConfig& optimizer = config.optimizer;
-  const std::string& precision = config.training.precision;
+  const Precision run = precision(config.training);
   const bool aware = optimizer.use_precision_aware_optimizer;
   if (aware && optimizer.optimizer != "adam") {
     problems.add(fmt::format("--use-precision-aware-optimizer belongs to --optimizer adam, not {}",
                              optimizer.optimizer));
   }
-  if (aware && precision == "fp64") {
+  if (aware && run == Precision::kFp64) {
     problems.add("--use-precision-aware-optimizer narrows fp32, not the state of --fp64: drop one");
   }
   const auto of_bf16 = [&](std::string_view option, const std::string& value) {
-    if (!aware || value != "bf16" || precision == "bf16") return;
-    problems.add(fmt::format("{} bf16 needs --bf16, not {}", option, precision));
+    if (!aware || value != "bf16" || run == Precision::kBf16) return;
+    problems.add(fmt::format("{} bf16 needs --bf16, not {}", option, config.training.precision));
   };
   of_bf16("--main-params-dtype", optimizer.main_params_dtype);
   of_bf16("--main-grads-dtype", optimizer.main_grads_dtype);

@@ -101,6 +101,11 @@ std::vector<Rule> rules_of_ranks() {
       {"EvaluationBatch",
        "--train-iters 4 --eval-global-batch-size 3 --eval-micro-batch-size 2",
        {"--eval-global-batch-size 3", "--eval-micro-batch-size 2"}},
+  };
+}
+
+std::vector<Rule> rules_of_widths() {
+  return {
       // 3
       {"Heads",
        "--train-iters 4 --num-attention-heads 6 --hidden-size 66 --world-size 4 "
@@ -185,6 +190,11 @@ std::vector<Rule> rules_of_stages() {
       {"EndsWithoutPipeline",
        "--train-iters 4 --decoder-first-pipeline-num-layers 1",
        {"--decoder-first-pipeline-num-layers 1", "--pipeline-model-parallel-size above 1, not 1"}},
+  };
+}
+
+std::vector<Rule> rules_of_pipeline_layouts() {
+  return {
       {"LayoutAlone",
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 "
        "--pipeline-model-parallel-layout Ett|ttL --decoder-last-pipeline-num-layers 2",
@@ -252,6 +262,11 @@ std::vector<Rule> rules_of_lengths() {
        "--train-iters 4 --world-size 2 --pipeline-model-parallel-size 2 --global-batch-size 3 "
        "--num-virtual-stages-per-pipeline-rank 2",
        {"3 micro-batches", "--pipeline-model-parallel-size 2", "change --global-batch-size"}},
+  };
+}
+
+std::vector<Rule> rules_of_steps() {
+  return {
       // 6
       {"IterationsAndSamples",
        "--train-iters 4 --train-samples 8",
@@ -353,8 +368,9 @@ std::vector<Rule> rules_of_files_and_recomputation() {
 
 std::vector<Rule> rules() {
   std::vector<Rule> all;
-  for (const auto& part : {rules_of_ranks(), rules_of_stages(), rules_of_lengths(),
-                           rules_of_files_and_recomputation()}) {
+  for (const auto& part :
+       {rules_of_ranks(), rules_of_widths(), rules_of_stages(), rules_of_pipeline_layouts(),
+        rules_of_lengths(), rules_of_steps(), rules_of_files_and_recomputation()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

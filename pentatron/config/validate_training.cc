@@ -8,6 +8,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 #include "pentatron/config/batch_schedule.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/pipeline_layout.h"
 
 namespace pentatron::config {
@@ -249,7 +250,7 @@ void check_wsd(const OptimizerConfig& optimizer, bool in_samples, std::int64_t d
 
 void check_loss_scale(OptimizerConfig& optimizer, TrainingConfig& training, Problems& problems) {
   // An overflow is how the dynamic scale finds its level: no reason to end the run.
-  if (training.precision == "fp16") training.check_for_nan_in_loss_and_grad = false;
+  if (precision(training) == Precision::kFp16) training.check_for_nan_in_loss_and_grad = false;
   if (optimizer.min_loss_scale > optimizer.initial_loss_scale) {
     problems.add(fmt::format("--min-loss-scale {} is above --initial-loss-scale {}",
                              optimizer.min_loss_scale, optimizer.initial_loss_scale));
@@ -376,7 +377,8 @@ void check_document_borders(const RunConfig& config, Problems& problems) {
 // Samples that are made otherwise than of running text.
 void check_sample_kinds(const RunConfig& config, Problems& problems) {
   const DataConfig& data = config.data;
-  if (data.sft && data.tokenizer_type != "SFTTokenizer" && !problems.about("tokenizer_type")) {
+  if (data.sft && tokenizer_kind(data) != TokenizerKind::kSft &&
+      !problems.about("tokenizer_type")) {
     problems.add(
         fmt::format("--sft needs --tokenizer-type SFTTokenizer (a tokenizer.json whose special "
                     "tokens the prompt format writes), not {}",
@@ -490,7 +492,7 @@ void check_recorded_layers(const RunConfig& config, Problems& problems) {
          "records layers that have their samples whole");
   refuse(!model.fp8.empty(), "--fp8-format " + model.fp8,
          "does not record fp8 forms of weights, which are made once a step");
-  refuse(model.recompute_granularity == "full", "--recompute-granularity full",
+  refuse(recompute(model) == Recompute::kLayers, "--recompute-granularity full",
          "records what a layer keeps, and runs of layers that are made again keep nothing");
   refuse(model.fine_grained_activation_offloading, "--fine-grained-activation-offloading",
          "records layers whose activations stay on the device");

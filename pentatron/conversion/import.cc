@@ -9,6 +9,7 @@
 #include "pentatron/base/progress_line.h"
 #include "pentatron/checkpoint/writer.h"
 #include "pentatron/comm/backend.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/conversion/kept_files.h"
@@ -35,7 +36,7 @@ void check_new(const fs::path& folder) {
 
 // Identity of the folder's tokenizer; empty where it has none, or one that cannot be read here.
 std::string tokenizer_identity(const config::RunConfig& config) {
-  if (config.data.tokenizer_type == "NullTokenizer") return {};
+  if (config::tokenizer_kind(config.data) == config::TokenizerKind::kNull) return {};
   try {
     return tokenizers::make_tokenizer(config.data, 0)->identity_hash();
   } catch (const Error& error) {

@@ -9,7 +9,7 @@ namespace pentatron::datasets {
 
 ContextBatchPlan::ContextBatchPlan(const SampleSource& source, std::int64_t global_batch_size,
                                    ContextPlanOptions options)
-    : source_(source), global_batch_size_(global_batch_size), options_(options) {
+    : BatchPlan(global_batch_size, options.num_ranks), source_(source), options_(options) {
   PENTATRON_CHECK(global_batch_size >= 1, kConfig, "--global-batch-size {} must be 1 or more",
                   global_batch_size);
   static_cast<void>(plan_context({}, options_));  // refuses sizes before the first step
@@ -17,11 +17,9 @@ ContextBatchPlan::ContextBatchPlan(const SampleSource& source, std::int64_t glob
 
 std::vector<ContextMicroBatch> ContextBatchPlan::plan_of(std::int64_t consumed,
                                                          std::int64_t dp_rank) const {
-  PENTATRON_CHECK(consumed >= 0 && dp_rank >= 0 && dp_rank < options_.num_ranks, kInternal,
-                  "micro-batches of rank {} of {} after {} samples", dp_rank, options_.num_ranks,
-                  consumed);
+  check_rank(consumed, dp_rank);
   std::vector<std::int64_t> lengths;
-  for (std::int64_t i = 0; i < global_batch_size_; ++i) {
+  for (std::int64_t i = 0; i < global_batch_size(); ++i) {
     lengths.push_back(source_.length(consumed + i));
   }
   ContextPlan plan = plan_context(lengths, options_);

@@ -16,8 +16,6 @@ class ContextBatchPlan final : public BatchPlan {
   ContextBatchPlan(const SampleSource& source, std::int64_t global_batch_size,
                    ContextPlanOptions options);
 
-  [[nodiscard]] std::int64_t global_batch_size() const override { return global_batch_size_; }
-  [[nodiscard]] std::int64_t dp_size() const override { return options_.num_ranks; }
   // kData for a sample that no group can hold.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> micro_batches(
       std::int64_t consumed, std::int64_t dp_rank) const override;
@@ -30,7 +28,6 @@ class ContextBatchPlan final : public BatchPlan {
                                                        std::int64_t dp_rank) const;
 
   const SampleSource& source_;
-  std::int64_t global_batch_size_;
   ContextPlanOptions options_;
 };
 

@@ -9,9 +9,7 @@ namespace pentatron::datasets {
 
 GlobalBatchPlan::GlobalBatchPlan(std::int64_t global_batch_size, std::int64_t micro_batch_size,
                                  std::int64_t dp_size)
-    : global_batch_size_(global_batch_size),
-      micro_batch_size_(micro_batch_size),
-      dp_size_(dp_size) {
+    : BatchPlan(global_batch_size, dp_size), micro_batch_size_(micro_batch_size) {
   PENTATRON_CHECK(
       global_batch_size >= 1 && micro_batch_size >= 1 && dp_size >= 1, kConfig,
       "--global-batch-size {}, --micro-batch-size {} and the data-parallel size {} must "
@@ -33,7 +31,7 @@ std::vector<std::vector<std::int64_t>> GlobalBatchPlan::micro_batches(std::int64
   for (std::vector<std::int64_t>& ids : batches) {
     ids.resize(static_cast<std::size_t>(micro_batch_size_));
     std::iota(ids.begin(), ids.end(), begin);
-    begin += dp_size_ * micro_batch_size_;
+    begin += dp_size() * micro_batch_size_;
   }
   return batches;
 }

@@ -16,20 +16,16 @@ class GlobalBatchPlan final : public BatchPlan {
   GlobalBatchPlan(std::int64_t global_batch_size, std::int64_t micro_batch_size,
                   std::int64_t dp_size);
 
-  [[nodiscard]] std::int64_t global_batch_size() const override { return global_batch_size_; }
-  [[nodiscard]] std::int64_t dp_size() const override { return dp_size_; }
   [[nodiscard]] std::vector<std::vector<std::int64_t>> micro_batches(
       std::int64_t consumed, std::int64_t dp_rank) const override;
 
   // Micro-batches of a rank in a step.
   [[nodiscard]] std::int64_t num_micro_batches() const {
-    return global_batch_size_ / (micro_batch_size_ * dp_size_);
+    return global_batch_size() / (micro_batch_size_ * dp_size());
   }
 
  private:
-  std::int64_t global_batch_size_;
   std::int64_t micro_batch_size_;
-  std::int64_t dp_size_;
 };
 
 }  // namespace pentatron::datasets

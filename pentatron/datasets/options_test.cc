@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "pentatron/base/temp_folder.h"
-#include "pentatron/config/parser.h"
+#include "pentatron/config/parser_test_support.h"
 #include "pentatron/datasets/data_loader.h"
 #include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/datasets/gpt_dataset.h"
@@ -27,9 +27,7 @@ namespace pentatron::datasets {
 namespace {
 
 config::DataConfig data_config(std::vector<std::string> words) {
-  config::ParseRequest request;
-  request.words = std::move(words);
-  return config::parse(request).config.data;
+  return config::testing_support::config_of(std::move(words)).data;
 }
 
 // Holds each reading thread until as many as expected are here, and remembers them all.

@@ -16,17 +16,13 @@ class PackedBatchPlan final : public BatchPlan {
   PackedBatchPlan(const SampleSource& source, std::int64_t global_batch_size,
                   std::int64_t max_tokens, std::int64_t dp_size);
 
-  [[nodiscard]] std::int64_t global_batch_size() const override { return global_batch_size_; }
-  [[nodiscard]] std::int64_t dp_size() const override { return dp_size_; }
   // ErrorKind::kData for a sample longer than max_tokens.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> micro_batches(
       std::int64_t consumed, std::int64_t dp_rank) const override;
 
  private:
   const SampleSource& source_;
-  std::int64_t global_batch_size_;
   std::int64_t max_tokens_;
-  std::int64_t dp_size_;
 };
 
 }  // namespace pentatron::datasets

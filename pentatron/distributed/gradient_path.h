@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 
 #include "pentatron/distributed/store_env.h"
 
@@ -13,9 +14,11 @@ namespace pentatron::distributed {
 class GradientPath {
  public:
   virtual ~GradientPath() = default;
-  virtual void begin_step() = 0;
+  virtual void begin_step() { in_last_micro_batch_.clear(); }
   // The units [first_unit, end_unit) are in their last micro-batch: its backward comes next.
-  virtual void begin_last_micro_batch(int first_unit, int end_unit) = 0;
+  void begin_last_micro_batch(int first_unit, int end_unit) {
+    for (int unit = first_unit; unit < end_unit; ++unit) in_last_micro_batch_.insert(unit);
+  }
   // Nothing will write into the unit's gradients before the next micro-batch.
   virtual void unit_done(int unit) = 0;
   // Starts what has not started and waits for all; a gradient that nothing wrote is zero.
@@ -25,6 +28,14 @@ class GradientPath {
   // The final gradients of this rank: flat elements [begin, begin + length) of its own ranges.
   [[nodiscard]] virtual Tensor final_range(std::size_t bucket, std::int64_t begin,
                                            std::int64_t length) const = 0;
+
+ protected:
+  [[nodiscard]] bool in_last_micro_batch(int unit) const {
+    return in_last_micro_batch_.contains(unit);
+  }
+
+ private:
+  std::set<int> in_last_micro_batch_;  // units
 };
 
 // One buffer of whole gradients, reduced once, in the last micro-batch: a bucket starts when all

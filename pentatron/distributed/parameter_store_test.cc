@@ -14,10 +14,7 @@
 namespace pentatron::distributed {
 namespace {
 
-using comm::testing_support::Collective;
-using comm::testing_support::Fault;
-using comm::testing_support::FaultyBackend;
-using comm::testing_support::Harm;
+using namespace comm::testing_support;  // NOLINT: test vocabulary
 using testing_support::Grid;
 using testing_support::make_grid;
 using testing_support::make_spec;

@@ -49,6 +49,7 @@ class ShardedGradients final : public GradientPath {
   }
 
   void begin_step() override {
+    GradientPath::begin_step();
     // A step may be broken off and begun again.
     for (InFlight& reduction : in_flight_) reduction.work.wait();
     in_flight_.clear();
@@ -57,11 +58,6 @@ class ShardedGradients final : public GradientPath {
       bucket.done_units.clear();
       bucket.has_sum = bucket.reduced_last = false;
     }
-    in_last_micro_batch_.clear();
-  }
-
-  void begin_last_micro_batch(int first_unit, int end_unit) override {
-    for (int unit = first_unit; unit < end_unit; ++unit) in_last_micro_batch_.insert(unit);
   }
 
   void unit_done(int unit) override {
@@ -133,7 +129,7 @@ class ShardedGradients final : public GradientPath {
     state.done_units.clear();
     const std::vector<int>& units = env_.layout.buckets()[b].units;
     state.reduced_last = std::all_of(units.begin(), units.end(),
-                                     [&](int unit) { return in_last_micro_batch_.contains(unit); });
+                                     [&](int unit) { return in_last_micro_batch(unit); });
   }
 
   void take_oldest() {
@@ -156,7 +152,6 @@ class ShardedGradients final : public GradientPath {
   std::map<const nn::Parameter*, std::size_t> bucket_of_;
   Summands summands_;
   std::deque<InFlight> in_flight_;
-  std::set<int> in_last_micro_batch_;  // units
 };
 
 }  // namespace

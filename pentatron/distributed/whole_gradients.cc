@@ -40,18 +40,14 @@ class WholeGradients final : public GradientPath {
   }
 
   void begin_step() override {
+    GradientPath::begin_step();
     for (const FlatSlot& slot : env_.layout.slots()) slot.parameter->begin_step();
     for (BucketState& bucket : buckets_) bucket.started = false;
     done_units_.clear();
-    in_last_micro_batch_.clear();
-  }
-
-  void begin_last_micro_batch(int first_unit, int end_unit) override {
-    for (int unit = first_unit; unit < end_unit; ++unit) in_last_micro_batch_.insert(unit);
   }
 
   void unit_done(int unit) override {
-    if (!in_last_micro_batch_.contains(unit)) return;
+    if (!in_last_micro_batch(unit)) return;
     done_units_.insert(unit);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       if (buckets_[b].started || summands_.holds_tied(b)) continue;
@@ -150,7 +146,6 @@ class WholeGradients final : public GradientPath {
   Tensor grads_;
   std::vector<BucketState> buckets_;
   Summands summands_;
-  std::set<int> in_last_micro_batch_;  // units
   std::set<int> done_units_;
 };
 

@@ -12,11 +12,7 @@ namespace pentatron::inference {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
-using test_support::gpt2_kind;
-using test_support::Layout;
-using test_support::llama_kind;
-using test_support::TinyModel;
-using test_support::with_model;
+using namespace test_support;  // NOLINT: test vocabulary
 
 // Of many lengths, in no order; 48 positions and one more token.
 std::vector<Tokens> sequences() {

@@ -167,14 +167,11 @@ __global__ void activation_bias_backward_kernel(const T* __restrict__ x, const T
   using C = ComputeOf<T>;
   constexpr bool kFast = sizeof(T) == 2;
   __shared__ C sums[kTileRows][kTileLanes * V];
-  const int lane = static_cast<int>(threadIdx.x), group = static_cast<int>(threadIdx.y);
-  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kTileLanes + lane) * V;
-  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * chunk;
-  const std::int64_t end = begin + chunk < rows ? begin + chunk : rows;
+  const auto [column, begin, end] = tile_share<V>(rows, chunk);
   C sum[V] = {};
   if (column < columns) {
 #pragma unroll 2
-    for (std::int64_t r = begin + group; r < end; r += kTileRows) {
+    for (std::int64_t r = begin; r < end; r += kTileRows) {
       const std::int64_t at = r * columns + column;
       const Vec<T, V> in = load<V>(x + at), grad = load<V>(dy + at);
       Vec<T, V> out;
@@ -265,30 +262,40 @@ GateOf<C, kPlain> gate_of(const Gate& gate) {
           gate.clamp > 0.0 ? static_cast<C>(gate.clamp) : std::numeric_limits<C>::infinity()};
 }
 
-// One thread V columns of a row; rows along blockIdx.y. With kSeeks *largest is raised.
-template <typename T, int V, bool kPlain, bool kSeeks>
-__global__ void gated_kernel(GateOf<ComputeOf<T>, kPlain> gated, const T* __restrict__ x,
-                             T* __restrict__ y, std::int64_t rows, std::int64_t columns,
-                             unsigned* __restrict__ largest) {
-  using C = ComputeOf<T>;
-  constexpr bool kFast = sizeof(T) == 2;
+// One thread V columns of a row; rows along blockIdx.y: body(row, column, most). With kSeeks
+// *largest is raised to `most`.
+template <int V, bool kSeeks, typename F>
+__device__ __forceinline__ void each_row(std::int64_t rows, std::int64_t columns, unsigned* largest,
+                                         F body) {
   const std::int64_t column =
       (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V;
   // A warp stays together where it seeks.
   if (!kSeeks && column >= columns) return;
   unsigned most = 0;
   for (std::int64_t row = blockIdx.y; row < rows && column < columns; row += gridDim.y) {
-    const T* gate_place = x + row * 2 * columns + column;
-    const Vec<T, V> gate = load<V>(gate_place), up = load<V>(gate_place + columns);
-    Vec<T, V> out;
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      out.v[i] = narrow<T>(gated.template value<kFast>(widen<C>(gate.v[i]), widen<C>(up.v[i])));
-      if constexpr (kSeeks) most = max(most, magnitude_bits(widen<float>(out.v[i])));
-    }
-    store<V>(y + row * columns + column, out);
+    body(row, column, most);
   }
   if constexpr (kSeeks) raise_largest(most, largest);
+}
+
+template <typename T, int V, bool kPlain, bool kSeeks>
+__global__ void gated_kernel(GateOf<ComputeOf<T>, kPlain> gated, const T* __restrict__ x,
+                             T* __restrict__ y, std::int64_t rows, std::int64_t columns,
+                             unsigned* __restrict__ largest) {
+  using C = ComputeOf<T>;
+  constexpr bool kFast = sizeof(T) == 2;
+  each_row<V, kSeeks>(
+      rows, columns, largest, [&](std::int64_t row, std::int64_t column, unsigned& most) {
+        const T* gate_place = x + row * 2 * columns + column;
+        const Vec<T, V> gate = load<V>(gate_place), up = load<V>(gate_place + columns);
+        Vec<T, V> out;
+#pragma unroll
+        for (int i = 0; i < V; ++i) {
+          out.v[i] = narrow<T>(gated.template value<kFast>(widen<C>(gate.v[i]), widen<C>(up.v[i])));
+          if constexpr (kSeeks) most = max(most, magnitude_bits(widen<float>(out.v[i])));
+        }
+        store<V>(y + row * columns + column, out);
+      });
 }
 
 template <typename T, int V, bool kPlain, bool kSeeks>
@@ -298,32 +305,27 @@ __global__ void gated_backward_kernel(GateOf<ComputeOf<T>, kPlain> gated, const 
                                       unsigned* __restrict__ largest) {
   using C = ComputeOf<T>;
   constexpr bool kFast = sizeof(T) == 2;
-  const std::int64_t column =
-      (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-  // A warp stays together where it seeks.
-  if (!kSeeks && column >= columns) return;
-  unsigned most = 0;
-  for (std::int64_t row = blockIdx.y; row < rows && column < columns; row += gridDim.y) {
-    const std::int64_t place = row * 2 * columns + column;
-    const Vec<T, V> gate = load<V>(x + place), up = load<V>(x + place + columns);
-    const Vec<T, V> grad = load<V>(dy + row * columns + column);
-    Vec<T, V> dgate, dup;
+  each_row<V, kSeeks>(
+      rows, columns, largest, [&](std::int64_t row, std::int64_t column, unsigned& most) {
+        const std::int64_t place = row * 2 * columns + column;
+        const Vec<T, V> gate = load<V>(x + place), up = load<V>(x + place + columns);
+        const Vec<T, V> grad = load<V>(dy + row * columns + column);
+        Vec<T, V> dgate, dup;
 #pragma unroll
-    for (int i = 0; i < V; ++i) {
-      C by_gate, by_up;
-      gated.template slopes<kFast>(widen<C>(gate.v[i]), widen<C>(up.v[i]), widen<C>(grad.v[i]),
-                                   by_gate, by_up);
-      dgate.v[i] = narrow<T>(by_gate);
-      dup.v[i] = narrow<T>(by_up);
-      if constexpr (kSeeks) {
-        most = max(most, max(magnitude_bits(widen<float>(dgate.v[i])),
-                             magnitude_bits(widen<float>(dup.v[i]))));
-      }
-    }
-    store<V>(dx + place, dgate);
-    store<V>(dx + place + columns, dup);
-  }
-  if constexpr (kSeeks) raise_largest(most, largest);
+        for (int i = 0; i < V; ++i) {
+          C by_gate, by_up;
+          gated.template slopes<kFast>(widen<C>(gate.v[i]), widen<C>(up.v[i]), widen<C>(grad.v[i]),
+                                       by_gate, by_up);
+          dgate.v[i] = narrow<T>(by_gate);
+          dup.v[i] = narrow<T>(by_up);
+          if constexpr (kSeeks) {
+            most = max(most, max(magnitude_bits(widen<float>(dgate.v[i])),
+                                 magnitude_bits(widen<float>(dup.v[i]))));
+          }
+        }
+        store<V>(dx + place, dgate);
+        store<V>(dx + place + columns, dup);
+      });
 }
 
 dim3 row_grid(std::int64_t rows, std::int64_t columns, int vector) {

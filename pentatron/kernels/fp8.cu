@@ -64,6 +64,13 @@ __device__ __forceinline__ unsigned pack2(float a, float b) {
   return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, Format<kKind>::kNumbers);
 }
 
+// Four values under one inverse scale.
+template <Fp8Kind kKind>
+__device__ __forceinline__ unsigned pack4(float a, float b, float c, float d, float inverse) {
+  return pack2<kKind>(finite_or_nan(a * inverse), finite_or_nan(b * inverse)) |
+         (pack2<kKind>(finite_or_nan(c * inverse), finite_or_nan(d * inverse)) << 16);
+}
+
 // A block casts kTileRows x kTileColumns. A thread holds 4 rows of kGroup neighbours; the words of
 // 4 rows go through shared memory, so that both outputs are written in whole lines.
 constexpr int kTileRows = 128;
@@ -73,6 +80,77 @@ constexpr int kColumnGroups = kTileColumns / kGroup;
 constexpr int kRowWords = kTileRows / 4;
 static_assert(kColumnGroups * kRowWords == kThreads && kRowWords == 32);
 
+// 4 x kGroup values at (row0, column), which is inside; zeros beyond the last row. Raises `most` to
+// their largest magnitude if kSeen.
+template <typename T, bool kSeen>
+__device__ __forceinline__ void load_rows(const Fp8Cast& in, std::int64_t row0, std::int64_t column,
+                                          float (&values)[4][kGroup], unsigned& most) {
+  constexpr int N = kVector<T> < kGroup ? kVector<T> : kGroup;
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    if (row0 + r >= in.rows) continue;
+    const T* from = static_cast<const T*>(in.x) + (row0 + r) * in.columns + column;
+#pragma unroll
+    for (int part = 0; part < kGroup; part += N) {
+      const Vec<T, N> v = load<N>(from + part);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        values[r][part + j] = widen<float>(v.v[j]);
+        if constexpr (kSeen) most = max(most, magnitude_bits(values[r][part + j]));
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void store_rows(const Fp8Cast& in, std::int64_t row0,
+                                           std::int64_t column, const unsigned (&bytes)[4][2]) {
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    if (row0 + r >= in.rows) continue;
+    auto* to = static_cast<unsigned char*>(in.rows_out) + (row0 + r) * in.columns + column;
+    *reinterpret_cast<uint2*>(to) = make_uint2(bytes[r][0], bytes[r][1]);
+  }
+}
+
+// Raises *seen to the largest magnitude of the block.
+__device__ __forceinline__ void raise_seen(double* seen, unsigned most, unsigned* scratch) {
+  most = block_reduce(most, 0u, scratch, LargerBits{});
+  // Doubles of one sign are ordered as their bits are, and the first value, -infinity, is below.
+  if (threadIdx.x == 0) {
+    atomicMax(reinterpret_cast<long long*>(seen),
+              __double_as_longlong(static_cast<double>(__uint_as_float(most))));
+  }
+}
+
+// The 4 x 4 bytes of two groups of columns turned round: column c of the tile's at tile[c][word].
+__device__ __forceinline__ void turn_round(const unsigned (&bytes)[4][2], int group, int word,
+                                           unsigned (*tile)[kRowWords + 1]) {
+#pragma unroll
+  for (int w = 0; w < 2; ++w) {
+    const unsigned a = bytes[0][w], b = bytes[1][w], c = bytes[2][w], d = bytes[3][w];
+    const unsigned ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
+    const unsigned cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
+    const int first = group * kGroup + 4 * w;
+    tile[first + 0][word] = __byte_perm(ab_low, cd_low, 0x5410);
+    tile[first + 1][word] = __byte_perm(ab_low, cd_low, 0x7632);
+    tile[first + 2][word] = __byte_perm(ab_high, cd_high, 0x5410);
+    tile[first + 3][word] = __byte_perm(ab_high, cd_high, 0x7632);
+  }
+}
+
+// The kWidth columns of a block's tile, kTileRows rows each, to the output in order of columns.
+template <int kWidth, typename Cast>
+__device__ __forceinline__ void store_columns(const Cast& in, unsigned (*tile)[kRowWords + 1]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kTileRows + lane * 4;
+  const std::int64_t column0 = static_cast<std::int64_t>(blockIdx.x) * kWidth;
+  for (int c = warp; c < kWidth; c += kThreads / 32) {
+    if (column0 + c >= in.columns || row >= in.padded_rows) continue;
+    auto* to = static_cast<unsigned char*>(in.columns_out) + (column0 + c) * in.padded_rows + row;
+    *reinterpret_cast<unsigned*>(to) = tile[c][lane];
+  }
+}
+
 template <typename T, Fp8Kind kKind, bool kRows, bool kColumns, bool kSeen>
 __global__ void __launch_bounds__(kThreads) cast_kernel(Fp8Cast in) {
   __shared__ unsigned tile[kColumns ? kTileColumns : 1][kRowWords + 1];
@@ -81,80 +159,30 @@ __global__ void __launch_bounds__(kThreads) cast_kernel(Fp8Cast in) {
   const float scale = scale_for<kKind>(magnitude);
   const float inverse = __frcp_rn(scale);
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *in.scale = scale;
-  const auto* x = static_cast<const T*>(in.x);
   const int group = static_cast<int>(threadIdx.x) % kColumnGroups;
   const int word = static_cast<int>(threadIdx.x) / kColumnGroups;
   const std::int64_t row0 = static_cast<std::int64_t>(blockIdx.y) * kTileRows + word * 4;
-  const std::int64_t tile_column = static_cast<std::int64_t>(blockIdx.x) * kTileColumns;
-  const std::int64_t column = tile_column + group * kGroup;
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kTileColumns + group * kGroup;
   unsigned bytes[4][2] = {};  // of a row: two words of 4 columns
   unsigned most = 0;
   if (column < in.columns) {
     float values[4][kGroup] = {};
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      if (row0 + r >= in.rows) continue;
-      const T* from = x + (row0 + r) * in.columns + column;
-      constexpr int N = kVector<T> < kGroup ? kVector<T> : kGroup;
-#pragma unroll
-      for (int part = 0; part < kGroup; part += N) {
-        const Vec<T, N> v = load<N>(from + part);
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          values[r][part + j] = widen<float>(v.v[j]);
-          if constexpr (kSeen) most = max(most, magnitude_bits(values[r][part + j]));
-        }
-      }
-    }
+    load_rows<T, kSeen>(in, row0, column, values, most);
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
 #pragma unroll
       for (int w = 0; w < 2; ++w) {
         const float* v = values[r] + 4 * w;
-        bytes[r][w] =
-            pack2<kKind>(finite_or_nan(v[0] * inverse), finite_or_nan(v[1] * inverse)) |
-            (pack2<kKind>(finite_or_nan(v[2] * inverse), finite_or_nan(v[3] * inverse)) << 16);
+        bytes[r][w] = pack4<kKind>(v[0], v[1], v[2], v[3], inverse);
       }
     }
-    if constexpr (kRows) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        if (row0 + r >= in.rows) continue;
-        auto* to = static_cast<unsigned char*>(in.rows_out) + (row0 + r) * in.columns + column;
-        *reinterpret_cast<uint2*>(to) = make_uint2(bytes[r][0], bytes[r][1]);
-      }
-    }
+    if constexpr (kRows) store_rows(in, row0, column, bytes);
   }
-  if constexpr (kSeen) {
-    most = block_reduce(most, 0u, scratch, LargerBits{});
-    // Doubles of one sign are ordered as their bits are, and the first value, -infinity, is below.
-    if (threadIdx.x == 0) {
-      atomicMax(reinterpret_cast<long long*>(in.seen),
-                __double_as_longlong(static_cast<double>(__uint_as_float(most))));
-    }
-  }
+  if constexpr (kSeen) raise_seen(in.seen, most, scratch);
   if constexpr (kColumns) {
-    // The 4 x 4 bytes of two groups of columns turned round.
-#pragma unroll
-    for (int w = 0; w < 2; ++w) {
-      const unsigned a = bytes[0][w], b = bytes[1][w], c = bytes[2][w], d = bytes[3][w];
-      const unsigned ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
-      const unsigned cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
-      const int first = group * kGroup + 4 * w;
-      tile[first + 0][word] = __byte_perm(ab_low, cd_low, 0x5410);
-      tile[first + 1][word] = __byte_perm(ab_low, cd_low, 0x7632);
-      tile[first + 2][word] = __byte_perm(ab_high, cd_high, 0x5410);
-      tile[first + 3][word] = __byte_perm(ab_high, cd_high, 0x7632);
-    }
+    turn_round(bytes, group, word, tile);
     __syncthreads();
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    const std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kTileRows + lane * 4;
-    for (int c = warp; c < kTileColumns; c += kThreads / 32) {
-      if (tile_column + c >= in.columns || row >= in.padded_rows) continue;
-      auto* to =
-          static_cast<unsigned char*>(in.columns_out) + (tile_column + c) * in.padded_rows + row;
-      *reinterpret_cast<unsigned*>(to) = tile[c][lane];
-    }
+    store_columns<kTileColumns>(in, tile);
   }
 }
 
@@ -178,8 +206,7 @@ cudaError_t launch_cast(const Fp8Cast& in, cudaStream_t stream) {
 // one half of a warp, share rows.
 constexpr int kTile = 128;
 constexpr int kLanes = kTile / kGroup;
-constexpr int kTileWords = kTile / 4;
-static_assert(kLanes * kLanes == kThreads && kTileWords == 32);
+static_assert(kLanes * kLanes == kThreads && kTile == kTileRows);
 
 // 1 / scale of a block.
 template <Fp8Kind kKind>
@@ -189,13 +216,6 @@ __device__ __forceinline__ float block_inverse(unsigned largest_bits) {
   const float ratio = __fdiv_rn(Format<kKind>::kLargest, largest);
   const float power = __uint_as_float(__float_as_uint(ratio) & 0x7f800000u);
   return __fadd_rn(fminf(power, kLargestInverse), __fsub_rn(largest, largest));
-}
-
-// Four values under one inverse scale.
-template <Fp8Kind kKind>
-__device__ __forceinline__ unsigned pack4(float a, float b, float c, float d, float inverse) {
-  return pack2<kKind>(finite_or_nan(a * inverse), finite_or_nan(b * inverse)) |
-         (pack2<kKind>(finite_or_nan(c * inverse), finite_or_nan(d * inverse)) << 16);
 }
 
 // kGroup x kGroup values at (row0, column0); zeros beyond the edges.
@@ -281,7 +301,7 @@ template <Fp8Kind kKind, bool kSquare>
 __device__ __forceinline__ void write_columns(const Fp8BlockCast& in,
                                               const float (&values)[kGroup][kGroup],
                                               const float* inverse_of_columns, float square_inverse,
-                                              unsigned (*tile)[kTileWords + 1]) {
+                                              unsigned (*tile)[kRowWords + 1]) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int word = static_cast<int>(threadIdx.x) / kLanes;
 #pragma unroll
@@ -296,19 +316,12 @@ __device__ __forceinline__ void write_columns(const Fp8BlockCast& in,
     }
   }
   __syncthreads();
-  const int thread = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kTile + thread * 4;
-  const std::int64_t column0 = static_cast<std::int64_t>(blockIdx.x) * kTile;
-  for (int c = warp; c < kTile; c += kThreads / 32) {
-    if (column0 + c >= in.columns || row >= in.padded_rows) continue;
-    auto* to = static_cast<unsigned char*>(in.columns_out) + (column0 + c) * in.padded_rows + row;
-    *reinterpret_cast<unsigned*>(to) = tile[c][thread];
-  }
+  store_columns<kTile>(in, tile);
 }
 
 template <typename T, Fp8Kind kKind, bool kSquare>
 __global__ void __launch_bounds__(kThreads) block_cast_kernel(Fp8BlockCast in) {
-  __shared__ unsigned tile[kTile][kTileWords + 1];
+  __shared__ unsigned tile[kTile][kRowWords + 1];
   __shared__ unsigned most_of_columns[kSquare ? 1 : kLanes][kTile];
   __shared__ float inverse_of_columns[kSquare ? 1 : kTile];
   __shared__ unsigned scratch[32];

@@ -3,20 +3,16 @@
 
 #include "pentatron/base/philox.h"
 #include "pentatron/kernels/adam_math.cuh"
+#include "pentatron/kernels/slice_table.cuh"
 
 namespace pentatron::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kGroup = 8;                 // elements of a thread, and draws of one Philox call
-constexpr std::int64_t kChunk = 1 << 14;  // elements of a block
+constexpr int kGroup = 8;  // elements of a thread, and draws of one Philox call
 constexpr int kNarrowSlices = 240;
-constexpr std::size_t kMaxArgumentBytes = 32764;  // of a kernel, since CUDA 12.1
 
-struct LaunchTable {
-  NarrowSlice slices[kNarrowSlices];
-  std::int32_t first_block[kNarrowSlices + 1];
-  std::int32_t num_slices;
+struct LaunchTable : SliceTable<NarrowSlice, kNarrowSlices> {
   bool state_is_bf16[kNumNarrowStates];
   bool grad_is_bf16;
 };
@@ -123,24 +119,6 @@ __device__ __forceinline__ void store_group(void* data, bool bf16, const NarrowS
   }
 }
 
-__device__ __forceinline__ bool aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
-
-__device__ __forceinline__ int slice_of_block(const LaunchTable& table) {
-  const auto block = static_cast<std::int32_t>(blockIdx.x);
-  int low = 0, high = table.num_slices;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (table.first_block[middle] <= block) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 __global__ void narrow_adamw_kernel(const __grid_constant__ LaunchTable table, StepScalars scalars,
                                     AdamConfig config, std::uint64_t site) {
   __shared__ AdamConstants<float> shared;
@@ -155,8 +133,8 @@ __global__ void narrow_adamw_kernel(const __grid_constant__ LaunchTable table, S
   const bool vectors =
       aligned(slice.param) && aligned(slice.grad) && aligned(slice.first) && aligned(slice.second);
   const std::int64_t begin =
-      (static_cast<std::int64_t>(blockIdx.x) - table.first_block[index]) * kChunk;
-  const std::int64_t end = begin + kChunk < slice.count ? begin + kChunk : slice.count;
+      (static_cast<std::int64_t>(blockIdx.x) - table.first_block[index]) * kSliceChunk;
+  const std::int64_t end = begin + kSliceChunk < slice.count ? begin + kSliceChunk : slice.count;
   for (std::int64_t at = begin + threadIdx.x * kGroup; at < end; at += blockDim.x * kGroup) {
     const int count = end - at < kGroup ? static_cast<int>(end - at) : kGroup;
     const bool whole = count == kGroup;
@@ -185,30 +163,16 @@ cudaError_t narrow_adamw_step(const NarrowSlices& slices, const StepScalars& sca
                     sizeof(std::uint64_t) <=
                 kMaxArgumentBytes);
   LaunchTable table;
-  const auto begin = [&] {
-    table.num_slices = 0;
-    table.first_block[0] = 0;
-  };
-  const auto flush = [&] {
-    const auto blocks = static_cast<unsigned>(table.first_block[table.num_slices]);
-    narrow_adamw_kernel<<<blocks, kThreads, 0, stream>>>(table, scalars, config, site);
-    begin();
-    return cudaGetLastError();
-  };
-  begin();
   for (int i = 0; i < kNumNarrowStates; ++i) table.state_is_bf16[i] = slices.state_is_bf16[i];
   table.grad_is_bf16 = slices.grad_is_bf16;
-  for (std::size_t i = 0; i < slices.num_slices; ++i) {
-    const NarrowSlice& slice = slices.slices[i];
-    if (slice.slice.count == 0) continue;
-    const auto blocks = static_cast<std::int32_t>((slice.slice.count + kChunk - 1) / kChunk);
-    table.slices[table.num_slices] = slice;
-    table.first_block[table.num_slices + 1] = table.first_block[table.num_slices] + blocks;
-    if (++table.num_slices < kNarrowSlices) continue;
-    const cudaError_t status = flush();
-    if (status != cudaSuccess) return status;
-  }
-  return table.num_slices == 0 ? cudaSuccess : flush();
+  return launch_slices(
+      table, slices.slices, slices.num_slices,
+      [](const NarrowSlice& slice) { return slice.slice.count; },
+      [&](std::int32_t blocks) {
+        narrow_adamw_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(table, scalars,
+                                                                                    config, site);
+        return cudaGetLastError();
+      });
 }
 
 }  // namespace pentatron::kernels

@@ -3,36 +3,13 @@
 
 #include "pentatron/kernels/adam_math.cuh"
 #include "pentatron/kernels/common.cuh"
+#include "pentatron/kernels/slice_table.cuh"
 
 namespace pentatron::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-// Elements of a block: long enough that what it computes once does not count.
-constexpr std::int64_t kChunk = 1 << 14;
-
-// The slices of one launch. A block finds its slice by the number of blocks before it.
-struct LaunchTable {
-  FlatSlice slices[kSlicesOfALaunch];
-  std::int32_t first_block[kSlicesOfALaunch + 1];
-  std::int32_t num_slices;
-};
-constexpr std::size_t kMaxArgumentBytes = 32764;  // of a kernel, since CUDA 12.1
-
-// The last slice whose blocks begin at or before this block.
-__device__ __forceinline__ int slice_of_block(const LaunchTable& table) {
-  const auto block = static_cast<std::int32_t>(blockIdx.x);
-  int low = 0, high = table.num_slices;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (table.first_block[middle] <= block) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
+using LaunchTable = SliceTable<FlatSlice, kSlicesOfALaunch>;
 
 // Calls body(index) for elements [begin, end) of 16-byte vectors where `aligned`, else one by one.
 template <typename C, typename G, int V, typename F>
@@ -52,10 +29,6 @@ __device__ __forceinline__ void update_vectors(const FlatSlice& slice, std::int6
     if (m_at != nullptr) store<V>(m_at + at, m);
     if (v_at != nullptr) store<V>(v_at + at, v);
   }
-}
-
-__device__ __forceinline__ bool aligned(const void* pointer) {
-  return pointer == nullptr || reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
 
 __device__ __forceinline__ std::int64_t least(std::int64_t a, std::int64_t b) {
@@ -82,8 +55,8 @@ __device__ __forceinline__ void update_chunk(const FlatSlice& slice, std::int32_
   // Chunks begin where a line of the parameters does: what comes before is the first block's too.
   const std::int64_t head = vectors ? elements_before_line<C>(slice) : 0;
   const std::int64_t number = static_cast<std::int64_t>(blockIdx.x) - first_block;
-  const std::int64_t end = least(number * kChunk + head + kChunk, slice.count);
-  const std::int64_t begin = number == 0 ? 0 : least(number * kChunk + head, end);
+  const std::int64_t end = least(number * kSliceChunk + head + kSliceChunk, slice.count);
+  const std::int64_t begin = number == 0 ? 0 : least(number * kSliceChunk + head, end);
   const std::int64_t whole = vectors ? begin + (end - begin) / V * V : begin;
   if (vectors) {
     const std::int64_t line = number == 0 ? least(head, whole) : begin;
@@ -148,29 +121,15 @@ template <typename F>
 cudaError_t launch_all(const FlatSlices& all, F launch) {
   static_assert(sizeof(LaunchTable) + sizeof(StepScalars) + sizeof(AdamConfig) <=
                 kMaxArgumentBytes);
-  const auto flush = [&](LaunchTable& table) {
-    const std::int32_t blocks = table.first_block[table.num_slices];
-    const auto status = dispatch(all.grad_type, [&](auto grad) {
-      if (all.wide) return launch(double{}, grad, table, blocks);
-      return launch(float{}, grad, table, blocks);
-    });
-    table.num_slices = 0;
-    return status;
-  };
   LaunchTable table;
-  table.num_slices = 0;
-  table.first_block[0] = 0;
-  for (std::size_t s = 0; s < all.num_slices; ++s) {
-    const FlatSlice& slice = all.slices[s];
-    if (slice.count == 0) continue;
-    const auto blocks = static_cast<std::int32_t>((slice.count + kChunk - 1) / kChunk);
-    table.slices[table.num_slices] = slice;
-    table.first_block[table.num_slices + 1] = table.first_block[table.num_slices] + blocks;
-    if (++table.num_slices < kSlicesOfALaunch) continue;
-    const cudaError_t status = flush(table);
-    if (status != cudaSuccess) return status;
-  }
-  return table.num_slices == 0 ? cudaSuccess : flush(table);
+  return launch_slices(
+      table, all.slices, all.num_slices, [](const FlatSlice& slice) { return slice.count; },
+      [&](std::int32_t blocks) {
+        return dispatch(all.grad_type, [&](auto grad) {
+          if (all.wide) return launch(double{}, grad, table, blocks);
+          return launch(float{}, grad, table, blocks);
+        });
+      });
 }
 
 }  // namespace

@@ -68,13 +68,13 @@ __global__ void dropout_kernel(const T* __restrict__ x, T* __restrict__ y, MaskK
   }
 }
 
-// The same for any channels and places.
-template <typename T>
-__global__ void plain_dropout_kernel(const T* __restrict__ x, T* __restrict__ y, MaskKey key,
-                                     ComputeOf<T> factor,
-                                     const std::int64_t* __restrict__ sample_ids,
-                                     const std::int64_t* __restrict__ token_index,
-                                     std::int64_t rows, std::int64_t channels) {
+// element(place in the rows, draw) for the channels of a thread's group that are there, whatever
+// the channels and places; rows along blockIdx.y.
+template <typename F>
+__device__ __forceinline__ void each_draw(const MaskKey& key,
+                                          const std::int64_t* __restrict__ sample_ids,
+                                          const std::int64_t* __restrict__ token_index,
+                                          std::int64_t rows, std::int64_t channels, F element) {
   const std::int64_t group =
       key.channel_begin / kDraws + static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t first = group * kDraws - key.channel_begin;  // may be negative
@@ -84,29 +84,30 @@ __global__ void plain_dropout_kernel(const T* __restrict__ x, T* __restrict__ y,
 #pragma unroll
     for (int i = 0; i < kDraws; ++i) {
       if (first + i < 0 || first + i >= channels) continue;
-      const std::int64_t at = row * channels + first + i;
-      const Vec<T, 1> one = {{x[at]}};
-      y[at] = dropped(one, {{draws.v[i]}}, key.threshold, factor).v[0];
+      element(row * channels + first + i, draws.v[i]);
     }
   }
+}
+
+// The same as dropout_kernel for any channels and places.
+template <typename T>
+__global__ void plain_dropout_kernel(const T* __restrict__ x, T* __restrict__ y, MaskKey key,
+                                     ComputeOf<T> factor,
+                                     const std::int64_t* __restrict__ sample_ids,
+                                     const std::int64_t* __restrict__ token_index,
+                                     std::int64_t rows, std::int64_t channels) {
+  each_draw(key, sample_ids, token_index, rows, channels, [&](std::int64_t at, std::uint16_t draw) {
+    const Vec<T, 1> one = {{x[at]}};
+    y[at] = dropped(one, {{draw}}, key.threshold, factor).v[0];
+  });
 }
 
 __global__ void keep_mask_kernel(std::uint8_t* __restrict__ keep, MaskKey key,
                                  const std::int64_t* __restrict__ sample_ids,
                                  const std::int64_t* __restrict__ token_index, std::int64_t rows,
                                  std::int64_t channels) {
-  const std::int64_t group =
-      key.channel_begin / kDraws + static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t first = group * kDraws - key.channel_begin;
-  if (first >= channels) return;
-  for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
-    const PhiloxDraws draws = mask_draws(key.site, group, token_index[row], sample_ids[row]);
-#pragma unroll
-    for (int i = 0; i < kDraws; ++i) {
-      if (first + i < 0 || first + i >= channels) continue;
-      keep[row * channels + first + i] = draws.v[i] >= key.threshold ? 1 : 0;
-    }
-  }
+  each_draw(key, sample_ids, token_index, rows, channels,
+            [&](std::int64_t at, std::uint16_t draw) { keep[at] = draw >= key.threshold ? 1 : 0; });
 }
 
 // A thread does one group of eight elements of the bucket.

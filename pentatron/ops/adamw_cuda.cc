@@ -6,6 +6,7 @@
 #include "pentatron/kernels/reduce.h"
 #include "pentatron/ops/cuda_ops.h"
 #include "pentatron/ops/dispatch.h"
+#include "pentatron/ops/step_scalars_cuda.h"
 #include "pentatron/tensor/kernel_launch.h"
 #include "pentatron/tensor/ops.h"
 
@@ -15,27 +16,6 @@ namespace {
 using tensor::check_launch;
 using tensor::read;
 using tensor::stream_of;
-using tensor::write;
-
-// Undefined: null.
-const double* scalar_at(const Tensor& scalar, const Tensor& param) {
-  if (!scalar.defined()) return nullptr;
-  PENTATRON_CHECK(scalar.device() == param.device() && scalar.numel() == 1, kInternal,
-                  "optimizer step: the scalar {} is not on {}", tensor::describe(scalar),
-                  param.device().str());
-  return scalar.const_data_ptr<double>();
-}
-
-kernels::StepScalars scalars_at(const AdamScalars& scalars, const Tensor& param) {
-  static_assert(kernels::kNumRates == kNumRateClasses);
-  const std::array<Tensor, kNumRateClasses> rates = rates_of(scalars);
-  return {
-      .rates = {scalar_at(rates[0], param), scalar_at(rates[1], param), scalar_at(rates[2], param)},
-      .step = scalar_at(scalars.step, param),
-      .grad_scale = scalar_at(scalars.grad_scale, param),
-      .weight_decay = scalar_at(scalars.weight_decay, param),
-      .skip = scalar_at(scalars.skip, param)};
-}
 
 // What the launcher takes; moments have the parameter's dtype.
 class Slices {
@@ -52,14 +32,7 @@ class Slices {
                         "optimizer step: state {} for {}", tensor::describe(moment),
                         tensor::describe(s.param));
       }
-      slices_.push_back({.param = write(s.param),
-                         .grad = read(s.grad),
-                         .first = with_first ? write(s.first) : nullptr,
-                         .second = write(s.second),
-                         .count = s.param.numel(),
-                         .eps_factor = s.eps_factor,
-                         .rate = static_cast<std::int32_t>(s.rate),
-                         .decays = s.decays});
+      slices_.push_back(cuda::flat_slice(s, with_first));
     }
     all_ = {.wide = tensor::kernel_type(computed) == kernels::Type::kDouble,
             .grad_type = tensor::kernel_type(segments[0].grad.scalar_type()),
@@ -82,12 +55,8 @@ void cuda::adamw_step(UpdateSegments segments, const AdamScalars& scalars,
   PENTATRON_CHECK(scalars.lr.defined() && scalars.step.defined(), kInternal,
                   "adamw: learning rate and step count are not given");
   const Slices slices(segments, /*with_first=*/true);
-  check_launch(kernels::adamw_step(slices.all(), scalars_at(scalars, slices.like()),
-                                   {.beta1 = options.beta1,
-                                    .beta2 = options.beta2,
-                                    .eps = options.eps,
-                                    .weight_decay = options.weight_decay},
-                                   stream_of(slices.like())),
+  check_launch(kernels::adamw_step(slices.all(), step_scalars(scalars, slices.like()),
+                                   adam_config(options), stream_of(slices.like())),
                "adamw_step");
 }
 
@@ -95,7 +64,7 @@ void cuda::sgd_step(UpdateSegments segments, const AdamScalars& scalars, double 
                     double weight_decay) {
   PENTATRON_CHECK(scalars.lr.defined(), kInternal, "sgd: the learning rate is not given");
   const Slices slices(segments, /*with_first=*/momentum != 0.0);
-  check_launch(kernels::sgd_step(slices.all(), scalars_at(scalars, slices.like()), momentum,
+  check_launch(kernels::sgd_step(slices.all(), step_scalars(scalars, slices.like()), momentum,
                                  weight_decay, stream_of(slices.like())),
                "sgd_step");
 }

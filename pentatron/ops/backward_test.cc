@@ -16,10 +16,7 @@
 namespace pentatron::ops {
 namespace {
 
-using testing::bit_equal;
-using testing::leaf;
-using testing::normal;
-using testing::TestWeight;
+using namespace testing;  // NOLINT: test vocabulary
 
 // y = 3 x, and what happened to its backward.
 struct Trace {

@@ -20,10 +20,7 @@ namespace pentatron::ops {
 namespace {
 
 namespace autograd = torch::autograd;
-using testing::bit_equal;
-using testing::leaf;
-using testing::normal;
-using testing::TestWeight;
+using namespace testing;  // NOLINT: test vocabulary
 
 const Device kGpu("cuda:0");
 

@@ -15,9 +15,7 @@ namespace pentatron::ops {
 namespace {
 
 namespace autograd = torch::autograd;
-using testing::bit_equal;
-using testing::leaf;
-using testing::normal;
+using namespace testing;  // NOLINT: test vocabulary
 
 autograd::Edge edge_of(const Tensor& t) { return autograd::impl::gradient_edge(t); }
 

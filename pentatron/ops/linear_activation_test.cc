@@ -12,10 +12,7 @@
 namespace pentatron::ops {
 namespace {
 
-using testing::bit_equal;
-using testing::leaf;
-using testing::normal;
-using testing::TestWeight;
+using namespace testing;  // NOLINT: test vocabulary
 
 constexpr std::int64_t kRows = 33, kIn = 16, kOut = 40;
 

@@ -14,10 +14,7 @@
 namespace pentatron::ops {
 namespace {
 
-using testing::bit_equal;
-using testing::leaf;
-using testing::normal;
-using testing::TestWeight;
+using namespace testing;  // NOLINT: test vocabulary
 
 constexpr std::int64_t kRows = 64, kWidth = 128;
 constexpr std::int64_t kBytes = kRows * kWidth * 8;  // of one activation of the stack's width

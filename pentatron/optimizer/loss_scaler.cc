@@ -14,8 +14,8 @@ constexpr double kBackoff = 0.5;
 
 }  // namespace
 
-LossScaler::LossScaler(const config::OptimizerConfig& config, std::string_view precision)
-    : dynamic_(precision == "fp16" && !config.loss_scale),
+LossScaler::LossScaler(const config::OptimizerConfig& config, config::Precision precision)
+    : dynamic_(precision == config::Precision::kFp16 && !config.loss_scale),
       min_scale_(config.min_loss_scale),
       window_(config.loss_scale_window),
       hysteresis_(config.hysteresis) {

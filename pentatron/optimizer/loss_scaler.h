@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
-#include "pentatron/config/config.h"
+#include "pentatron/config/choices.h"
 
 namespace pentatron::optimizer {
 
@@ -23,7 +22,7 @@ class LossScaler final {
     bool operator==(const State&) const = default;
   };
 
-  LossScaler(const config::OptimizerConfig& config, std::string_view precision);
+  LossScaler(const config::OptimizerConfig& config, config::Precision precision);
 
   [[nodiscard]] double scale() const { return state_.scale; }
   [[nodiscard]] bool dynamic() const { return dynamic_; }

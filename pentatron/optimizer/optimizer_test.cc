@@ -17,9 +17,7 @@
 namespace pentatron::optimizer {
 namespace {
 
-using comm::testing_support::Collective;
-using comm::testing_support::Fault;
-using comm::testing_support::FaultyBackend;
+using namespace comm::testing_support;  // NOLINT: test vocabulary
 using distributed::Piece;
 using distributed::Sharding;
 using distributed::StoreOptions;

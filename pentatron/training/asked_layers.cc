@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "pentatron/base/error.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/families/folder.h"
 #include "pentatron/families/presets.h"
 #include "pentatron/training/adapter_loading.h"
@@ -21,7 +22,7 @@ config::ValueLayer folder_layer(const std::string& path) {
   config::ValueLayer layer = families::layer_of(there.model, config::Origin::kCheckpoint, path);
   config::RunConfig run;
   families::set_tokenizer(path, there.model.vocab_size, run.data);
-  const bool numbers = run.data.tokenizer_type == "NullTokenizer";
+  const bool numbers = config::tokenizer_kind(run.data) == config::TokenizerKind::kNull;
   const config::ValueLayer tokenizer =
       config::layer_from_config(run, config::Origin::kCheckpoint, path, "data");
   for (const auto& value : tokenizer.values) layer.values.push_back(value);

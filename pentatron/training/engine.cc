@@ -157,7 +157,7 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
       device_(device),
       policy_(run_policy(config)),
       state_(std::make_unique<State>()),
-      loss_scaler_(config.optimizer, config.training.precision) {
+      loss_scaler_(config.optimizer, config::precision(config.training)) {
   const parallel_layers::LeafContext leaf_context = parallel_layers::make_leaf_context(
       context, config.parallel.sequence_parallel, policy_, device);
   const std::vector<config::StagePlan> plans = config::plan_pipeline(config.model, config.parallel);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "pentatron/base/log.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/tensor/attention_library.h"
 #include "pentatron/tensor/batch_tensors.h"
 #include "pentatron/tensor/ops.h"
@@ -26,9 +27,8 @@ constexpr std::uint64_t kLeastSegments = 16;
 // the boundaries from device memory; what it does not do goes segment by segment on the host.
 bool reads_boundaries_on_device(const config::RunConfig& config) {
   const config::ModelConfig& m = config.model;
-  const std::string& precision = config.training.precision;
   const std::string& positions = m.position_embedding_type;
-  return (precision == "bf16" || precision == "fp16") &&
+  return config::is_narrow(config::precision(config.training)) &&
          m.kv_channels % tensor::kAttentionAlignment == 0 && m.attention_dropout == 0 &&
          !m.attn_logit_softcapping && m.window_size.empty() && positions != "alibi" &&
          positions != "relative" && !config.logging.log_max_attention_logit && !m.qk_clip &&

@@ -11,6 +11,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/optimizer/width_scaling.h"
 #include "pentatron/training/spikes.h"
 
@@ -98,8 +99,9 @@ void count_step(const config::RunConfig& config, const StepResult& result, std::
     state.scheduler_samples += batch;
   }
   // Overflows of gradients, which loss scaling is there for, are no NaN iterations.
-  const bool is_nan =
-      config.training.precision == "fp16" ? !std::isfinite(result.loss) : !result.finite;
+  const bool is_nan = config::precision(config.training) == config::Precision::kFp16
+                          ? !std::isfinite(result.loss)
+                          : !result.finite;
   if (is_nan) ++state.nan_iterations;
 }
 

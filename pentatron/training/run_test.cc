@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "pentatron/config/parser_test_support.h"
+
 namespace pentatron::training {
 namespace {
 
 config::ParallelConfig parallel_of(std::vector<std::string> words) {
-  config::ParseRequest request;
-  request.words = std::move(words);
-  return config::parse(request).config.parallel;
+  return config::testing_support::config_of(std::move(words)).parallel;
 }
 
 // That the backends obey their timeout is comm_test Backend.TimeoutFromConfig.

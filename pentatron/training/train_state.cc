@@ -70,34 +70,56 @@ Json parse_identity(const std::string& text) {
   return json;
 }
 
+// Fields that are always there: counts, numbers of at least 0, texts.
+struct Count {
+  const char* name;
+  std::int64_t TrainState::*field;
+};
+constexpr Count kCounts[] = {
+    {"iteration", &TrainState::iteration},
+    {"consumed_train_samples", &TrainState::consumed_train_samples},
+    {"consumed_valid_samples", &TrainState::consumed_valid_samples},
+    {"num_updates", &TrainState::num_updates},
+    {"skipped_iterations", &TrainState::skipped_iterations},
+    {"nan_iterations", &TrainState::nan_iterations},
+    {"scheduler_samples", &TrainState::scheduler_samples},
+    {"skipped_train_samples", &TrainState::skipped_train_samples},
+};
+struct Text {
+  const char* name;
+  std::string TrainState::*field;
+};
+constexpr Text kTexts[] = {
+    {"data_identity", &TrainState::data_identity},
+    {"model", &TrainState::model},
+    {"run", &TrainState::run},
+    {"schedule", &TrainState::schedule},
+    {"tokenizer", &TrainState::tokenizer},
+};
+// Of later versions: left out where empty.
+constexpr Text kLaterTexts[] = {
+    {"data_sampled", &TrainState::data_sampled},
+    {"data_whole", &TrainState::data_whole},
+};
+
 }  // namespace
 
 std::string to_json_text(const TrainState& state) {
   Json json;
-  json["iteration"] = state.iteration;
-  json["consumed_train_samples"] = state.consumed_train_samples;
-  json["consumed_valid_samples"] = state.consumed_valid_samples;
-  json["num_updates"] = state.num_updates;
-  json["skipped_iterations"] = state.skipped_iterations;
-  json["nan_iterations"] = state.nan_iterations;
-  json["scheduler_samples"] = state.scheduler_samples;
-  json["skipped_train_samples"] = state.skipped_train_samples;
+  for (const auto& [name, field] : kCounts) json[name] = state.*field;
   json["loss_scale"] = state.loss_scaler.scale;
   json["loss_scale_good_steps"] = state.loss_scaler.good_steps;
   json["loss_scale_hysteresis_left"] = state.loss_scaler.hysteresis_left;
   json["largest_loss"] = state.largest_loss;
   json["largest_grad_norm"] = state.largest_grad_norm;
-  json["data_identity"] = state.data_identity;
-  if (!state.data_sampled.empty()) json["data_sampled"] = state.data_sampled;
-  if (!state.data_whole.empty()) json["data_whole"] = state.data_whole;
+  for (const auto& [name, field] : kTexts) json[name] = state.*field;
+  for (const auto& [name, field] : kLaterTexts) {
+    if (!(state.*field).empty()) json[name] = state.*field;
+  }
   if (state.train_samples_asked > 0) json["train_samples_asked"] = state.train_samples_asked;
   if (!state.train_samples_before.empty()) {
     json["train_samples_before"] = state.train_samples_before;
   }
-  json["model"] = state.model;
-  json["run"] = state.run;
-  json["schedule"] = state.schedule;
-  json["tokenizer"] = state.tokenizer;
   // Written only when true, so that the state hashes of all other runs do not change.
   if (state.finetune) json["finetune"] = true;
   return json.dump();
@@ -107,32 +129,20 @@ TrainState parse_train_state(const std::string& text) {
   try {
     const Json json = Json::parse(text);
     TrainState state;
-    state.iteration = counter(json, "iteration");
-    state.consumed_train_samples = counter(json, "consumed_train_samples");
-    state.consumed_valid_samples = counter(json, "consumed_valid_samples");
-    state.num_updates = counter(json, "num_updates");
-    state.skipped_iterations = counter(json, "skipped_iterations");
-    state.nan_iterations = counter(json, "nan_iterations");
-    state.scheduler_samples = counter(json, "scheduler_samples");
-    state.skipped_train_samples = counter(json, "skipped_train_samples");
+    for (const auto& [name, field] : kCounts) state.*field = counter(json, name);
     state.loss_scaler = {.scale = number(json, "loss_scale"),
                          .good_steps = counter(json, "loss_scale_good_steps"),
                          .hysteresis_left = integer(json, "loss_scale_hysteresis_left")};
     state.largest_loss = number(json, "largest_loss");
     state.largest_grad_norm = number(json, "largest_grad_norm");
-    state.data_identity = json.at("data_identity").get<std::string>();
-    state.data_sampled = json.value("data_sampled", std::string());
-    state.data_whole = json.value("data_whole", std::string());
+    for (const auto& [name, field] : kTexts) state.*field = json.at(name).get<std::string>();
+    for (const auto& [name, field] : kLaterTexts) state.*field = json.value(name, std::string());
     if (json.contains("train_samples_asked")) {
       state.train_samples_asked = counter(json, "train_samples_asked");
     }
     if (json.contains("train_samples_before")) {
       state.train_samples_before = rising_counts(json, "train_samples_before");
     }
-    state.model = json.at("model").get<std::string>();
-    state.run = json.at("run").get<std::string>();
-    state.schedule = json.at("schedule").get<std::string>();
-    state.tokenizer = json.at("tokenizer").get<std::string>();
     state.finetune = json.value("finetune", false);
     // An iteration takes samples, and makes an update at most.
     PENTATRON_CHECK(

@@ -40,7 +40,7 @@ class Checks(unittest.TestCase):
         self.assertIn(text, output)
 
     def test_clean_tree(self):
-        for name in ("layers", "sizes", "licence", "paths", "whitespace", "random", "dtypes", "promised-tests"):
+        for name in ("layers", "sizes", "functions", "licence", "paths", "whitespace", "random", "dtypes", "promised-tests", "features"):
             self.assertEqual(self.run_check(name), (0, ""), name)
 
     def test_layers(self):
@@ -66,6 +66,16 @@ class Checks(unittest.TestCase):
     def test_sizes(self):
         self.put("pentatron/ops/long.cc", LICENCE + "\n" * 600)
         self.expect("sizes", "the wall is 600")
+
+    def test_functions(self):
+        self.put("pentatron/ops/f.cu", LICENCE + "void f(int a,\n       int b) {\n" + "  ++a;\n" * 70 + "}\n")
+        # A table is no function.
+        self.put("pentatron/ops/t.h", LICENCE + "constexpr int kTable[] = {\n" + "    1,\n" * 90 + "};\n")
+        self.assertEqual(self.run_check("functions"), (0, ""))
+        self.put("pentatron/ops/f.cu", LICENCE + "int x;\n\nvoid f(int a,\n       int b) {\n" + "  ++a;\n" * 71 + "}\n")
+        self.expect("functions", "f.cu:4: a body of 71 lines, the threshold is 70")
+        self.put("pentatron/ops/f.cu", LICENCE + "struct S {\n  void f() {\n" + "    g();\n" * 71 + "  }\n};\n")
+        self.expect("functions", "f.cu:3: a body of 71 lines")
 
     def test_licence(self):
         for name in ("pentatron/ops/e.cc", "pentatron/ops/e.inc"):
@@ -130,6 +140,27 @@ class Checks(unittest.TestCase):
         self.put(table, "| Name#62 | what | `base_test Faults.Name62` |\n")
         self.expect("promised-tests", "public_faults.md:1: Faults.Name62 is not named after its row")
 
+    def test_features(self):
+        self.put("pentatron/base/a_test.cc", LICENCE + "TEST(Errors, HaveKinds) {}\nTEST_P(Layouts, Agree) {}\n"
+                 'const char* kNames[] = {"Recompute"};\n')
+        self.put("tests/CMakeLists.txt", "# SPDX-License-Identifier: Apache-2.0\nadd_test(NAME quickstart)\n"
+                 "add_test(NAME launchers_${part})\nadd_test(NAME ${name})\n")
+        self.put("Makefile", "# SPDX-License-Identifier: Apache-2.0\ntest:\n")
+        head = "| feature | test |\n| --- | --- |\n"
+        right = ("`base_test Errors.*`, `*/Layouts.Agree/Recompute_*`", "`quickstart`, `launchers_mpirun`", "`make test`",
+                 "`Cases.*` in the programs of [the list](list.md)", "`ctest -R quickstart`", "`pentatron/base/a_test.cc`")
+        self.put("pentatron/ops/b_test.cc", LICENCE + "TEST(Cases, Name_1) {}\n")
+        self.put("README.md", "| other | table |\n| --- | --- |\n| x | `gone_test` |\n\n"
+                 + head + "".join(f"| what works | {cell} |\n" for cell in right))
+        self.assertEqual(self.run_check("features"), (0, ""))
+        wrong = {"`base_test Errors.Gone`": "no test Errors.Gone in base_test", "`base_test`, `Gone.*`": "no test Gone.* in base_test",
+                 "`ops_test Errors.*`": "no test Errors.* in ops_test", "`gone_test`": "`gone_test` is no test, target or file",
+                 "`base_test */Layouts.Agree/Gone_*`": "no test */Layouts.Agree/Gone_* in base_test",
+                 "`make gone`": "no target gone in Makefile", "by hand": "a row without a test"}
+        for cell, problem in wrong.items():
+            self.put("docs/features.md", head + f"| `--option` of a feature | {cell} |\n")
+            self.expect("features", "docs/features.md:3: " + problem)
+
 
 class RunPaths(unittest.TestCase):
     """tools/checks/runpaths.py on small libraries linked for the purpose."""
@@ -180,7 +211,8 @@ class RunScript(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.root = os.path.realpath(self.folder.name)
-        for name in ("tools/checks/run.sh", "tools/checks/checks.py", "tools/checks/tidy_database.py", ".clang-format", ".clang-tidy"):
+        for name in ("tools/checks/run.sh", "tools/checks/checks.py", "tools/checks/tidy_database.py", "tools/docs/reflow.py",
+                     ".clang-format", ".clang-tidy"):
             os.makedirs(os.path.dirname(os.path.join(self.root, name)), exist_ok=True)
             shutil.copy(os.path.join(ROOT, name), os.path.join(self.root, name))
         self.put("cmake/layers.txt", "base:\n")
@@ -215,6 +247,15 @@ class RunScript(unittest.TestCase):
         result = subprocess.run([os.path.join(self.root, "tools/checks/run.sh")], capture_output=True, text=True,
                                 env={**plain, **environment})
         return result.returncode, result.stdout + result.stderr
+
+    def test_long_prose(self):
+        self.put("docs/page.md", "words " * 18 + "fit\n\n| " + "cell " * 40 + "|\n")
+        self.commit()
+        self.assertEqual(self.run_script(TIDY="none")[0], 0)
+        self.put("docs/page.md", "words " * 20 + "too many\n")
+        code, output = self.run_script(TIDY="none")
+        self.assertEqual(code, 1, output)
+        self.assertIn("docs/page.md\nprose: lines over 120 columns", output)
 
     def change(self, text, name="pentatron/base/changed.cc"):
         self.put(name, LICENCE + text)

@@ -11,8 +11,8 @@
 #include "pentatron/base/env.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/gpu_test_support.h"
-#include "pentatron/training/llama_test_support.h"
 #include "pentatron/training/placement.h"
+#include "tests/gpu/gpu_llama.h"
 #include "tests/gpu/gpu_rank.h"
 
 namespace pentatron::training {
@@ -29,12 +29,6 @@ struct Case {
   support::Layout layout;
   support::ChangeConfig change;
 };
-
-void llama(config::RunConfig& c) {
-  support::make_llama(c.model);
-  c.model.hidden_dropout = 0;
-  c.training.precision = "bf16";
-}
 
 config::RunConfig config_of(const Case& test, bool local) {
   return support::tiny_config(test.layout, [&](config::RunConfig& c) {
@@ -99,66 +93,50 @@ TEST(RecordedLayers, HaveTheBitsOfQueuedOnes) {
   const std::vector<Case> cases = {
       {"gpt fp32, dropout", {}, [](config::RunConfig&) {}},
       {"gpt bf16", {}, [](config::RunConfig& c) { c.training.precision = "bf16"; }},
-      {"llama bf16", {}, llama},
+      {"llama bf16", {}, support::gpu_llama},
       {"fp16 scaled",
        {},
        [](config::RunConfig& c) {
          c.training.precision = "fp16";
          c.optimizer.initial_loss_scale = 256.0;  // the first steps count already
        }},
-      {"recompute of parts",
-       {},
-       [](config::RunConfig& c) {
-         llama(c);
+      {"recompute of parts", {}, support::gpu_llama_with([](config::RunConfig& c) {
          c.model.recompute_granularity = "selective";
          c.model.recompute_modules = {"core_attn", "mlp", "layernorm"};
-       }},
-      {"largest logit",
-       {},
-       [](config::RunConfig& c) {
-         llama(c);
+       })},
+      {"largest logit", {}, support::gpu_llama_with([](config::RunConfig& c) {
          c.logging.log_max_attention_logit = true;
-       }},
-      {"means of micro-batches",
-       {},
-       [](config::RunConfig& c) {
-         llama(c);
+       })},
+      {"means of micro-batches", {}, support::gpu_llama_with([](config::RunConfig& c) {
          c.training.loss_mean = "micro-batches";
-       }},
-      {"adapters",
-       {},
-       [](config::RunConfig& c) {
-         llama(c);
+       })},
+      {"adapters", {}, support::gpu_llama_with([](config::RunConfig& c) {
          c.model.lora_rank = 4;
-       }},
-      {"optimizer on the host",
-       {},
-       [](config::RunConfig& c) {
-         llama(c);
+       })},
+      {"optimizer on the host", {}, support::gpu_llama_with([](config::RunConfig& c) {
          c.optimizer.optimizer_cpu_offload = true;
-       }},
+       })},
   };
   for (const Case& test : cases) expect_same_bits(test, *backend, gpu);
   set_up_place({.device = gpu, .backend = "nccl"}, /*deterministic_mode=*/false);
 }
 
 std::vector<Case> layouts(std::int64_t world) {
-  const auto sequence = [](config::RunConfig& c) {
-    llama(c);
-    c.parallel.sequence_parallel = true;
-  };
-  const auto stages = [](config::RunConfig& c) {
-    llama(c);
-    c.parallel.num_virtual_stages_per_pipeline_rank = 2;
-  };
+  const auto sequence =
+      support::gpu_llama_with([](config::RunConfig& c) { c.parallel.sequence_parallel = true; });
+  const auto stages = support::gpu_llama_with(
+      [](config::RunConfig& c) { c.parallel.num_virtual_stages_per_pipeline_rank = 2; });
   if (world == 4) {
     return {{"TP2 SP PP2", {.tp = 2, .pp = 2}, sequence},
-            {"PP4", {.pp = 4}, llama},
-            {"PP2 DP2 sharded", {.pp = 2, .dp = 2, .sharded = true}, llama}};
+            {"PP4", {.pp = 4}, support::gpu_llama},
+            {"PP2 DP2 sharded", {.pp = 2, .dp = 2, .sharded = true}, support::gpu_llama}};
   }
-  return {{"PP2", {.pp = 2}, llama}, {"PP2, two stages a rank", {.pp = 2}, stages},
-          {"TP2", {.tp = 2}, llama}, {"TP2 SP", {.tp = 2}, sequence},
-          {"DP2", {.dp = 2}, llama}, {"DP2 sharded", {.dp = 2, .sharded = true}, llama}};
+  return {{"PP2", {.pp = 2}, support::gpu_llama},
+          {"PP2, two stages a rank", {.pp = 2}, stages},
+          {"TP2", {.tp = 2}, support::gpu_llama},
+          {"TP2 SP", {.tp = 2}, sequence},
+          {"DP2", {.dp = 2}, support::gpu_llama},
+          {"DP2 sharded", {.dp = 2, .sharded = true}, support::gpu_llama}};
 }
 
 TEST(RecordedLayersRank, HaveTheBitsOfQueuedOnes) {

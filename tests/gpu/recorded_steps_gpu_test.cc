@@ -12,7 +12,7 @@
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/gpu_test_support.h"
 #include "pentatron/tensor/ops.h"
-#include "pentatron/training/llama_test_support.h"
+#include "tests/gpu/gpu_llama.h"
 #include "tests/gpu/gpu_rank.h"
 
 namespace pentatron::training {
@@ -34,17 +34,11 @@ struct Case {
   std::int64_t recorded = 1;  // shapes
 };
 
-void llama(config::RunConfig& c) {
-  support::make_llama(c.model);
-  c.model.hidden_dropout = 0;
-  c.training.precision = "bf16";
-}
-
 std::vector<Case> cases() {
   return {
       {"gpt fp32", [](config::RunConfig&) {}},
-      {"llama bf16", llama},
-      {"llama bf16 packed", llama, /*documents=*/true},
+      {"llama bf16", support::gpu_llama},
+      {"llama bf16 packed", support::gpu_llama, /*documents=*/true},
       // Of six steps the last has the documents of the first.
       {"gpt fp32 packed: nearly every step a shape of its own", [](config::RunConfig&) {},
        /*documents=*/true},
@@ -53,60 +47,38 @@ std::vector<Case> cases() {
          c.training.precision = "fp16";
          c.optimizer.initial_loss_scale = 65536;
        }},
-      {"fp8 tensorwise",
-       [](config::RunConfig& c) {
-         llama(c);
+      {"fp8 tensorwise", support::gpu_llama_with([](config::RunConfig& c) {
          c.model.fp8 = "hybrid";
          c.model.fp8_recipe = "tensorwise";
-       }},
-      {"fp8 delayed",
-       [](config::RunConfig& c) {
-         llama(c);
+       })},
+      {"fp8 delayed", support::gpu_llama_with([](config::RunConfig& c) {
          c.model.fp8 = "hybrid";
          c.model.fp8_amax_history_len = 3;
-       }},
-      {"fp8 blockwise",
-       [](config::RunConfig& c) {
-         llama(c);
+       })},
+      {"fp8 blockwise", support::gpu_llama_with([](config::RunConfig& c) {
          c.model.fp8 = "e4m3";
          c.model.fp8_recipe = "blockwise";
-       }},
-      {"recompute",
-       [](config::RunConfig& c) {
-         llama(c);
+       })},
+      {"recompute", support::gpu_llama_with([](config::RunConfig& c) {
          c.model.recompute_granularity = "full";
          c.model.recompute_method = "uniform";
          c.model.recompute_num_layers = 1;
-       }},
-      {"activations on the host",
-       [](config::RunConfig& c) {
-         llama(c);
+       })},
+      {"activations on the host", support::gpu_llama_with([](config::RunConfig& c) {
          c.model.fine_grained_activation_offloading = true;
          c.model.offload_modules = {"attn_norm", "qkv_linear", "core_attn", "attn_proj",
                                     "mlp_norm"};
          c.model.min_offloaded_tensor_size = 256;
-       }},
+       })},
       {"windows",
-       [](config::RunConfig& c) {
-         llama(c);
-         c.model.window_size = "4,0";
-       }},
-      {"largest logit, zeros counted",
-       [](config::RunConfig& c) {
-         llama(c);
+       support::gpu_llama_with([](config::RunConfig& c) { c.model.window_size = "4,0"; })},
+      {"largest logit, zeros counted", support::gpu_llama_with([](config::RunConfig& c) {
          c.logging.log_max_attention_logit = true;
          c.training.log_num_zeros_in_grad = true;
-       }},
+       })},
       {"muon",
-       [](config::RunConfig& c) {
-         llama(c);
-         c.optimizer.optimizer = "muon";
-       }},
-      {"adapters",
-       [](config::RunConfig& c) {
-         llama(c);
-         c.model.lora_rank = 4;
-       }},
+       support::gpu_llama_with([](config::RunConfig& c) { c.optimizer.optimizer = "muon"; })},
+      {"adapters", support::gpu_llama_with([](config::RunConfig& c) { c.model.lora_rank = 4; })},
   };
 }
 
@@ -181,7 +153,7 @@ TEST(RecordedSteps, BeginAfterTheWarmUp) {
   PENTATRON_NEEDS_GPUS(1);
   const Device gpu = tensor::resolve_device("cuda", 0, 1);
   const auto backend = comm::make_single_backend();
-  const Case test{"llama", llama};
+  const Case test{"llama", support::gpu_llama};
   const config::RunConfig config = config_of(test, true);
   comm::ParallelContext context(*backend, comm::make_grids(config.parallel));
   Engine engine(config, context, gpu);
@@ -203,7 +175,7 @@ TEST(RecordedSteps, SkipWhatIsNotFinite) {
   PENTATRON_NEEDS_GPUS(1);
   const Device gpu = tensor::resolve_device("cuda", 0, 1);
   const auto backend = comm::make_single_backend();
-  const config::RunConfig config = config_of({"llama", llama}, true);
+  const config::RunConfig config = config_of({"llama", support::gpu_llama}, true);
   comm::ParallelContext context(*backend, comm::make_grids(config.parallel));
   Engine engine(config, context, gpu);
   for (int step = 0; step < kSteps; ++step) {
@@ -241,7 +213,7 @@ std::vector<NamedLayout> layouts() {
 TEST(RecordedRank, LayoutsEqualLaunchedSteps) {
   if (!env_string(kRankVariable)) GTEST_SKIP() << "a rank; started by the tests of RecordedSteps";
   const gpu_test::GpuRank rank = gpu_test::make_gpu_rank();
-  const Case test{"llama", llama};
+  const Case test{"llama", support::gpu_llama};
   for (const NamedLayout& layout : layouts()) {
     SCOPED_TRACE(layout.name);
     const Losses launched = run(config_of(test, false, layout.layout, layout.change), *rank.backend,

@@ -14,41 +14,25 @@
 #include "pentatron/base/error.h"
 #include "pentatron/comm/backend.h"
 #include "pentatron/comm/conformance_test.h"
+#include "pentatron/comm/launched_rank_test_support.h"
 
 namespace pentatron::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using testing_support::Clock;
+using testing_support::group_of_all;
+using testing_support::write_result;
 
 GlooOptions options_from_environment() {
-  GlooOptions options;
-  options.rank = env_int("RANK").value();
-  options.world_size = env_int("WORLD_SIZE").value();
-  options.master_addr = env_string("MASTER_ADDR").value();
-  options.master_port = env_int("MASTER_PORT").value();
-  options.timeout = std::chrono::milliseconds(env_int("COMM_WORKER_TIMEOUT_MS").value_or(60'000));
-  return options;
-}
-
-void write_result(const std::string& folder, std::int64_t rank, const std::string& text) {
-  std::ofstream(folder + "/rank" + std::to_string(rank) + ".txt") << text << '\n';
+  return testing_support::launched_options<GlooOptions>("COMM_WORKER_TIMEOUT_MS");
 }
 
 // Into the rank's file: the error, and how long it took to come. The exit code.
 int report_error(const Error& error, Clock::time_point begin, Backend& backend,
                  const std::string& folder) {
-  const std::chrono::duration<double> seconds = Clock::now() - begin;
-  write_result(
-      folder, backend.rank(),
-      fmt::format("{} after {:.2f} s: {}", to_string(error.kind()), seconds.count(), error.what()));
+  testing_support::write_error(folder, backend.rank(), error, begin);
   backend.poison(error.what());
   return exit_code(error.kind());
-}
-
-std::unique_ptr<Group> group_of_all(Backend& backend) {
-  std::vector<std::int64_t> everyone;
-  for (std::int64_t rank = 0; rank < backend.world_size(); ++rank) everyone.push_back(rank);
-  return backend.make_group(everyone, "all");
 }
 
 // Rank 1 fails in the named way while its peers wait for it; they must get a kComm error soon, and

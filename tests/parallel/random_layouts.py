@@ -40,7 +40,7 @@ class Draw:
     def attention(self, heads):
         words = self.maybe(0.2, "--kv-channels", self.one(8, 16, 24))
         words += self.maybe(0.5, "--group-query-attention", "--num-query-groups", self.one(*(g for g in (1, 2, 4, 8) if heads % g == 0)))
-        words += self.one([], [], self.one(["--qk-layernorm"], ["--qk-layernorm", "--qk-norm-scope", "all"], ["--qk-l2-norm"]))
+        words += self.one([], [], self.one(["--qk-layernorm"], ["--qk-layernorm", "--qk-norm-scope", "all-heads"], ["--qk-l2-norm"]))
         words += self.maybe(0.25, "--window-size", self.one("4,0", "9,0"), *self.maybe(0.5, "--window-attn-skip-freq", self.one(2, 3)))
         words += self.maybe(0.2, "--softmax-type", self.one("off-by-one", "learnable"))
         words += self.maybe(0.2, "--attention-output-gate") + self.maybe(0.1, "--attn-logit-softcapping", 20.0)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Repository checks that need no compiler: include layers, file sizes, licence lines, absolute paths, whitespace, unkeyed
-random numbers, dtype literals, tests that the option tables promise.
+"""Repository checks that need no compiler: include layers, sizes of files and functions, licence lines, absolute paths,
+whitespace, unkeyed random numbers, dtype literals, tests that the option tables and the tables of features promise.
 
     checks.py [--root FOLDER] [NAME ...]     all checks by default; exit code 1 and a line each for what is wrong
 """
 import argparse
+import fnmatch
 import os
 import re
 import subprocess
@@ -16,6 +17,8 @@ LICENCED = SOURCE + (".py", ".sh", ".cmake")
 WALL = {".cu": 900}
 DEFAULT_WALL = 600
 PROSE_COLUMNS = 120
+# As clang-tidy's, which sees neither CUDA sources nor what a change left alone.
+FUNCTION_LINES = 70
 # Where the file's own format has no comment, or a tool wrote it.
 NO_LICENCE = re.compile(r"(^|/)(testdata|golden)/|\.(json|jsonl|txt|md|svg|bin|idx|npy|safetensors)$|(^|/)(LICENSE|\.clang-.*|\.gitignore)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
@@ -33,6 +36,11 @@ DTYPE_ALLOWED = "tools/checks/dtype_literals.txt"
 PROMISE = re.compile(r'\.test\s*=\s*((?:"[^"]*"\s*)+)')
 # A test after a public report, "Megatron-LM#62"; what follows the number tells several of one report apart.
 CASE = re.compile(r"Cases\.[A-Za-z0-9]+_\d+(?:_\w+)?")
+# Tables of features: what works, and behind it programs, filters, targets and files that show it.
+FEATURE_PAGES = ("README.md", "docs/features.md")
+FEATURE_TABLE = "| feature | test |"
+# What a CMakeLists.txt makes a CTest entry of; `${...}` in it stands for any word.
+ENTRY = re.compile(r"(?:add_test\(NAME|pentatron_\w*test\()\s*([\w${}]+)")
 TEST = re.compile(r"^\s*TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.MULTILINE)
 
 
@@ -126,6 +134,28 @@ def check_sizes(root, files):
         wall = WALL.get(extension, DEFAULT_WALL)
         if lines > wall:
             yield f"{name}: {lines} lines, the wall is {wall}"
+
+
+def long_functions(text):
+    """Line and length of each body over the threshold, by the layout that clang-format gives: what ends with a `}` alone
+    began at the nearest line before it with the same indentation."""
+    lines = text.splitlines()
+    for indent in ("", "  "):
+        begin = None
+        for number, line in enumerate(lines):
+            if line == indent + "}" and begin is not None:
+                opening = next((n for n in range(begin, number) if lines[n].endswith("{")), number)
+                if number - opening - 1 > FUNCTION_LINES:
+                    yield begin + 1, number - opening - 1
+            if re.match(indent + r"[^\s#/]", line):
+                begin = number
+
+
+def check_functions(root, files):
+    for name in files:
+        if name.endswith(SOURCE):
+            for number, length in long_functions(read(root, name)):
+                yield f"{name}:{number}: a body of {length} lines, the threshold is {FUNCTION_LINES}"
 
 
 def check_licence(root, files):
@@ -243,9 +273,79 @@ def check_promised_tests(root, files):
                     yield f"{name}:{number}: no test {test} in {program}_test"
 
 
-CHECKS = {"layers": check_layers, "sizes": check_sizes, "licence": check_licence, "paths": check_paths,
-          "whitespace": check_whitespace, "random": check_random, "dtypes": check_dtypes,
-          "promised-tests": check_promised_tests}
+class Shown:
+    """The tests of a tree, asked by the words of a table of features."""
+
+    def __init__(self, root, files):
+        self.root, self.files = root, set(files)
+        self.modules = {m.group(1) for m in (re.match(r"pentatron/([^/]+)/", f) for f in files) if m}
+        self.texts = {f: read(root, f) for f in files if f.endswith((".cc", ".h")) and is_test(f)}
+        listed = [read(root, f) for f in files if os.path.basename(f) == "CMakeLists.txt"]
+        self.entries = {e for text in listed for e in ENTRY.findall(text)}
+        makefile = read(root, "Makefile") if "Makefile" in self.files else ""
+        self.targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
+
+    def module(self, program):
+        name = re.sub(r"(_gpu)?_test$", "", program)
+        return name if name in self.modules and name != program else None
+
+    def is_program(self, word):
+        patterns = (re.sub(r"\$\{\w+\}", r"\\w+", entry) for entry in self.entries if not entry.startswith("$"))
+        return self.module(word) is not None or any(re.fullmatch(p, word) for p in patterns)
+
+    def holds(self, program, test):
+        """Whether the program has a test that the filter `test` takes; None: any program."""
+        module = self.module(program) if program else None
+        folders = ["tests/"] if module is None else [f"pentatron/{module}/"] + ["tests/gpu/"] * ("_gpu_" in program)
+        texts = [t for f, t in self.texts.items() if not program or f.startswith(tuple(folders))]
+        # [instantiation/]Suite.Name[/parameter]; what only a run knows of a parameter's name is looked for as text.
+        parts = re.fullmatch(r"(?:[\w*]+/)?([\w*]+)\.([\w*]+)(?:/([\w*]+))?", test)
+        suite, name, parameter = parts.groups() if parts else ("*", "*", test)
+        if name.startswith("*") and name != "*":
+            name, parameter = "*", name
+        literals = [w.strip("_") for w in (parameter or "").split("*") if w.strip("_")]
+        is_named = any(fnmatch.fnmatchcase(s, suite) and fnmatch.fnmatchcase(n, name)
+                       for text in texts for s, n in TEST.findall(text))
+        return is_named and all(any(w in text for text in texts) for w in literals)
+
+    def problem(self, words, program):
+        """What is wrong with the words of one code span behind a feature, and the program that later ones mean."""
+        first, *rest = words.removeprefix("ctest -R ").split()
+        if first == "make":
+            return (None if set(rest) <= self.targets else f"no target {' '.join(rest)} in Makefile"), program
+        if "/" in first and first in self.files or f"tests/fuzz/{first}_fuzz.cc" in self.files:
+            return None, program
+        if self.is_program(first):
+            missing = [test for test in rest if not self.holds(first, test)]
+            return (f"no test {missing[0]} in {first}" if missing else None), first
+        if not rest and re.search(r"[.*]", first):
+            return (None if self.holds(program, first) else f"no test {first} in {program}"), program
+        return f"`{words}` is no test, target or file", program
+
+
+def check_features(root, files):
+    """Each row of the tables of features names tests that exist."""
+    shown = Shown(root, files)
+    for name in FEATURE_PAGES:
+        inside = False
+        for number, line in enumerate(read(root, name).splitlines() if name in files else (), 1):
+            inside = line == FEATURE_TABLE or (inside and line.startswith("|"))
+            if not inside or line == FEATURE_TABLE or line.startswith("| ---"):
+                continue
+            cell = line.rstrip("| ").rsplit(" | ", 1)[-1]
+            spans = re.findall(r"`([^`]+)`", cell)
+            if not spans and "](" not in cell:
+                yield f"{name}:{number}: a row without a test"
+            program = None
+            for words in spans:
+                problem, program = shown.problem(words, program)
+                if problem:
+                    yield f"{name}:{number}: {problem}"
+
+
+CHECKS = {"layers": check_layers, "sizes": check_sizes, "functions": check_functions, "licence": check_licence,
+          "paths": check_paths, "whitespace": check_whitespace, "random": check_random, "dtypes": check_dtypes,
+          "promised-tests": check_promised_tests, "features": check_features}
 
 
 def main():

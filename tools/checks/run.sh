@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All checks: those of checks.py; API pages without a warning; clang-format on every source; clang-tidy on the files that differ from BASE (default: the parent of
+# All checks: those of checks.py; prose within 120 columns; API pages without a warning; clang-format on every source; clang-tidy on the files that differ from BASE (default: the parent of
 # the last commit; TIDY=all for every file, TIDY=none to leave it out). Of more than TIDY_MOST (40) changed files that many are taken,
 # spread evenly over the list, and what is left out is named. Needs a configured build/release.
 set -uo pipefail
@@ -10,6 +10,10 @@ failed=0
 files=()
 
 python3 tools/checks/checks.py || failed=1
+if ! python3 tools/docs/reflow.py --check; then
+  echo "prose: lines over 120 columns in the pages above: run tools/docs/reflow.py"
+  failed=1
+fi
 if [ -f docs/Doxyfile ] || [ -x tools/docs/api_pages.sh ]; then tools/docs/api_pages.sh build/api || failed=1; fi
 
 mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh' '*.inc' | sort -u |

@@ -12,6 +12,7 @@
 #include "pentatron/base/json.h"
 #include "pentatron/base/log.h"
 #include "pentatron/config/batch_schedule.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/validate.h"
 #include "pentatron/pipeline_parallel/compare_schedules.h"
 #include "pentatron/training/data.h"
@@ -145,7 +146,8 @@ RankPlan rank_plan(const ModelPlace& place, const StageActivations& activations,
 
 // The tokenizer's files need not be there where the options name the size.
 void set_vocabulary(config::RunConfig& config) {
-  if (config.data.tokenizer_type != "NullTokenizer" && config.model.vocab_size > 0) {
+  if (config::tokenizer_kind(config.data) != config::TokenizerKind::kNull &&
+      config.model.vocab_size > 0) {
     config::resolve_vocab(config, config.model.vocab_size);
   } else {
     static_cast<void>(make_run_tokenizer(config));
