@@ -3,6 +3,7 @@
 
 #include "apps/command.h"
 #include "pentatron/base/error.h"
+#include "pentatron/base/error_line.h"
 #include "pentatron/base/log.h"
 #include "pentatron/checkpoint/inspect.h"
 #include "pentatron/checkpoint/reader.h"
@@ -18,7 +19,7 @@ namespace store = pentatron::checkpoint;
 // Says what was found; true when all of it is good.
 bool verify(const fs::path& folder) {
   const store::VerifyReport report = store::verify_checkpoint(folder);
-  for (const std::string& problem : report.problems) log::error("{}", problem);
+  for (const std::string& problem : report.problems) print_error_line("", problem);
   log::print_line(fmt::format("{}: {} ({} tensors, {} files, {} bytes)", folder.string(),
                               report.ok ? "good" : "damaged", report.tensors, report.files,
                               report.bytes));
@@ -86,7 +87,7 @@ int checkpoint(const Words& words) {
     return 0;
   }
   if (verify(folder)) return 0;
-  if (is_root) log::error("{}: {}", root.string(), advice(root));
+  if (is_root) print_error_line("", fmt::format("{}: {}", root.string(), advice(root)));
   return damaged;
 }
 

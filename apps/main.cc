@@ -17,12 +17,14 @@
 #include "pentatron/base/busy_machine.h"
 #include "pentatron/base/current_folder.h"
 #include "pentatron/base/error.h"
+#include "pentatron/base/error_line.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/mapping_faults.h"
 #include "pentatron/base/printable.h"
 #include "pentatron/base/screen.h"
 #include "pentatron/base/standard_descriptors.h"
 #include "pentatron/base/stop_cleanup.h"
+#include "pentatron/comm/rank_errors.h"
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/out_of_memory.h"
 #include "pentatron/version.h"
@@ -136,15 +138,11 @@ namespace {
 [[gnu::section(".preinit_array"),
   gnu::used]] void (*const kRequireCurrentFolder)() = &pentatron::require_current_folder;
 
-// The last line of a program that failed: no date, which nobody needs who has just typed a command.
+// Under `pentatron launch` the launcher prints it, once for all ranks that failed alike.
 void print_error(const std::string& message) {
   using namespace pentatron;
-  const Terminal terminal = look_at_terminal(STDERR_FILENO);
   const std::string& label = log::thread_label();
-  const screen::Turn turn;
-  fmt::print(stderr, "{} {}{}\n", toned("error:", Tone::kRed, terminal),
-             label.empty() ? "" : fmt::format("[{}] ", label), message);
-  (void)std::fflush(stderr);
+  if (!comm::tell_launcher(true, label, message)) print_error_line(label, message);
 }
 
 // A reader that had enough (| head) is no failure worth a word; shells know this code for it.

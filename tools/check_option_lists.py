@@ -6,8 +6,9 @@
 
 A LIST is a text file of command-line words (blanks or line ends between them, # starts a comment, one list a file), a YAML file whose
 mapping MODEL_ARGS holds options and values as Megatron-LM's functional tests have them (true: the switch alone; false or null: left out),
-or a folder of such files. ${VARIABLES} in values become file names, ${REPEAT} (the number of a repetition, used as a seed) is 1. Each list is checked as rank 0 of its own tensor x pipeline x context
-parallel size (or of --world-size), so that no launcher is needed; files that options name need not exist.
+or a folder of such files. ${VARIABLES} in values become file names, ${REPEAT} (the number of a repetition, used as a seed) is 1. Each list
+is checked as rank 0 of the least world that it asks for (tensor x pipeline x context parallel size x instances of the distributed optimizer;
+or of --world-size), so that no launcher is needed; files that options name need not exist.
 --json FILE writes the result; --names PART keeps lists whose path contains PART. Exit code 0 unless a list could not be read.
 """
 import argparse
@@ -22,7 +23,8 @@ import subprocess
 import sys
 
 NUMBERS = {"REPEAT": "1"}
-SIZES = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size")
+SIZES = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size",
+         "--num-distributed-optimizer-instances")
 
 
 def words_of_yaml(path):

@@ -156,6 +156,28 @@ std::string cut_to_width(std::string_view text, int columns) {
   return cut;
 }
 
+std::string wrap_to_width(std::string_view text, int columns) {
+  std::string wrapped;
+  int used = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const int width = display_width(word);
+    if (wrapped.empty()) {
+      used = width;
+    } else if (width <= columns - used - 1) {
+      wrapped += ' ';
+      used += 1 + width;
+    } else {
+      wrapped += "\n  ";
+      used = 2 + width;
+    }
+    wrapped += word;
+  }
+  return wrapped;
+}
+
 std::string fit_pieces(const std::vector<LinePiece>& pieces, int columns) {
   std::vector<const LinePiece*> kept;
   int width = -2;

@@ -38,6 +38,9 @@ enum class Tone { kPlain, kBold, kDim, kRed, kGreen, kYellow, kCyan };
 [[nodiscard]] int display_width(std::string_view text);
 // The text, cut to at most `columns`; escape sequences stay whole, and a cut one ends in a reset.
 [[nodiscard]] std::string cut_to_width(std::string_view text, int columns);
+// The text in lines of at most `columns`, broken at blanks (longer words stay whole); all but the
+// first are indented by two.
+[[nodiscard]] std::string wrap_to_width(std::string_view text, int columns);
 
 // A piece of a line. Pieces of the highest number are left out first.
 struct LinePiece {

@@ -8,6 +8,14 @@
 namespace pentatron {
 namespace {
 
+TEST(Terminal, LinesBreakAtBlanks) {
+  EXPECT_EQ(wrap_to_width("one two three four", 9), "one two\n  three\n  four");
+  EXPECT_EQ(wrap_to_width("one two three four", 18), "one two three four");
+  EXPECT_EQ(wrap_to_width("one two three four", 17), "one two three\n  four");
+  EXPECT_EQ(wrap_to_width("a/path/that/does/not/fit and", 10), "a/path/that/does/not/fit\n  and");
+  EXPECT_EQ(wrap_to_width("", 10), "");
+}
+
 TEST(Terminal, WhatTheEnvironmentSays) {
   const Terminal full =
       describe_terminal(true, 120, {.term = "xterm-256color", .lang = "en_GB.UTF-8"});

@@ -21,6 +21,7 @@
 #include "pentatron/base/log.h"
 #include "pentatron/base/screen.h"
 #include "pentatron/comm/job_environment.h"
+#include "pentatron/comm/rank_errors.h"
 #include "pentatron/comm/rank_output.h"
 #include "pentatron/comm/rendezvous_client.h"
 #include "pentatron/comm/rendezvous_server.h"
@@ -34,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kExecFailed = 127;
 constexpr std::chrono::milliseconds kCauseWait{1000};
 constexpr std::chrono::milliseconds kTellWithin{300};
+constexpr std::chrono::milliseconds kAlikeWait{500};
 
 struct Child {
   pid_t pid = -1;
@@ -72,17 +74,25 @@ class SignalBlock final {
   sigset_t former_;
 };
 
-std::vector<std::string> environment_of(const LaunchOptions& options, int port, int local_rank,
-                                        const std::string& token) {
+// What the ranks of this launcher share.
+struct Job {
+  int port = 0;
+  std::string token = {};
+  std::string error_socket = {};
+};
+
+std::vector<std::string> environment_of(const LaunchOptions& options, const Job& job,
+                                        int local_rank) {
   std::vector<std::pair<std::string, std::string>> own = {
       {"RANK", std::to_string(options.node_rank * options.nproc_per_node + local_rank)},
       {"LOCAL_RANK", std::to_string(local_rank)},
       {"WORLD_SIZE", std::to_string(options.nnodes * options.nproc_per_node)},
       {"LOCAL_WORLD_SIZE", std::to_string(options.nproc_per_node)},
       {"MASTER_ADDR", options.master_addr},
-      {"MASTER_PORT", std::to_string(port)},
+      {"MASTER_PORT", std::to_string(job.port)},
+      {RankErrors::kVariable, job.error_socket},
   };
-  if (!token.empty()) own.emplace_back(kJobTokenVariable, token);
+  if (!job.token.empty()) own.emplace_back(kJobTokenVariable, job.token);
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view line(*entry);
@@ -106,10 +116,10 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 // Everything that allocates happens before the fork; the child only makes system calls. The pipe
 // closes on exec and carries errno if that fails.
-pid_t start(const LaunchOptions& options, int port, int local_rank, const std::string& token,
-            int stderr_fd, const sigset_t& signals) {
+pid_t start(const LaunchOptions& options, const Job& job, int local_rank, int stderr_fd,
+            const sigset_t& signals) {
   std::vector<std::string> command = options.command;
-  std::vector<std::string> environment = environment_of(options, port, local_rank, token);
+  std::vector<std::string> environment = environment_of(options, job, local_rank);
   const std::vector<char*> argv = pointers(command);
   const std::vector<char*> envp = pointers(environment);
   int status_pipe[2];
@@ -284,8 +294,27 @@ std::string end_of(const Child& child) {
                      strsignal(WTERMSIG(child.status)));
 }
 
-void report(const Child& child, RankOutput& output) {
-  const std::string lines = output.last_lines(child.rank);
+// Ranks of one job meet a bad option or a missing file alike, a moment apart: those that are about
+// to say so may, so that it is told once, with all of them.
+void wait_for_words(std::vector<Child>& children, const Child& failed, RankErrors& errors) {
+  const auto silent = [&](const Child& child) {
+    return child.running && !errors.has_word_of(child.rank);
+  };
+  const auto deadline = Clock::now() + kAlikeWait;
+  for (errors.collect(); errors.has_word_of(failed.rank) && Clock::now() < deadline &&
+                         std::any_of(children.begin(), children.end(), silent);
+       errors.collect()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    static_cast<void>(reap(children));
+  }
+  errors.collect();
+}
+
+void report(const Child& child, std::size_t num_ranks, RankOutput& output, RankErrors& errors) {
+  const std::string written = output.last_lines(child.rank);
+  errors.print();
+  if (errors.all_alike(num_ranks) && severity(child.status) == 2) return;  // said by all of them
+  const std::string lines = errors.has_word_of(child.rank) ? "" : written;
   log::error("launch: rank {} (pid {}) {}; ending the other ranks{}", child.rank, child.pid,
              end_of(child), lines.empty() ? lines : "; its last lines:" + lines);
 }
@@ -309,8 +338,8 @@ void tell_other_machines(const Child& child, const LaunchOptions& options) {
 
 constexpr int kGraceOfFailure = 1, kGraceWhenAsked = 10;
 
-int supervise(std::vector<Child>& children, RankOutput& output, const SignalBlock& signals,
-              const LaunchOptions& options) {
+int supervise(std::vector<Child>& children, RankOutput& output, RankErrors& errors,
+              const SignalBlock& signals, const LaunchOptions& options) {
   using std::chrono::milliseconds;
   int result = 0;
   Clock::time_point deadline = Clock::time_point::max();
@@ -325,13 +354,17 @@ int supervise(std::vector<Child>& children, RankOutput& output, const SignalBloc
       // Who was told to end, ended as told: the ranks say what is kept.
       const bool as_told = WIFSIGNALED(failed->status) && WTERMSIG(failed->status) == asked;
       if (!as_told) tell_other_machines(*failed, options);
+      if (!asked_to_stop) wait_for_words(children, *failed, errors);
       // After a forwarded signal the others are ending by themselves; the grace limits them all the
       // same.
       if (!asked_to_stop) send_all(children, SIGTERM);
-      if (!as_told) report(*failed, output);
+      if (!as_told) report(*failed, children.size(), output, errors);
       grace = options.grace_seconds.value_or(asked_to_stop ? kGraceWhenAsked : kGraceOfFailure);
       deadline = Clock::now() + std::chrono::seconds(grace);
     }
+    errors.collect();
+    // A script may go on behind a command of ours that failed.
+    if (result != 0 || !any_running(children) || errors.has_waited(kAlikeWait)) errors.print();
     if (!any_running(children)) return result;
     if (Clock::now() >= deadline) {
       log::error("launch: ranks still run {} s after SIGTERM; killing them", grace);
@@ -387,7 +420,10 @@ int launch(const LaunchOptions& options) {
                   "launch: several nodes need one --master-port that all of them name");
   const int port = options.master_port > 0 ? options.master_port : free_port();
   // Other machines' launchers could not know what this one draws.
-  const std::string token = options.nnodes == 1 ? random_token() : options.job_token;
+  RankErrors errors(options.nnodes * options.nproc_per_node);
+  const Job job{.port = port,
+                .token = options.nnodes == 1 ? random_token() : options.job_token,
+                .error_socket = errors.name()};
   screen::share();
   const SignalBlock signals;
   const Guard guard;
@@ -397,8 +433,8 @@ int launch(const LaunchOptions& options) {
     for (int local_rank = 0; local_rank < options.nproc_per_node; ++local_rank) {
       Child child;
       child.rank = options.node_rank * options.nproc_per_node + local_rank;
-      child.pid = start(options, port, local_rank, token, output.descriptor_for(child.rank),
-                        signals.former());
+      child.pid =
+          start(options, job, local_rank, output.descriptor_for(child.rank), signals.former());
       output.started(child.rank);
       child.running = true;
       guard.tell(child.pid);
@@ -408,7 +444,7 @@ int launch(const LaunchOptions& options) {
     end_groups(children);
     throw;
   }
-  const int code = supervise(children, output, signals, options);
+  const int code = supervise(children, output, errors, signals, options);
   end_groups(children);
   return code;
 }

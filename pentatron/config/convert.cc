@@ -80,6 +80,19 @@ Converted convert_word(const OptionSpec& spec, const std::string& word) {
   return {std::move(value), {}};
 }
 
+// "2 2" as one word is what a shell makes of a quoted value, and YAML of `sizes: 2 2`.
+std::vector<std::string> split_at_blanks(const std::vector<std::string>& words) {
+  std::vector<std::string> all;
+  for (const std::string& word : words) {
+    const std::size_t before = all.size();
+    for (const std::string_view part : split_words(word, ' ')) {
+      if (!part.empty()) all.emplace_back(part);
+    }
+    if (all.size() == before) all.push_back(word);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::optional<bool> parse_flag(std::string_view word) {
@@ -108,11 +121,13 @@ std::optional<double> parse_number(std::string_view word) {
   return number;
 }
 
-Converted convert_words(const OptionSpec& spec, const std::vector<std::string>& words) {
+Converted convert_words(const OptionSpec& spec, const std::vector<std::string>& given) {
   if (spec.nargs == 0) {
-    if (words.size() != 1) return {std::nullopt, "expected one value"};
-    return convert_word(spec, words.front());
+    if (given.size() != 1) return {std::nullopt, "expected one value"};
+    return convert_word(spec, given.front());
   }
+  const bool numbers = spec.kind == OptionKind::kInt || spec.kind == OptionKind::kFloat;
+  const std::vector<std::string> words = numbers ? split_at_blanks(given) : given;
   if (words.empty() && spec.nargs != '*') return {std::nullopt, "expected at least one value"};
   for (const std::string& word : words) {
     Converted one = convert_word(spec, word);

@@ -8,6 +8,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
+#include "pentatron/base/test_support.h"
 #include "pentatron/config/check.h"
 #include "pentatron/config/parser_test_support.h"
 #include "pentatron/config/print.h"
@@ -16,6 +17,22 @@ namespace pentatron::config {
 namespace {
 
 using namespace testing_support;  // NOLINT: test vocabulary
+
+// One word of several numbers, as a shell makes it of a quoted value.
+TEST(Parser, ListsOfNumbersTakeBlanksInAWord) {
+  ParseRequest asked = request(
+      "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 "
+      "--max-position-embeddings 16 --mock-data --tokenizer-type NullTokenizer --vocab-size 63 "
+      "--micro-batch-size 1 --train-iters 2 --lr 0.1 --context-parallel-size 4 --world-size 4 "
+      "--cp-comm-type a2a+p2p --distributed-backend threads --hierarchical-context-parallel-sizes");
+  asked.words.emplace_back(" 2  2");
+  EXPECT_EQ(parse(asked).config.parallel.hierarchical_context_parallel_sizes,
+            (std::vector<std::string>{"2", "2"}));
+  asked.words.back() = "2 two";
+  expect_error(ErrorKind::kConfig, "expected an integer", [&] { (void)parse(asked); });
+  asked.words.back() = " ";
+  expect_error(ErrorKind::kConfig, "expected an integer", [&] { (void)parse(asked); });
+}
 
 TEST(Parser, ReadsEveryKindOfOption) {
   const RunConfig config =

@@ -20,6 +20,36 @@ std::string dump(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// "run 9" before "run 10", as the page's table has it: runs are numbered in this order.
+bool name_before(const std::string& a, const std::string& b) {
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (!is_digit(a[i]) || !is_digit(b[j])) {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i;
+      ++j;
+      continue;
+    }
+    while (i < a.size() && a[i] == '0') ++i;
+    while (j < b.size() && b[j] == '0') ++j;
+    const auto digits = [](const std::string& text, std::size_t from) {
+      std::size_t end = from;
+      while (end < text.size() && is_digit(text[end])) ++end;
+      return end - from;
+    };
+    const std::size_t count = digits(a, i);
+    if (count != digits(b, j)) return count < digits(b, j);
+    if (const int order = a.compare(i, count, b, j, count); order != 0) return order < 0;
+    i += count;
+    j += count;
+  }
+  if (i < a.size() || j < b.size()) return i == a.size();
+  return a < b;  // "1" and "01"
+}
+
 // Regular *.jsonl files below a folder, in the order of their names.
 void collect(const fs::path& folder, int levels, std::vector<fs::path>& found) {
   std::error_code error;
@@ -29,7 +59,9 @@ void collect(const fs::path& folder, int levels, std::vector<fs::path>& found) {
     if (entries.size() == kMaxEntries) break;
     entries.push_back(*it);
   }
-  std::sort(entries.begin(), entries.end());
+  std::sort(entries.begin(), entries.end(), [](const auto& x, const auto& y) {
+    return name_before(x.path().filename().string(), y.path().filename().string());
+  });
   for (const fs::directory_entry& entry : entries) {
     if (found.size() >= RunStore::kMaxRuns) return;
     if (entry.is_symlink(error)) continue;

@@ -57,6 +57,15 @@ TEST(RunStore, FindsRunsInTwoLevelsAndNoLinks) {
   expect_error(ErrorKind::kIo, "is no folder", [&] { RunStore none(folder.path() / "b.jsonl"); });
 }
 
+TEST(RunStore, NumbersCountInNames) {
+  const TempFolder folder;
+  const std::vector<std::string> expected{"lr01",  "lr1",    "lr2",   "lr10",
+                                          "lr10b", "lr010c", "lr100", "run"};
+  for (const std::string& name : expected) append(folder.path() / (name + ".jsonl"), train(1));
+  RunStore store(folder.path());
+  EXPECT_EQ(names_of(store), expected);
+}
+
 json series_of(RunStore& store, const RunStore::Wanted& wanted, SeriesRequest request) {
   request.fields = {kLossField};
   return json::parse(store.series_json({wanted}, std::move(request)))["runs"][0];

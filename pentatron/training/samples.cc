@@ -5,8 +5,23 @@
 #include "pentatron/base/format.h"
 #include "pentatron/base/log.h"
 #include "pentatron/inference/generator.h"
+#include "pentatron/tokenizers/streaming_decoder.h"
 
 namespace pentatron::training {
+namespace {
+
+// What stands behind the prompt. Decoded alone, many tokenizers would drop the blank before it.
+std::string text_behind(const tokenizers::Tokenizer& tokenizer,
+                        const std::vector<std::int32_t>& prompt,
+                        const std::vector<std::int32_t>& written) {
+  tokenizers::StreamingDecoder decoder(tokenizer);
+  for (const std::int32_t token : prompt) (void)decoder.add(token);
+  std::string text;
+  for (const std::int32_t token : written) text += decoder.add(token);
+  return text + decoder.finish();
+}
+
+}  // namespace
 
 void check_sample_prompts(const config::RunConfig& config, const tokenizers::Tokenizer& tokenizer) {
   for (const std::string& prompt : config.logging.sample_prompt) {
@@ -33,10 +48,11 @@ std::vector<Sample> write_samples(Engine& engine, const tokenizers::Tokenizer& t
   std::vector<Sample> samples;
   for (const std::string& prompt : config.logging.sample_prompt) {
     try {
+      const std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
       const inference::Generated written =
-          inference::generate(model, tokenizer.vocab_size(), tokenizer.encode(prompt), options);
+          inference::generate(model, tokenizer.vocab_size(), tokens, options);
       samples.push_back({.prompt = tokenizers::replace_invalid_utf8(prompt),
-                         .text = tokenizer.decode_utf8(written.tokens)});
+                         .text = text_behind(tokenizer, tokens, written.tokens)});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
       log::warn("no sample after {}: {}", quoted_for_message(prompt), error.what());

@@ -49,7 +49,7 @@ void TerminalView::print(std::string_view line, bool final_one) {
   if (speaks_ && (final_one || !config_.logging.quiet)) screen::print(line);
 }
 
-void TerminalView::note(std::string_view text) { print(text); }
+void TerminalView::note(std::string_view text) { print(wrap_to_width(text, terminal().columns)); }
 
 void TerminalView::start(std::string_view place) { print(start_lines(config_, place, terminal())); }
 

@@ -170,6 +170,7 @@ void Trainer::build() {
     tokenizer_files_ = tokenizers::read_tokenizer_files(
         tokenizers::tokenizer_options(config_.data, config_.model.vocab_size));
   }
+  check_sample_prompts(config_, *tokenizer_);
   say(" > padded vocab (size: {}) with {} dummy tokens (new size: {})", config_.model.vocab_size,
       config_.model.padded_vocab_size - config_.model.vocab_size, config_.model.padded_vocab_size);
   context_ = std::make_unique<comm::ParallelContext>(backend_, comm::make_grids(config_.parallel));
@@ -191,7 +192,6 @@ void Trainer::build() {
   say("time to initialize megatron (seconds): {:.3f}",
       hooks_.seconds_before_start + since_start_.seconds());
   say("[after megatron is initialized] datetime: {}", current_datetime());
-  check_sample_prompts(config_, *tokenizer_);
   comm::note_phase(backend_, "building the model");
   reporter_.phase("building the model");
   engine_ = std::make_unique<Engine>(config_, *context_, device_);

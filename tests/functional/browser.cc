@@ -121,8 +121,11 @@ void Browser::note(const Json& event) {
   const Json& params = event.contains("params") ? event["params"] : event;
   const bool exception = method == "Runtime.exceptionThrown";
   const bool logged = method == "Log.entryAdded" && params["entry"].value("level", "") == "error";
-  // A test's server ends before the page that it has shown.
-  const bool gone = params.dump().find("ERR_CONNECTION_") != std::string::npos;
+  // Refused, or reset while it waited to be accepted, which the browser calls not connected.
+  const std::string text = params.dump();
+  const bool gone =
+      !server_expected_ && (text.find("ERR_CONNECTION_") != std::string::npos ||
+                            text.find("ERR_SOCKET_NOT_CONNECTED") != std::string::npos);
   if ((exception || logged) && !gone) complaints_ += params.dump() + "\n";
 }
 

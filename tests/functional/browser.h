@@ -40,9 +40,10 @@ class Browser final {
   void drag(double from_x, double from_y, double to_x, double to_y);
   // PNG of the whole page.
   void picture(const std::filesystem::path& path);
-  // What the page has logged as errors, exceptions and violations of its content policy; not
-  // that the server is gone.
-  // Since the last call.
+  // False: from here on the page may say that its server is gone.
+  void expect_server(bool there) { server_expected_ = there; }
+  // What the page has logged as errors, exceptions and violations of its content policy since the
+  // last call.
   [[nodiscard]] std::string complaints() { return std::exchange(complaints_, ""); }
 
  private:
@@ -57,6 +58,7 @@ class Browser final {
   std::string session_;
   std::int64_t number_ = 0;
   std::string complaints_;
+  bool server_expected_ = true;
 };
 
 }  // namespace pentatron::functional

@@ -125,6 +125,7 @@ TEST(CheckpointFaults, F3_VerifyAndHashNameTheDamagedOne) {
     const ProgramResult verify = call({"checkpoint", "verify", folder.string()});
     expect_refusal(verify, 7, {damaged, "--ckpt-step 4"});
     EXPECT_TRUE(contains(verify.out, damaged + ": damaged")) << verify.describe();
+    EXPECT_TRUE(verify.err.starts_with("error: ")) << verify.err;
     const ProgramResult hash = call({"checkpoint", "hash", folder.string()});
     expect_refusal(hash, 7, {damaged});
     EXPECT_EQ(hash.out, "");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "pentatron/comm/launch.h"
@@ -106,6 +107,55 @@ TEST(Launch, PassesTheExitCodeOn) {
   expect_refusal(call(words), 2, {"--num-layers 3", "--pipeline-model-parallel-size 2"});
   expect_refusal(call({"launch", "--nproc-per-node", "2"}), 2, {"no command"});
   expect_refusal(call({"launch", "/no/such/program"}), 2, {"/no/such/program"});
+}
+
+namespace {
+// `pentatron launch --nproc-per-node 2 pretrain_gpt ...`
+ProgramResult on_two_ranks(const Options& options, std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"launch", "--nproc-per-node", "2"};
+  const std::vector<std::string> command = options.words("pretrain_gpt");
+  words.insert(words.end(), command.begin(), command.end());
+  words.insert(words.end(), more.begin(), more.end());
+  return call(words);
+}
+}  // namespace
+
+// What every rank meets is told once, with the ranks that met it, and nothing is quoted again.
+TEST(Launch, AnErrorOfAllRanksIsToldOnce) {
+  const ProgramResult unknown = on_two_ranks(model(), {"--num-layer", "3"});
+  EXPECT_EQ(unknown.exit_code, kExitConfig) << unknown.describe();
+  EXPECT_EQ(count(unknown.err, "did you mean --num-layers?"), 1U) << unknown.err;
+  EXPECT_EQ(count(unknown.err, "error: ["), 1U) << unknown.err;
+  EXPECT_NE(unknown.err.find("rank"), std::string::npos) << unknown.err;
+  // A file that is not there: one rank reads first, what the others hear of it adds nothing.
+  const std::filesystem::path none = new_folder() / "none";
+  const ProgramResult file =
+      on_two_ranks(model().without("--mock-data").with("--data-path", none.string()));
+  EXPECT_EQ(file.exit_code, kExitIo) << file.describe();
+  EXPECT_EQ(count(file.err, "cannot open " + none.string()), 1U) << file.err;
+  const ProgramResult checkpoint =
+      on_two_ranks(model().with("--load", none.string()).with("--exit-on-missing-checkpoint"));
+  EXPECT_EQ(checkpoint.exit_code, kExitCheckpoint) << checkpoint.describe();
+  EXPECT_EQ(count(checkpoint.err, "no checkpoint there"), 1U) << checkpoint.err;
+  const ProgramResult grid = on_two_ranks(model(), {"--tensor-model-parallel-size", "4"});
+  EXPECT_EQ(grid.exit_code, kExitConfig) << grid.describe();
+  EXPECT_EQ(count(grid.err, "error:"), 1U) << grid.err;
+}
+
+TEST(Launch, ReportsOfAllRanksAreToldOnce) {
+  const ProgramResult good = on_two_ranks(model(), {"--check-options"});
+  EXPECT_EQ(good.exit_code, 0) << good.describe();
+  EXPECT_EQ(count(good.out, "run         4 steps"), 1U) << good.out;
+  const ProgramResult bad = on_two_ranks(model(), {"--num-layer", "3", "--check-options"});
+  EXPECT_EQ(bad.exit_code, kExitConfig) << bad.describe();
+  EXPECT_EQ(count(bad.out + bad.err, "did you mean --num-layers?"), 1U) << bad.describe();
+  // A script that goes on behind a failure is not held up, and its failure is not held back.
+  const std::string program = std::getenv("PENTATRON_BIN");
+  const ProgramResult script = call(
+      {"launch", "--nproc-per-node", "1", "sh", "-c",
+       program + " pretrain_gpt --nonsense; " + program + " checkpoint inspect /nowhere; true"});
+  EXPECT_EQ(script.exit_code, 0) << script.describe();
+  EXPECT_EQ(count(script.err, "error: "), 2U) << script.err;
 }
 
 }  // namespace pentatron::functional

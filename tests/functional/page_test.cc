@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -19,19 +20,23 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Serves a folder while it lives; `on_request` as the server's.
+// Serves a folder while it lives. A page that asks once a second would meet the end of its server,
+// so the browser leaves it first, unless it is to see that.
 class Serving {
  public:
-  explicit Serving(const fs::path& folder, std::function<void(std::string_view)> on_request = {})
-      : server_(folder, {.on_request = std::move(on_request)}),
+  explicit Serving(const fs::path& folder, Browser& browser, bool page_stays = false)
+      : browser_(page_stays ? nullptr : &browser),
+        server_(folder, {}),
         thread_([this] { server_.run(); }) {}
   ~Serving() {
+    if (browser_ != nullptr) browser_->open("about:blank");
     server_.stop();
     thread_.join();
   }
   [[nodiscard]] std::string url() const { return server_.url(); }
 
  private:
+  Browser* browser_;
   monitor::MonitorServer server_;
   std::thread thread_;
 };
@@ -81,7 +86,10 @@ class Page : public testing::Test {
     delete browser_;
     browser_ = nullptr;
   }
-  void SetUp() override { browser().set_view({}); }
+  void SetUp() override {
+    browser().expect_server(true);
+    browser().set_view({});
+  }
   void TearDown() override { EXPECT_EQ(browser().complaints(), ""); }
 
   static Browser& browser() { return *browser_; }
@@ -127,7 +135,7 @@ TEST_F(Page, DrawsATrainedRunAndFollowsIt) {
                   .with("--sample-prompt", "1 2 3")
                   .with("--sample-length", 8)
                   .with("--metrics-file", file.string()));
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 1);
   EXPECT_TRUE(browser().wait_for("document.querySelector('#chart-loss').dataset.x === '40'"));
   EXPECT_EQ(evaluate("document.querySelector('#chart-loss').dataset.points"), "44");
@@ -160,7 +168,7 @@ TEST_F(Page, EveryRunHasItsNumberAndLook) {
                        .options = {{"lr", i % 2 == 0 ? "0.001" : "0.002"},
                                    {"save", "/" + std::to_string(i)}}});
   }
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 15);
   for (const char* card :
        {"loss", "learning-rate", "gradient-norm", "throughput", "memory", "cpu"}) {
@@ -185,10 +193,34 @@ TEST_F(Page, EveryRunHasItsNumberAndLook) {
   EXPECT_NE(all("td.col-best", "e.innerText")[0], "\u2013");
 }
 
+// A run's number stands at its own end: lines that end elsewhere do not push it away.
+TEST_F(Page, NumbersStandWhereLinesEnd) {
+  const fs::path folder = new_folder();
+  for (int i = 1; i <= 9; ++i) {
+    write_run(folder, {.name = "run " + std::to_string(i), .steps = i <= 8 ? 100 : 40});
+  }
+  const Serving serving(folder, browser());
+  open(serving, 9);
+  const Json ends =
+      all("#chart-gradient-norm .end",
+          "[e.textContent, Number(e.getAttribute('x')), Number(e.getAttribute('y'))]");
+  ASSERT_EQ(ends.size(), 9U);
+  // Every gradient norm is 1.5, in the middle of the axis.
+  std::map<std::string, std::pair<double, double>> at;
+  for (const Json& end : ends) at[end[0]] = {end[1], end[2]};
+  EXPECT_LT(at["9"].first, at["1"].first / 2) << ends;
+  double mean = 0;
+  for (int i = 1; i <= 8; ++i) mean += at[std::to_string(i)].second / 8;
+  EXPECT_NEAR(at["9"].second, mean, 12) << ends;
+  for (int i = 2; i <= 8; ++i) {
+    EXPECT_NE(at[std::to_string(i)].second, at[std::to_string(i - 1)].second) << ends;
+  }
+}
+
 TEST_F(Page, KeysAloneDoEverything) {
   const fs::path folder = new_folder();
   for (const char* name : {"one", "three", "seventeen"}) write_run(folder, {.name = name});
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 3);
   ASSERT_TRUE(tab_to("#run-rows tr:nth-child(2) .toggle"));
   browser().press("Enter");
@@ -228,7 +260,7 @@ TEST_F(Page, KeysAloneDoEverything) {
 TEST_F(Page, ADragZoomsAllCharts) {
   const fs::path folder = new_folder();
   write_run(folder, {.name = "a", .steps = 4000, .train_iters = 4000});
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 1);
   const Json box = evaluate(
       "(() => { const e = document.querySelector('#chart-loss .plot'); e.scrollIntoView({block: "
@@ -256,7 +288,7 @@ TEST_F(Page, TheLiveRunStaysInViewOfTheLastTenthAndOfSmoothing) {
   const fs::path folder = new_folder();
   write_run(folder, {.name = "long ago", .steps = 2000, .train_iters = 2000});
   write_run(folder, {.name = "live", .steps = 40, .train_iters = 2000});
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 2, "#last=0.1&smooth=0.9");
   EXPECT_TRUE(
       browser().wait_for("document.querySelectorAll('#chart-memory .values li').length === 2"));
@@ -273,7 +305,7 @@ TEST_F(Page, TheLiveRunStaysInViewOfTheLastTenthAndOfSmoothing) {
 TEST_F(Page, DrawsEachValidationSet) {
   const fs::path folder = new_folder();
   write_run(folder, {.name = "a", .sets = {"web", "<b>code</b>"}});
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 1);
   EXPECT_EQ(all("#chart-loss .values .name", "e.textContent"),
             Json::parse(R"(["a","validation <b>code</b>","validation web"])"));
@@ -293,7 +325,7 @@ TEST_F(Page, BlankSamplesTakeALineAndSamplesStandSideBySide) {
         << "\n";
   }
   out.close();
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 1);
   EXPECT_TRUE(browser().wait_for("document.querySelectorAll('.strip li').length === 3"));
   EXPECT_LT(evaluate("document.querySelector('#samples').offsetHeight"), 300);
@@ -308,7 +340,7 @@ TEST_F(Page, OptionsThatSomeRunsDoNotTellAreNoDifference) {
   const fs::path folder = new_folder();
   write_run(folder, {.name = "older", .options = {{"lr", "0.1"}, {"seed", "7"}}});
   write_run(folder, {.name = "newer", .options = {{"lr", "0.2"}, {"seed", "7"}, {"added", "1"}}});
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 2);
   ASSERT_TRUE(browser().wait_for(
       "[...document.querySelectorAll('#run-rows td.col-options')].every(e => e.innerText)"));
@@ -327,12 +359,12 @@ TEST_F(Page, NewsLeaveAReaderInPeace) {
         << "\n";
   }
   out.close();
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 1);
   ASSERT_TRUE(browser().wait_for("document.querySelectorAll('.strip li').length === 16"));
   ASSERT_TRUE(browser().wait_for("document.querySelectorAll('#option-rows tr').length > 0"));
   ASSERT_TRUE(browser().wait_for("document.querySelector('.strip').scrollLeft > 100"));
-  (void)evaluate("document.querySelector('.strip').scrollLeft = 20");
+  (void)evaluate("document.querySelector('.strip').scrollTo({left: 20, behavior: 'instant'})");
   (void)evaluate(
       "getSelection().selectAllChildren(document.querySelector('#option-rows td')) || true");
   const std::string marked = evaluate("getSelection().toString()");
@@ -361,7 +393,7 @@ TEST_F(Page, ShowsLayoutScheduleAndOptionsOfTrainedRuns) {
   };
   run("slow.jsonl", "0.001");
   run("quick.jsonl", "0.004");
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 2);
   EXPECT_TRUE(browser().wait_for("document.querySelectorAll('.stages li').length === 2"));
   EXPECT_NE(text(".stages").find("layers 0"), std::string::npos) << text(".stages");
@@ -385,7 +417,7 @@ TEST_F(Page, FitsEverySizeInLightAndDark) {
                        .train_iters = i % 4 == 0 ? 600 : 400,
                        .options = {{"lr", std::to_string(i)}}});
   }
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   const char* keep = std::getenv("PENTATRON_PAGE_PICTURES");
   std::set<std::string> grounds;
   for (const int width : {320, 390, 1280, 2560}) {
@@ -417,7 +449,7 @@ TEST_F(Page, TextsHaveContrast) {
   const fs::path folder = new_folder();
   write_run(folder, {.name = "a"});
   write_run(folder, {.name = "b", .steps = 40});
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   for (const bool dark : {false, true}) {
     browser().set_view({.dark = dark});
     open(serving, 2);
@@ -444,7 +476,7 @@ TEST_F(Page, AMillionPointsAreThereWithinASecond) {
   for (int i = 1; i <= 30; ++i) {
     write_run(folder, {.name = "run " + std::to_string(i), .steps = 33'336, .train_iters = 33'336});
   }
-  const Serving serving(folder);
+  const Serving serving(folder, browser());
   open(serving, 30);
   ASSERT_TRUE(
       browser().wait_for("fetch('api/runs').then(r => r.json()).then(a => a.runs.every(r => "
@@ -468,11 +500,12 @@ TEST_F(Page, AMillionPointsAreThereWithinASecond) {
 TEST_F(Page, SaysThatAFolderIsEmptyAndThatTheServerIsGone) {
   const fs::path folder = new_folder();
   {
-    const Serving serving(folder);
+    const Serving serving(folder, browser(), true);
     browser().open(serving.url());
     EXPECT_TRUE(
         browser().wait_for("document.querySelector('#status').innerText === 'no runs here yet'"));
     EXPECT_NE(text("#empty").find("--metrics-file"), std::string::npos);
+    browser().expect_server(false);
   }
   EXPECT_TRUE(
       browser().wait_for("document.querySelector('#status').innerText === 'no connection'"));

@@ -12,6 +12,26 @@ export LD_LIBRARY_PATH=''
 printf '%s\n' '{"kind":"train","iteration":1,"lm_loss":2.5}' '{"kind":"train","iteration":2,"lm_loss":2.0}' >"$work/metrics.jsonl"
 (cd "$work/hostile" && "$work/prefix/bin/pentatron" plot "$work/metrics.jsonl" --output "$work/loss.svg")
 [ -s "$work/loss.svg" ] || { echo "error: the installed plot drew nothing" >&2; exit 1; }
+"$work/prefix/bin/pentatron" watch "$work" --port 0 >"$work/watch.log" &
+watch=$!
+for _ in $(seq 100); do grep -q 'http://' "$work/watch.log" && break; sleep 0.1; done
+port="$(sed -n 's|.*http://127.0.0.1:\([0-9]*\)/.*|\1|p' "$work/watch.log")"
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+printf 'GET / HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nConnection: close\r\n\r\n' "$port" >&3
+grep -q '<title>pentatron watch</title>' <&3 || { echo "error: the installed page is not served" >&2; exit 1; }
+exec 3<&-
+kill "$watch"
+wait "$watch" || true
+# What a shell and man find by themselves.
+for file in share/man/man1/pentatron.1 share/bash-completion/completions/pentatron share/zsh/site-functions/_pentatron \
+  share/fish/vendor_completions.d/pentatron.fish; do
+  [ -s "$work/prefix/$file" ] || { echo "error: $file is not installed" >&2; exit 1; }
+done
+# A run of the program itself.
+"$work/prefix/bin/pentatron" pretrain_gpt --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --max-position-embeddings 16 \
+  --mock-data --tokenizer-type NullTokenizer --vocab-size 63 --micro-batch-size 2 --train-iters 4 --eval-iters 0 --lr 1e-3 \
+  --save "$work/saved" --save-interval 2 >"$work/train.log" 2>&1 || { cat "$work/train.log"; exit 1; }
+"$work/prefix/bin/pentatron" checkpoint verify "$work/saved"
 cmake -S "$work/examples" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/configure.log" ||
   { cat "$work/configure.log"; exit 1; }
 cmake --build "$work/build"

@@ -6,6 +6,40 @@ import {colourOf, dashesOf, markOf, swatch} from './look.js';
 import {listen} from './chart_input.js';
 
 const BOTTOM = 24, TOP = 8;
+const MARK_WIDTH = 18, MARK_HEIGHT = 11, LEAST_MARK_HEIGHT = 8.5;
+
+// Marks that could cover each other, by where they stand on the x axis.
+function columnsOf(marks) {
+  const columns = [];
+  for (const mark of marks.sort((a, b) => a.x - b.x)) {
+    const last = columns[columns.length - 1];
+    if (last !== undefined && mark.x - last[last.length - 1].x < MARK_WIDTH) last.push(mark); else columns.push([mark]);
+  }
+  return columns;
+}
+
+// Moves marks as little as keeps them `gap` apart: those that would cover each other become a block around their mean.
+// False: there is no room for so many; the numbers above the picture tell the runs apart.
+function pushApart(marks, top, bottom) {
+  const gap = Math.min(MARK_HEIGHT, (bottom - top) / marks.length);
+  marks.sort((a, b) => a.y - b.y);
+  const blocks = [];  // {first, count, sum}: the block's marks stand at sum / count + gap * number of the mark
+  marks.forEach((mark, i) => {
+    let block = {first: i, count: 1, sum: mark.y - gap * i};
+    for (let last = blocks[blocks.length - 1]; last !== undefined && last.sum / last.count > block.sum / block.count; last = blocks[blocks.length - 1]) {
+      block = {first: last.first, count: last.count + block.count, sum: last.sum + block.sum};
+      blocks.pop();
+    }
+    blocks.push(block);
+  });
+  for (const block of blocks) {
+    for (let i = block.first; i < block.first + block.count; ++i) {
+      const y = block.sum / block.count + gap * i;
+      marks[i].y = Math.min(bottom - gap * (marks.length - 1 - i), Math.max(top + gap * i, y));
+    }
+  }
+  return gap >= LEAST_MARK_HEIGHT;
+}
 
 export class Chart {
   // spec: {id, title, unit, field, wide, zero, scale}; view: {state, range(), zoom(from, to), hover(x)}
@@ -216,17 +250,13 @@ export class Chart {
         break;
       }
     }
-    marks.sort((a, b) => a.y - b.y);
-    const gap = Math.min(11, (place.bottom - place.top) / Math.max(1, marks.length));
-    let free = -Infinity;
-    for (const mark of marks) { mark.y = Math.max(mark.y, free); free = mark.y + gap; }
-    let limit = place.bottom;
-    for (const mark of marks.reverse()) { mark.y = Math.min(mark.y, limit); limit = mark.y - gap; }
-    if (gap < 8.5) return;  // they would cover each other; the numbers above tell the runs apart
-    for (const mark of marks) {
-      const text = svg('text', {class: 'end', x: mark.x + 4, y: mark.y + 3.5}, markOf(mark.run.id));
-      text.style.fill = colourOf(mark.run.id);
-      layer.append(text);
+    for (const column of columnsOf(marks)) {
+      if (!pushApart(column, place.top, place.bottom)) continue;
+      for (const mark of column) {
+        const text = svg('text', {class: 'end', x: mark.x + 4, y: mark.y + 3.5}, markOf(mark.run.id));
+        text.style.fill = colourOf(mark.run.id);
+        layer.append(text);
+      }
     }
   }
 

@@ -28,12 +28,15 @@ function track(run, prompt) {
   return one;
 }
 
+// The first place is where a strip begins: only a reader's steps are a movement.
 function scrollTo(one, iteration) {
   let best = null;
   for (const card of one.strip.children) if (Number(card.dataset.iteration) <= iteration) best = card;
   if (best === null) best = one.strip.firstElementChild;
   for (const card of one.strip.children) card.classList.toggle('now', card === best);
-  if (best !== null) one.strip.scrollLeft = best.offsetLeft + best.offsetWidth - one.strip.clientWidth + 2;
+  if (best === null) return;
+  one.strip.scrollTo({left: best.offsetLeft + best.offsetWidth - one.strip.clientWidth + 2, behavior: one.placed ? 'auto' : 'instant'});
+  one.placed = true;
 }
 
 let drawn = '', scrolled = '';
