@@ -1,66 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/parallel/parity_cases.h"
 
-#include <fmt/format.h>
-
-#include <cctype>
-#include <map>
-#include <string_view>
-#include <utility>
-
+#include "tests/parallel/case_list.h"
 #include "tests/parallel/sweep_layouts.h"
 
 namespace pentatron::parity {
 namespace {
-
-// Letters, digits and single underscores.
-std::string test_name(std::string_view text) {
-  std::string name;
-  for (const char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      name += c;
-    } else if (!name.empty() && name.back() != '_') {
-      name += '_';
-    }
-  }
-  while (name.ends_with('_')) name.pop_back();
-  return name;
-}
-
-// Collects the cases of a group.
-class Cases final {
- public:
-  void begin_group(const char* group) { group_ = group; }
-  void equal(const CaseOptions& options, const Layout& layout) {
-    add(options, layout.name(), {.options = options, .layout = layout});
-  }
-  void differs(const CaseOptions& other, const CaseOptions& options) {
-    add(options, "differs",
-        {.claim = ParityCase::Claim::kDiffers, .options = options, .layout = {}, .other = other});
-  }
-  void same_bits(const CaseOptions& options, const Layout& kept, const Layout& layout) {
-    add(options, layout.name(),
-        {.claim = ParityCase::Claim::kSameBits,
-         .options = options,
-         .layout = layout,
-         .kept = kept});
-  }
-  [[nodiscard]] std::vector<ParityCase> take() { return std::move(cases_); }
-
- private:
-  void add(const CaseOptions& options, const std::string& what, ParityCase made) {
-    const char* model = options.model == ModelKind::kGpt2 ? "gpt2" : "llama";
-    made.name = test_name(fmt::format("{} {} {} {} {} {}", group_, model, options.attention,
-                                      options.form, options.optimizer, what));
-    const int same = names_[made.name]++;
-    if (same > 0) made.name += fmt::format("_{}", same + 1);
-    cases_.push_back(std::move(made));
-  }
-
-  std::string group_;
-  std::map<std::string, int> names_;
-  std::vector<ParityCase> cases_;
-};
 
 std::vector<Layout> proof_layouts() {
   return {{.tp = 2},
@@ -72,29 +17,29 @@ std::vector<Layout> proof_layouts() {
           {.tp = 2, .dp = 2},
           {.tp = 2, .sequence_parallel = true, .pp = 2, .dp = 2, .sharded_optimizer = true}};
 }
-void gpt2_with_adam(Cases& add) {
+void gpt2_with_adam(CaseList& add) {
   for (const Layout& layout : proof_layouts()) add.equal({.model = ModelKind::kGpt2}, layout);
 }
 
-void llama_with_adam(Cases& add) {
+void llama_with_adam(CaseList& add) {
   for (const Layout& layout : proof_layouts()) add.equal({.model = ModelKind::kLlama}, layout);
 }
 
-void both_with_sgd(Cases& add) {
+void both_with_sgd(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     add.equal({.model = model, .optimizer = "sgd"}, {.tp = 2, .pp = 2});
     add.equal({.model = model, .optimizer = "sgd"}, {.dp = 2, .sharded_optimizer = true});
   }
 }
 
-void fewer_kv_heads_than_tensor_ranks(Cases& add) {
+void fewer_kv_heads_than_tensor_ranks(CaseList& add) {
   add.equal({.model = ModelKind::kLlama, .num_query_groups = 2}, {.tp = 4});
   add.equal({.model = ModelKind::kLlama, .num_query_groups = 1}, {.tp = 2});
   add.equal({.model = ModelKind::kLlama, .num_query_groups = 1},
             {.tp = 4, .sequence_parallel = true});
 }
 
-void micro_batch_size_does_not_change_the_loss(Cases& add) {
+void micro_batch_size_does_not_change_the_loss(CaseList& add) {
   for (const std::int64_t size : {1, 2, 4}) {
     add.equal({.model = ModelKind::kGpt2}, {.micro_batch_size = size});
     add.equal({.model = ModelKind::kLlama}, {.pp = 2, .micro_batch_size = size});
@@ -103,7 +48,7 @@ void micro_batch_size_does_not_change_the_loss(Cases& add) {
 
 // Tied (GPT-2) and untied embeddings; two micro-batches on four ranks; uneven stages; little
 // memory.
-void every_schedule(Cases& add) {
+void every_schedule(CaseList& add) {
   for (const char* schedule : {"gpipe", "zb-h1", "zb-auto"}) {
     const CaseOptions gpt2{.model = ModelKind::kGpt2};
     add.equal(gpt2, {.pp = 2, .schedule = schedule});
@@ -124,7 +69,7 @@ void every_schedule(Cases& add) {
             {.pp = 2, .micro_batch_size = 8, .schedule = "gpipe", .chunks = 2});
 }
 
-void several_stages_a_rank(Cases& add) {
+void several_stages_a_rank(CaseList& add) {
   add.equal({.model = ModelKind::kGpt2}, {.pp = 2, .chunks = 2});
   add.equal({.model = ModelKind::kLlama}, {.tp = 2, .pp = 2, .chunks = 2});
   add.equal({.model = ModelKind::kGpt2},
@@ -138,7 +83,7 @@ void several_stages_a_rank(Cases& add) {
                                           .chunks = 2});
 }
 
-void uneven_stages(Cases& add) {
+void uneven_stages(CaseList& add) {
   add.equal({.model = ModelKind::kGpt2}, {.pp = 2, .pipeline = "Ettt|tL"});
   add.equal({.model = ModelKind::kLlama}, {.pp = 2, .pipeline = "E|ttttL"});
   // Stages without layers, the loss by itself, two stages a rank.
@@ -147,7 +92,7 @@ void uneven_stages(Cases& add) {
 }
 
 // One model, two kinds of mlp of two widths, in every layout.
-void layers_of_two_kinds(Cases& add) {
+void layers_of_two_kinds(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     const CaseOptions mixed{.model = model, .mixed_layers = true};
     for (const Layout& layout : proof_layouts()) add.equal(mixed, layout);
@@ -159,7 +104,7 @@ void layers_of_two_kinds(Cases& add) {
 
 // Weights that all heads of all ranks share, slopes and sinks that differ from head to head,
 // windows of some layers.
-void further_forms_of_attention(Cases& add) {
+void further_forms_of_attention(CaseList& add) {
   for (const char* attention : {"qk-layernorm", "qk-l2-norm", "alibi", "relative", "windows",
                                 "sinks", "gate", "longrope"}) {
     for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
@@ -174,7 +119,7 @@ void further_forms_of_attention(Cases& add) {
 }
 
 // One table of biases on every stage, used by layers outside the unit that owns it.
-void relative_positions_on_many_stages(Cases& add) {
+void relative_positions_on_many_stages(CaseList& add) {
   const CaseOptions options{.model = ModelKind::kGpt2, .attention = "relative"};
   add.equal(options, {.pp = 4});
   add.equal(options, {.tp = 2, .pp = 2, .pipeline = "Etttt|L"});
@@ -190,7 +135,7 @@ void relative_positions_on_many_stages(Cases& add) {
 }
 
 // Sinks have a weight inside what is recomputed.
-void recompute_with_further_forms_of_attention(Cases& add) {
+void recompute_with_further_forms_of_attention(CaseList& add) {
   for (const char* attention : {"windows", "sinks", "gate", "relative"}) {
     const CaseOptions options{.model = ModelKind::kGpt2, .attention = attention};
     for (const char* recompute : {"uniform 1", "core_attn"}) {
@@ -201,7 +146,7 @@ void recompute_with_further_forms_of_attention(Cases& add) {
 }
 
 // Norms elsewhere, layers whose halves stand side by side.
-void forms_of_the_layer(Cases& add) {
+void forms_of_the_layer(CaseList& add) {
   for (const auto& [form, model] : {std::pair{"post", ModelKind::kLlama},
                                     {"both", ModelKind::kGpt2},
                                     {"gemma", ModelKind::kLlama},
@@ -224,7 +169,7 @@ void forms_of_the_layer(Cases& add) {
 
 // Heads' largest logits are of all ranks and micro-batches; shards begin and end inside rows; key
 // heads that several ranks hold are scaled alike.
-void qk_clip(Cases& add) {
+void qk_clip(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     const CaseOptions options{.model = model, .attention = "qk-clip"};
     add.differs({.model = model}, options);
@@ -254,7 +199,7 @@ void qk_clip(Cases& add) {
 }
 
 // 61 tokens in 64 rows, all of which are weights.
-void padding_inside_the_softmax(Cases& add) {
+void padding_inside_the_softmax(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     const CaseOptions options{.model = model, .form = "padded-vocab"};
     for (const Layout& layout : proof_layouts()) add.equal(options, layout);
@@ -266,7 +211,7 @@ void padding_inside_the_softmax(Cases& add) {
 }
 
 // The mean of all logits goes over the slices of the vocabulary, padding left out.
-void smoothed_labels(Cases& add) {
+void smoothed_labels(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     const CaseOptions options{.model = model, .form = "smoothed-labels"};
     for (const Layout& layout : proof_layouts()) add.equal(options, layout);
@@ -281,7 +226,7 @@ void smoothed_labels(Cases& add) {
 }
 
 // One norm over heads that stand on several ranks; copies of key heads count once.
-void norm_over_all_heads(Cases& add) {
+void norm_over_all_heads(CaseList& add) {
   for (const std::int64_t groups : {1, 2, 4}) {
     const CaseOptions options{
         .model = ModelKind::kLlama, .num_query_groups = groups, .attention = "qk-all-heads"};
@@ -300,7 +245,7 @@ void norm_over_all_heads(Cases& add) {
 }
 
 // Recomputing changes no bit of a layout's own outcome.
-void recompute_is_equal_to_the_bit(Cases& add) {
+void recompute_is_equal_to_the_bit(CaseList& add) {
   const std::vector<Layout> layouts = {
       {},
       {.tp = 2},
@@ -333,7 +278,7 @@ void recompute_is_equal_to_the_bit(Cases& add) {
 }
 
 // Nor does keeping activations in host memory, in any family of layouts and beside any recompute.
-void offload_is_equal_to_the_bit(Cases& add) {
+void offload_is_equal_to_the_bit(CaseList& add) {
   const std::vector<Layout> layouts = {
       {},
       {.tp = 2},
@@ -385,7 +330,7 @@ void offload_is_equal_to_the_bit(Cases& add) {
 }
 
 // A sample's tokens are shared by ranks; documents go over the borders of their chunks.
-void context_parallel(Cases& add) {
+void context_parallel(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     const CaseOptions options{.model = model};
     for (const char* comm : {"p2p", "all_gather", "a2a"}) {
@@ -440,7 +385,7 @@ void context_parallel(Cases& add) {
 
 // What is sharded beside the optimizer's state: gradients, reduced in every micro-batch, and
 // parameters, gathered unit by unit.
-void sharded_gradients_and_parameters(Cases& add) {
+void sharded_gradients_and_parameters(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"}) {
       add.equal({.model = model}, {.dp = 2, .strategy = strategy});
@@ -454,7 +399,7 @@ void sharded_gradients_and_parameters(Cases& add) {
 }
 
 // Shards over neighbours, equal copies over the rest.
-void two_level_sharding(Cases& add) {
+void two_level_sharding(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"}) {
       add.equal({.model = model}, {.dp = 4, .strategy = strategy, .instances = 2});
@@ -464,7 +409,7 @@ void two_level_sharding(Cases& add) {
   }
 }
 
-void overlapped_gather_and_state_on_the_host(Cases& add) {
+void overlapped_gather_and_state_on_the_host(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     add.equal({.model = model},
               {.pp = 2, .dp = 2, .sharded_optimizer = true, .overlap_gather = true});
@@ -476,7 +421,7 @@ void overlapped_gather_and_state_on_the_host(Cases& add) {
 }
 
 // Whole matrices are dealt to the ranks, and cut ones gathered before they are orthogonalised.
-void muon(Cases& add) {
+void muon(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     const CaseOptions muon{.model = model, .optimizer = "muon"};
     for (const Layout& layout : proof_layouts()) add.equal(muon, layout);
@@ -487,7 +432,7 @@ void muon(Cases& add) {
 
 // Feed-forward matrices have more rows than a first gradient has columns: a null space. With the
 // usual eps what rounding leaves there counts.
-void soap(Cases& add) {
+void soap(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     const CaseOptions options{.model = model, .optimizer = "soap", .adam_eps = 1e-8};
     for (const Layout& layout : proof_layouts()) add.equal(options, layout);
@@ -500,7 +445,7 @@ void soap(Cases& add) {
 }
 
 // Four times as wide as the base: rates and eps by class, scales, multipliers.
-void mup(Cases& add) {
+void mup(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     for (const char* optimizer : {"adam", "sgd", "muon"}) {
       const CaseOptions options{.model = model, .optimizer = optimizer, .form = "mup"};
@@ -518,7 +463,7 @@ void mup(Cases& add) {
 // Whole units, and a whole stage of two, without a trained weight; some weights of each layer; the
 // tied embedding. Frozen weights keep every bit; the others' gradients are those of a model that
 // trains everything, so the norm is theirs alone.
-void frozen_weights(Cases& add) {
+void frozen_weights(CaseList& add) {
   for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
     for (const std::vector<std::string>& freeze :
          {std::vector<std::string>{"embedding.*", "decoder.layers.0.*", "decoder.layers.1.*"},
@@ -541,7 +486,7 @@ void frozen_weights(Cases& add) {
 
 // Frozen weights with adapters on the parts of every linear layer, or of some; whole stages of
 // which only those are trained.
-void low_rank_adapters(Cases& add) {
+void low_rank_adapters(CaseList& add) {
   for (const bool dora : {false, true}) {
     for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
       CaseOptions options{.model = model, .lora_rank = 3, .lora_dropout = 0.2, .lora_dora = dora};
@@ -571,8 +516,8 @@ void low_rank_adapters(Cases& add) {
 }  // namespace
 
 std::vector<ParityCase> parity_cases() {
-  Cases cases;
-  const auto begin = [&](const char* group, void (*collect)(Cases&)) {
+  CaseList cases;
+  const auto begin = [&](const char* group, void (*collect)(CaseList&)) {
     cases.begin_group(group);
     collect(cases);
   };

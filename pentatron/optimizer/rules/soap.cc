@@ -27,8 +27,8 @@ struct MatrixState {
 };
 
 double epsilon_of(const Tensor& x) {
-  return x.scalar_type() == DType::Double ? std::numeric_limits<double>::epsilon()
-                                          : std::numeric_limits<float>::epsilon();
+  return x.element_size() == sizeof(double) ? std::numeric_limits<double>::epsilon()
+                                            : std::numeric_limits<float>::epsilon();
 }
 
 // Numbers of this step, on the host.
