@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
+#include "pentatron/base/test_support.h"
 #include "pentatron/tokenizers/bpe_test_support.h"
 #include "pentatron/tokenizers/bpe_tokenizer.h"
 #include "pentatron/tokenizers/byte_alphabet.h"
@@ -165,6 +167,21 @@ TEST(HuggingFaceTokenizer, WhatIsNotSupportedIsRefusedByName) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << message;
   }
+}
+
+TEST(HuggingFaceTokenizer, FoldersOfOtherKindsNameTheirType) {
+  const Folder folder(testing::small_tokenizer_json());
+  std::filesystem::remove(folder.folder.path() / "tokenizer.json");
+  const auto expect = [&](const std::string& part) {
+    expect_error(ErrorKind::kIo, part, [&] { (void)folder.load(); });
+  };
+  expect("holds no tokenizer.json");
+  folder.write("vocab.txt", "");
+  expect("BertWordPieceCase");
+  folder.write("merges.txt", "");
+  expect("GPT2BPETokenizer");
+  folder.write("tokenizer.model", "");
+  expect("Llama2Tokenizer");
 }
 
 // They are of a call of the library, and Megatron's calls switch them off.
