@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/tokenizer_flags.h"
 
+#include "pentatron/base/error.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
 
 namespace pentatron::apps {
@@ -8,7 +9,8 @@ namespace pentatron::apps {
 std::vector<Flags::Spec> tokenizer_flags(bool required) {
   return {{"--tokenizer-type", "TYPE",
            "GPT2BPETokenizer, HuggingFaceTokenizer, TikTokenizer, SentencePieceTokenizer, "
-           "Llama2Tokenizer, BertWordPieceLowerCase, BertWordPieceCase or NullTokenizer",
+           "GPTSentencePieceTokenizer, Llama2Tokenizer, BertWordPieceLowerCase, BertWordPieceCase, "
+           "SFTTokenizer or NullTokenizer",
            "", required},
           {"--tokenizer-model", "PATH",
            "folder or file of HuggingFaceTokenizer (tokenizer.json), TikTokenizer or SentencePiece",
@@ -25,12 +27,27 @@ std::vector<Flags::Spec> tokenizer_flags(bool required) {
            "SentencePiece: encode the spaces that the model would drop"},
           {"--vocab-file", "FILE", "vocab.json", ""},
           {"--merge-file", "FILE", "merges.txt", ""},
-          {"--vocab-size", "N", "vocabulary of the NullTokenizer", "0"}};
+          {"--vocab-size", "N", "vocabulary of the NullTokenizer", "0"},
+          {"--null-tokenizer-eod-id", "N", "end-of-document token of NullTokenizer",
+           "the one after --vocab-size"},
+          {"--null-tokenizer-pad-id", "N", "padding of NullTokenizer; no effect on texts", "-1"},
+          {"--chat-template", "FILE", "no effect on texts: of training with --sft"},
+          {"--padded-vocab-size", "N", "no effect on texts: of a model", ""},
+          {"--make-vocab-size-divisible-by", "N", "no effect on texts: of a model", ""},
+          {"--no-pad-vocab-size", "", "no effect on texts: of a model"},
+          {"--tokenizer-hf-no-use-fast", "", "no effect: one library, the same ids"},
+          {"--use-gigatoken", "", "no effect: one library, the same ids"},
+          {"--trust-remote-code", "", "refused: no code is ever run from data"}};
 }
 
 std::unique_ptr<tokenizers::Tokenizer> tokenizer_of(const Flags& flags) {
   // NullTokenizer's end token comes after the ids that --vocab-size counts, as in training.
   const bool null_tokenizer = flags.text("--tokenizer-type") == "NullTokenizer";
+  PENTATRON_CHECK(!flags.has("--trust-remote-code"), kConfig,
+                  "--trust-remote-code: no code is ever run from data; drop it");
+  PENTATRON_CHECK(!flags.has("--null-tokenizer-eod-id") || null_tokenizer, kConfig,
+                  "--null-tokenizer-eod-id is of --tokenizer-type NullTokenizer");
+  const bool names_eod = flags.has("--null-tokenizer-eod-id");
   return tokenizers::make_tokenizer(tokenizers::TokenizerOptions{
       .tokenizer_type = flags.text("--tokenizer-type"),
       .vocab_file = flags.text("--vocab-file"),
@@ -45,7 +62,8 @@ std::unique_ptr<tokenizers::Tokenizer> tokenizer_of(const Flags& flags) {
       .sentencepiece_legacy = flags.has("--tokenizer-sentencepiece-legacy"),
       .sentencepiece_ignore_extra_whitespaces =
           !flags.has("--no-tokenizer-sentencepiece-ignore-extra-whitespaces"),
-      .vocab_size = flags.integer("--vocab-size", 0) + (null_tokenizer ? 1 : 0)});
+      .vocab_size = flags.integer("--vocab-size", 0) + (null_tokenizer ? 1 : 0),
+      .null_tokenizer_eod_id = names_eod ? flags.integer("--null-tokenizer-eod-id", 0) : -1});
 }
 
 }  // namespace pentatron::apps

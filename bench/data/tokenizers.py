@@ -8,8 +8,8 @@
                            [--rounds 5] [--text english mixed] [--vocabulary gpt2 cl100k] [--threads 1 2] [--json FILE]
 
 Each timing is the first pass of a new process over all documents: caches are cold, loading is apart. One call a document with one
-thread; with more, a peer's batch call (the best it has) and our threads that take documents in turn. Peers run in Python as their
-users run them, with what the call itself returns. Two rates are printed, medians over rounds: by the clock, and by processor time
+thread, on one core (gigatoken's call keeps a second one busy where it may); with more, a peer's batch call (the best it has) and our
+threads that take documents in turn. Peers run in Python as their users run them, with what the call itself returns. Two rates are printed, medians over rounds: by the clock, and by processor time
 of all threads, which other programs on the machine disturb less. A program whose ids differ from tiktoken's in one document is
 marked. `preprocess`: our whole path from .jsonl to .bin and .idx, as a share of our own rate at equal threads.
 """
@@ -148,18 +148,21 @@ def run_peer(a):
 
 # ---- the comparison ----
 
-def ours(a, vocabulary, *words):
+def ours(a, vocabulary, *words, threads=1, one_core=True):
     encoder, merges = gpt2_files()
     tokenizer = (["--vocab-file", encoder, "--merge-file", merges] if vocabulary == "gpt2"
                  else ["--tokenizer-json", a.work / f"{vocabulary}.json"])
-    report = call([a.bench, *tokenizer, *words], a)
+    report = call([a.bench, *tokenizer, "--threads", threads, *words], threads, one_core)
     first = report["passes"][0]
     return {"load": report["load"]["seconds"], "seconds": first["seconds"], "processor": first["processor_seconds"]}
 
 
-def call(command, a, threads=1):
+def call(command, threads, one_core=True):
+    def pin():
+        if threads == 1 and one_core:
+            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     environment = {**os.environ, "RAYON_NUM_THREADS": str(threads)}
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment)
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment, preexec_fn=pin)
     if result.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))}: {result.stderr[-2000:]}")
     return json.loads(result.stdout.strip().split("\n")[-1])
@@ -168,11 +171,12 @@ def call(command, a, threads=1):
 def timing(a, program, text, vocabulary, threads, ids=None):
     more = ["--ids", ids] if ids else []
     if program == "pentatron":
-        return ours(a, vocabulary, "--documents", a.texts / f"{text}.docs", "--threads", threads, *more)
+        return ours(a, vocabulary, "--documents", a.texts / f"{text}.docs", *more, threads=threads)
     if program == "preprocess":
-        return ours(a, vocabulary, "--input", a.texts / f"{text}.jsonl", "--output-prefix", a.work / "corpus", "--threads", threads)
+        return ours(a, vocabulary, "--input", a.texts / f"{text}.jsonl", "--output-prefix", a.work / "corpus", threads=threads,
+                    one_core=False)
     return call([sys.executable, __file__, "--peer", program, "--text", text, "--vocabulary", vocabulary, "--threads", threads,
-                 "--texts", a.texts, "--work", a.work, "--bench", a.bench, *more], a, threads)
+                 "--texts", a.texts, "--work", a.work, "--bench", a.bench, *more], threads)
 
 
 def machine():

@@ -1,38 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/base/report_file.h"
 
-#include <sys/resource.h>
-
-#include <csignal>
-
 #include "pentatron/base/file.h"
+#include "pentatron/base/file_limit_test_support.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/test_support.h"
 
 namespace pentatron {
 namespace {
-
-// Files of this process may not grow beyond so many bytes: the kernel's own refusal, as on a disk
-// that is full in the middle of a write.
-class LargestFile final {
- public:
-  explicit LargestFile(rlim_t bytes) {
-    former_handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &former_);
-    const rlimit limit{bytes, former_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~LargestFile() {
-    ::setrlimit(RLIMIT_FSIZE, &former_);
-    std::signal(SIGXFSZ, former_handler_);
-  }
-  LargestFile(const LargestFile&) = delete;
-  LargestFile& operator=(const LargestFile&) = delete;
-
- private:
-  rlimit former_{};
-  void (*former_handler_)(int) = nullptr;
-};
 
 TEST(ReportFile, A14_RecordsAreWholeOrLeftOut) {
   const TempFolder folder;

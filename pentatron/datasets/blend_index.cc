@@ -356,26 +356,63 @@ class LagPicker final {
   std::vector<double> lags_;
 };
 
-}  // namespace
-
-BlendIndex build_blend_index(std::span<const double> weights, std::int64_t size) {
-  BlendIndex index;
-  index.members.resize(static_cast<std::size_t>(size));
-  index.samples.resize(static_cast<std::size_t>(size));
-  LagPicker picker(weights);
-  for (std::int64_t i = 0; i < size; ++i) {
-    const auto [member, sample] = picker.pick(i);
-    index.members[static_cast<std::size_t>(i)] = static_cast<std::int16_t>(member);
-    index.samples[static_cast<std::size_t>(i)] = sample;
+// Collects what is drawn, and hands it on in pieces that a core's cache holds.
+class BlockWriter final {
+ public:
+  explicit BlockWriter(const BlendBlock& put) : put_(put) {
+    members_.reserve(kValues);
+    samples_.reserve(kValues);
   }
+  void add(std::size_t member, std::int64_t sample) {
+    members_.push_back(static_cast<std::int16_t>(member));
+    samples_.push_back(sample);
+    if (members_.size() == kValues) flush();
+  }
+  void flush() {
+    if (!members_.empty()) put_(members_, samples_);
+    members_.clear();
+    samples_.clear();
+  }
+
+ private:
+  static constexpr std::size_t kValues = std::size_t{1} << 14;
+
+  const BlendBlock& put_;
+  std::vector<std::int16_t> members_;
+  std::vector<std::int64_t> samples_;
+};
+
+// All that is drawn, in memory.
+template <typename Draw>
+BlendIndex collect(std::int64_t size, Draw draw) {
+  BlendIndex index;
+  index.members.reserve(static_cast<std::size_t>(size));
+  index.samples.reserve(static_cast<std::size_t>(size));
+  draw([&](std::span<const std::int16_t> members, std::span<const std::int64_t> samples) {
+    index.members.insert(index.members.end(), members.begin(), members.end());
+    index.samples.insert(index.samples.end(), samples.begin(), samples.end());
+  });
   return index;
 }
 
-BlendIndex build_exhaustive_blend_index(std::span<const std::int64_t> sizes) {
+}  // namespace
+
+void draw_blend_index(std::span<const double> weights, std::int64_t size, const BlendBlock& put) {
+  LagPicker picker(weights);
+  BlockWriter out(put);
+  for (std::int64_t i = 0; i < size; ++i) {
+    const auto [member, sample] = picker.pick(i);
+    out.add(member, sample);
+  }
+  out.flush();
+}
+
+BlendIndex build_blend_index(std::span<const double> weights, std::int64_t size) {
+  return collect(size, [&](const BlendBlock& put) { draw_blend_index(weights, size, put); });
+}
+
+void draw_exhaustive_blend_index(std::span<const std::int64_t> sizes, const BlendBlock& put) {
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-  BlendIndex index;
-  index.members.reserve(static_cast<std::size_t>(total));
-  index.samples.reserve(static_cast<std::size_t>(total));
   std::vector<double> weights;
   for (const std::int64_t size : sizes) {
     weights.push_back(static_cast<double>(size) / static_cast<double>(total));
@@ -384,13 +421,18 @@ BlendIndex build_exhaustive_blend_index(std::span<const std::int64_t> sizes) {
   for (std::size_t member = 0; member < sizes.size(); ++member) {
     if (sizes[member] == 0) picker.retire(member);
   }
+  BlockWriter out(put);
   for (std::int64_t i = 0; i < total; ++i) {
     const auto [member, sample] = picker.pick(i);
-    index.members.push_back(static_cast<std::int16_t>(member));
-    index.samples.push_back(sample);
+    out.add(member, sample);
     if (sample + 1 == sizes[member]) picker.retire(member);
   }
-  return index;
+  out.flush();
+}
+
+BlendIndex build_exhaustive_blend_index(std::span<const std::int64_t> sizes) {
+  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  return collect(total, [&](const BlendBlock& put) { draw_exhaustive_blend_index(sizes, put); });
 }
 
 }  // namespace pentatron::datasets

@@ -5,12 +5,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 
+#include "pentatron/base/error.h"
+#include "pentatron/base/sha256.h"
 #include "pentatron/base/temp_folder.h"
 #include "pentatron/base/test_support.h"
 #include "pentatron/datasets/blend_index.h"
 #include "pentatron/datasets/blended_dataset.h"
+#include "pentatron/datasets/for_each_member.h"
 #include "pentatron/datasets/gpt_sources.h"
 #include "pentatron/datasets/test_corpus.h"
 
@@ -255,6 +260,39 @@ TEST_F(GptBlend, CacheIsReadAndMended) {
   EXPECT_NE(read_text_file(order), bytes) << "not rebuilt";
   // Other weights are another order.
   EXPECT_NE(build_gpt_sources(options({1, 1}), {.train = 100}).train->identity(), drawn);
+}
+
+// In the text that checkpoints hold, and in the order of the members whichever thread is first.
+TEST_F(GptBlend, IdentityIsOfTheOrderAndEachMember) {
+  const GptSources sources = build_gpt_sources(options({3, 1}), {.train = 100});
+  const auto& blend = dynamic_cast<const BlendedDataset&>(*sources.train);
+  std::vector<std::int16_t> order;
+  for (std::int64_t i = 0; i < blend.num_samples(); ++i) {
+    order.push_back(static_cast<std::int16_t>(blend.member(i)));
+  }
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(order)));
+  const std::string text = blend.identity();
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json.size(), 2U);
+  EXPECT_EQ(json.at("dataset_index"), hash.hex_digest());
+  ASSERT_EQ(json.at("members").size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto member = nlohmann::json::parse(json["members"][i].get<std::string>());
+    EXPECT_EQ(member.at("corpus"), sources.corpora[i]->identity()) << i;
+  }
+  EXPECT_EQ(text, json.dump());
+}
+
+TEST(ForEachMember, CallsEachOnceAndThrowsTheFirstError) {
+  std::vector<int> calls(1000, 0);
+  for_each_member(calls.size(), [&](std::size_t i) { ++calls[i]; });
+  EXPECT_EQ(calls, std::vector<int>(1000, 1));
+  for_each_member(0, [&](std::size_t) { ADD_FAILURE() << "nothing to call it for"; });
+  expect_error(ErrorKind::kData, "member 7 is bad", [&] {
+    for_each_member(calls.size(),
+                    [&](std::size_t i) { PENTATRON_CHECK(i != 7, kData, "member {} is bad", i); });
+  });
 }
 
 // Weights that sum to anything draw what the same shares draw.

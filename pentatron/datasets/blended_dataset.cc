@@ -3,17 +3,21 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
 #include "pentatron/base/sha256.h"
 #include "pentatron/datasets/blend.h"
 #include "pentatron/datasets/blend_index.h"
+#include "pentatron/datasets/for_each_member.h"
 #include "pentatron/datasets/index_file.h"
 
 namespace pentatron::datasets {
@@ -36,7 +40,7 @@ CacheEntry cache_entry(Order& order, const BlendedDataset::Options& options,
           .made_of = std::move(made_of),
           .arrays = {{.name = "dataset_index", .values = &order.members},
                      {.name = "dataset_sample_index", .values = &order.samples}},
-          .leaves_memory = true,
+          .largest_in_memory = 0,
           .log = options.cache_log};
 }
 
@@ -46,9 +50,7 @@ std::string text_of(const std::vector<std::int64_t>& sizes) {
   return fmt::format("members of {} samples", fmt::join(sizes, ", "));
 }
 
-void check_drawn(const BlendIndex& index, const std::vector<std::int64_t>& sizes) {
-  std::vector<std::int64_t> drawn(sizes.size(), 0);
-  for (const std::int16_t member : index.members) ++drawn[static_cast<std::size_t>(member)];
+void check_drawn(const std::vector<std::int64_t>& drawn, const std::vector<std::int64_t>& sizes) {
   for (std::size_t m = 0; m < drawn.size(); ++m) {
     PENTATRON_CHECK(drawn[m] <= sizes[m], kData,
                     "the blend draws {} samples of member {}, which has {}: raise "
@@ -116,14 +118,27 @@ BlendedDataset::BlendedDataset(std::vector<BlendMember> members, const Options& 
     return blend_description(texts, weights, sizes, options.size, options.split);
   };
   Order order;
-  const auto build = [&] {
-    BlendIndex index =
-        options.size ? build_blend_index(weights, size) : build_exhaustive_blend_index(sizes);
-    check_drawn(index, sizes);
-    order = Order{IntegerArray(std::move(index.members)), IntegerArray(std::move(index.samples))};
+  const auto build = [&](std::span<ArraySink> sinks) {
+    sinks[0].begin(IntegerArray::Kind::kInt16, size);
+    sinks[1].begin(IntegerArray::Kind::kInt64, size);
+    std::vector<std::int64_t> drawn(sizes.size(), 0);
+    const BlendBlock put = [&](std::span<const std::int16_t> from,
+                               std::span<const std::int64_t> samples) {
+      for (const std::int16_t member : from) ++drawn[static_cast<std::size_t>(member)];
+      sinks[0].put(std::as_bytes(from));
+      sinks[1].put(std::as_bytes(samples));
+    };
+    if (options.size) {
+      draw_blend_index(weights, size, put);
+    } else {
+      draw_exhaustive_blend_index(sizes, put);
+    }
+    check_drawn(drawn, sizes);
+    order = {sinks[0].finish(), sinks[1].finish()};
   };
   if (options.cache_path.empty()) {
-    build();
+    std::array<ArraySink, 2> memory;
+    build(memory);
   } else {
     const std::vector<CacheEntry> names = {
         cache_entry(order, options, description(&BlendMember::description), text_of(sizes)),
@@ -149,10 +164,17 @@ Sample BlendedDataset::sample(std::int64_t i) const {
 }
 
 std::string BlendedDataset::identity() const {
-  nlohmann::json json = {{"dataset_index", hash_of(members_index_)},
-                         {"members", nlohmann::json::array()}};
-  for (const BlendMember& member : members_) json["members"].push_back(member.source->identity());
-  return json.dump();
+  // The order, which is long, begins.
+  std::vector<std::string> texts(members_.size());
+  std::string order;
+  for_each_member(members_.size() + 1, [&](std::size_t i) {
+    if (i == 0) {
+      order = hash_of(members_index_);
+    } else {
+      texts[i - 1] = members_[i - 1].source->identity();
+    }
+  });
+  return nlohmann::json{{"dataset_index", order}, {"members", texts}}.dump();
 }
 
 }  // namespace pentatron::datasets

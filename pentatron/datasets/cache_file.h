@@ -24,6 +24,8 @@ class CacheFile final {
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   void commit();
+  // Where it stands until commit().
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path final_path_;

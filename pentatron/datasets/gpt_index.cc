@@ -7,6 +7,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pentatron/base/error.h"
@@ -107,15 +108,19 @@ std::vector<std::int32_t> build_document_index(const GptIndexSource& source,
 
 template <typename T>
 IntegerArray build_sample_index(const GptIndexSource& source, const IntegerArray& documents,
-                                std::int64_t num_samples) {
-  std::vector<T> index;
-  index.reserve(static_cast<std::size_t>(multiply(2, num_samples + 1, "the sample index")));
+                                std::int64_t num_samples, ArraySink& sink) {
+  sink.begin(sample_index_kind(documents.size()), multiply(2, num_samples + 1, "the sample index"));
+  std::vector<T> block(std::size_t{1} << 15);  // that a core's cache holds
+  std::size_t used = 0;
+  const auto put = [&] { sink.put(std::as_bytes(std::span(block).first(std::exchange(used, 0)))); };
   walk_samples(source, documents, num_samples, [&](std::int64_t place, std::int64_t token) {
-    index.push_back(static_cast<T>(place));
-    index.push_back(static_cast<T>(token));
+    block[used++] = static_cast<T>(place);
+    block[used++] = static_cast<T>(token);
+    if (used == block.size()) put();
     return true;
   });
-  return IntegerArray(std::move(index));
+  put();
+  return sink.finish();
 }
 
 template <typename T>
@@ -224,6 +229,12 @@ IntegerArray::Kind shuffle_index_kind(std::int64_t num_samples) {
 }
 
 GptIndex build_gpt_index(const GptIndexSource& source, std::optional<std::int64_t> num_samples) {
+  ArraySink memory;
+  return build_gpt_index(source, num_samples, memory);
+}
+
+GptIndex build_gpt_index(const GptIndexSource& source, std::optional<std::int64_t> num_samples,
+                         ArraySink& sample_index) {
   PENTATRON_CHECK(source.corpus->num_sequences() <= kInt32Max, kData,
                   "{} has {} sequences; GPT indices hold at most {}", source.corpus->name(),
                   source.corpus->num_sequences(), kInt32Max);
@@ -234,8 +245,8 @@ GptIndex build_gpt_index(const GptIndexSource& source, std::optional<std::int64_
   const std::int64_t samples = index.plan.num_samples;
   index.sample_index =
       sample_index_kind(index.document_index.size()) == IntegerArray::Kind::kInt32
-          ? build_sample_index<std::int32_t>(source, index.document_index, samples)
-          : build_sample_index<std::int64_t>(source, index.document_index, samples);
+          ? build_sample_index<std::int32_t>(source, index.document_index, samples, sample_index)
+          : build_sample_index<std::int64_t>(source, index.document_index, samples, sample_index);
   index.shuffle_index = shuffle_index_kind(samples) == IntegerArray::Kind::kUint32
                             ? build_shuffle_index<std::uint32_t>(index.plan, random)
                             : build_shuffle_index<std::int64_t>(index.plan, random);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "pentatron/datasets/array_sink.h"
 #include "pentatron/datasets/corpus.h"
 #include "pentatron/datasets/integer_array.h"
 
@@ -66,6 +67,10 @@ struct GptIndexSource {
 // index. Errors: those of plan_gpt_index, and kData for more than 2^31 - 1 sequences.
 [[nodiscard]] GptIndex build_gpt_index(const GptIndexSource& source,
                                        std::optional<std::int64_t> num_samples);
+// The same; the sample index, two thirds of the bytes or more, goes through a sink.
+[[nodiscard]] GptIndex build_gpt_index(const GptIndexSource& source,
+                                       std::optional<std::int64_t> num_samples,
+                                       ArraySink& sample_index);
 
 // Dtype of the sample index by the entries of the document index, and of the shuffle index by the
 // number of samples.

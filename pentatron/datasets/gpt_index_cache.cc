@@ -5,6 +5,7 @@
 
 #include <array>
 #include <filesystem>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,8 @@ std::string tokenizer_text(tokenizers::TokenizerDescription tokenizer, MegatronV
   return tokenizers::description_json(tokenizer, 1);
 }
 
+constexpr std::size_t kSampleIndex = 1;  // its place in the arrays of cache_entry()
+
 // The files of `index` in the cache; it must outlive the entry.
 CacheEntry cache_entry(GptIndex& index, const GptIndexRequest& request, std::uint32_t layout,
                        MegatronVersion version) {
@@ -56,7 +59,7 @@ CacheEntry cache_entry(GptIndex& index, const GptIndexRequest& request, std::uin
           .arrays = {{.name = "document_index", .values = &index.document_index},
                      {.name = "sample_index", .values = &index.sample_index, .columns = 2},
                      {.name = "shuffle_index", .values = &index.shuffle_index}},
-          .leaves_memory = request.quiet,
+          .largest_in_memory = request.quiet ? 0 : request.largest_in_memory,
           .log = request.cache_log};
 }
 
@@ -77,11 +80,11 @@ void use_cache(const GptIndexSource& source, const GptIndexRequest& request, boo
     index.plan = plan_gpt_index(source, request.num_samples);
     return check_gpt_index_sizes(source, index);
   };
-  const auto build = [&] {
+  const auto build = [&](std::span<ArraySink> sinks) {
     if (tells) {
       log::info("Build and save the {} {} indices", request.class_name, to_string(request.split));
     }
-    index = build_gpt_index(source, request.num_samples);
+    index = build_gpt_index(source, request.num_samples, sinks[kSampleIndex]);
   };
   if (serve_or_build(names, {.wrong_with = wrong_with, .build = build})) {
     if (!tells) return;

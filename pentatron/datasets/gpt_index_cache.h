@@ -8,6 +8,7 @@
 #include "pentatron/datasets/cache_log.h"
 #include "pentatron/datasets/corpus.h"
 #include "pentatron/datasets/gpt_index.h"
+#include "pentatron/datasets/index_file.h"
 #include "pentatron/datasets/split.h"
 #include "pentatron/tokenizers/tokenizer.h"
 
@@ -31,6 +32,7 @@ struct GptIndexRequest {
   bool keep_partial_sample = false;  // GptIndexSource's; no part of Megatron's description
   bool quiet = false;                // one of many members of a blend, which leaves the memory
   CacheLog* cache_log = nullptr;     // told what became of the cache; must outlive the request
+  std::uint64_t largest_in_memory = kLargestInMemory;  // CacheEntry's
 };
 
 // The text that names an index: Python's json.dumps(indent=4) of Megatron's description, byte for

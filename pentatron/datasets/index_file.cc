@@ -153,13 +153,46 @@ bool serves(const CacheEntry& entry, const CacheUse& use) {
   return false;
 }
 
+void tell_unwritten(const CacheEntry& entry, const Error& error) {
+  log::warn(
+      "the {} cannot be cached and will be built again next time: {} (--data-cache-path "
+      "chooses another folder)",
+      entry.what, error.what());
+}
+
+// Fills the arrays, those that go to their files through `sinks`. False: these could not be
+// written, and all arrays are in memory.
+bool build(const CacheEntry& entry, const CacheUse& use, std::vector<ArraySink>& sinks) {
+  for (const CachedArray& array : entry.arrays) {
+    sinks.emplace_back(array_file(entry, array), array.columns, entry.largest_in_memory);
+  }
+  try {
+    use.build(sinks);
+    return true;
+  } catch (const Error& error) {
+    if (std::ranges::none_of(sinks, &ArraySink::failed)) throw;
+    tell_unwritten(entry, error);
+  }
+  sinks.clear();
+  sinks.resize(entry.arrays.size());
+  use.build(sinks);
+  note(entry, CacheLog::Fate::kUnwritten);
+  return false;
+}
+
 // Whether all files are there now.
-bool write(const CacheEntry& entry) {
+bool write(const CacheEntry& entry, std::span<ArraySink> sinks) {
   try {
     create_folders(entry.stem.parent_path());
-    for (const CachedArray& array : entry.arrays) {
+    for (std::size_t k = 0; k < entry.arrays.size(); ++k) {
+      const CachedArray& array = entry.arrays[k];
       const fs::path path = array_file(entry, array);
-      if (!stands_already(path, array)) write_index_array(path, *array.values, array.columns);
+      if (stands_already(path, array)) continue;
+      if (sinks[k].in_file()) {
+        sinks[k].commit();
+      } else {
+        write_index_array(path, *array.values, array.columns);
+      }
     }
     write_text(checksums_file(entry), checksums_text(entry));
     write_text(description_file(entry), entry.description);
@@ -168,18 +201,16 @@ bool write(const CacheEntry& entry) {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo) throw;
     note(entry, CacheLog::Fate::kUnwritten);
-    log::warn(
-        "the {} cannot be cached and will be built again next time: {} (--data-cache-path "
-        "chooses another folder)",
-        entry.what, error.what());
+    tell_unwritten(entry, error);
     return false;
   }
 }
 
-// The arrays as a later run finds them, in place of those in memory: a blend of thousands of
-// corpora has gigabytes of them, of which a run reads a little at a time.
+// Large arrays as a later run finds them, in place of those in memory: of billions of samples, or
+// of a blend of thousands of corpora, there are gigabytes, of which a run reads a little at a time.
 void use_files(const CacheEntry& entry) {
   for (const CachedArray& array : entry.arrays) {
+    if (array.values->bytes().size() <= entry.largest_in_memory) continue;
     try {
       *array.values = load_index_array(array_file(entry, array), array.columns);
     } catch (const Error& error) {
@@ -188,6 +219,7 @@ void use_files(const CacheEntry& entry) {
     }
   }
 }
+
 }  // namespace
 
 IntegerArray load_index_array(const fs::path& path, std::int64_t columns) {
@@ -211,11 +243,15 @@ IntegerArray load_index_array(const fs::path& path, std::int64_t columns) {
   }
 }
 
+std::string index_array_header(IntegerArray::Kind kind, std::int64_t size, std::int64_t columns) {
+  std::vector<std::int64_t> shape = {size};
+  if (columns > 1) shape = {size / columns, columns};
+  return make_npy_header(npy_type(kind), shape);
+}
+
 void write_index_array(const fs::path& path, const IntegerArray& array, std::int64_t columns) {
-  std::vector<std::int64_t> shape = {array.size()};
-  if (columns > 1) shape = {array.size() / columns, columns};
   CacheFile file(path);
-  file.write(make_npy_header(npy_type(array.kind()), shape));
+  file.write(index_array_header(array.kind(), array.size(), columns));
   file.write(array.bytes());
   file.commit();
 }
@@ -231,10 +267,10 @@ bool serve_or_build(std::span<const CacheEntry> names, const CacheUse& use) {
   // Another may have built it just now. What was seen to be damaged is looked at again only after
   // waiting for one who mends it.
   if ((lock.waited() || !damaged) && any_serves()) return true;
-  use.build();
   const auto found = std::ranges::find_if(names, stands);
   const CacheEntry& entry = found == names.end() ? names.front() : *found;
-  if (write(entry) && entry.leaves_memory) use_files(entry);
+  std::vector<ArraySink> sinks;
+  if (build(entry, use, sinks) && write(entry, sinks)) use_files(entry);
   return false;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pentatron/datasets/array_sink.h"
 #include "pentatron/datasets/cache_log.h"
 #include "pentatron/datasets/integer_array.h"
 
@@ -20,6 +21,10 @@ namespace pentatron::datasets {
 // damaged file: ErrorKind::kData; a missing one: kIo.
 [[nodiscard]] IntegerArray load_index_array(const std::filesystem::path& path,
                                             std::int64_t columns = 1);
+
+// What stands before the values of such a file.
+[[nodiscard]] std::string index_array_header(IntegerArray::Kind kind, std::int64_t size,
+                                             std::int64_t columns = 1);
 
 // Written under another name first (cache_file.h). Errors: kIo.
 void write_index_array(const std::filesystem::path& path, const IntegerArray& array,
@@ -32,6 +37,8 @@ struct CachedArray {
   std::int64_t columns = 1;        // more: an array of two dimensions
 };
 
+inline constexpr std::uint64_t kLargestInMemory = std::uint64_t{256} << 20;
+
 // An index in a cache folder: STEM-description.txt and STEM-NAME.npy, Megatron's files, and
 // STEM-checksums.txt, ours.
 struct CacheEntry {
@@ -41,8 +48,9 @@ struct CacheEntry {
   std::string made_of;  // what else decides the arrays, such as Corpus::layout_checksum(): part of
                         // the checksums, so that a stale entry is known
   std::vector<CachedArray> arrays;
-  // Once written, the arrays are read from the files and leave the memory: of one of many.
-  bool leaves_memory = false;
+  // Arrays of more bytes do not stay in memory: once written they are read from their files, and
+  // those that are drawn in order (CacheUse::build) go there at once. 0: of one of many.
+  std::uint64_t largest_in_memory = kLargestInMemory;
   CacheLog* log = nullptr;  // told what becomes of it
 };
 
@@ -50,7 +58,9 @@ struct CacheUse {
   // Why the arrays that were found cannot be those of such an index; nothing when they can. Beyond
   // damage, which the checksums find: sizes, mostly.
   std::function<std::optional<std::string>()> wrong_with;
-  std::function<void()> build;  // fills the arrays
+  // Fills the arrays. `sinks`: one an array, which may be used for what is drawn in order. Called
+  // again where a sink cannot be written, then with sinks in memory.
+  std::function<void(std::span<ArraySink> sinks)> build;
 };
 
 // Fills the arrays of an index: from its files, or by building it, and then its files are written.

@@ -367,9 +367,12 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset,
 }
 
 std::string IndexedDataset::identity() const {
-  Sha256 hash;
-  hash.update(index_->bytes());
-  return fmt::format("indexed {} bin bytes {}", hash.hex_digest(), bin_->size());
+  std::call_once(identity_once_, [this] {
+    Sha256 hash;
+    hash.update(index_->bytes());
+    identity_ = fmt::format("indexed {} bin bytes {}", hash.hex_digest(), bin_->size());
+  });
+  return identity_;
 }
 
 std::uint32_t IndexedDataset::layout_checksum() const {

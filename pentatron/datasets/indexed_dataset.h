@@ -74,7 +74,8 @@ class IndexedDataset final : public Corpus {
   [[nodiscard]] std::int8_t mode(std::int64_t sequence) const;
 
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
-  // SHA-256 of the `.idx` file and the size of the `.bin` file: reads the index, not the tokens.
+  // SHA-256 of the `.idx` file and the size of the `.bin` file: reads the index, not the tokens;
+  // computed once.
   [[nodiscard]] std::string identity() const override;
   // Of the whole `.idx` file and the size of the `.bin` file; computed once.
   [[nodiscard]] std::uint32_t layout_checksum() const override;
@@ -93,6 +94,8 @@ class IndexedDataset final : public Corpus {
   std::int64_t num_tokens_ = 0;
   std::unique_ptr<IndexFile> index_;
   std::unique_ptr<Bin> bin_;
+  mutable std::once_flag identity_once_;
+  mutable std::string identity_;
   mutable std::once_flag checksum_once_;
   mutable std::uint32_t checksum_ = 0;
 };

@@ -89,8 +89,14 @@ void show_together(AtomicFile& bin, AtomicFile& index, const std::string& prefix
   index.sync();
   const HoldStop together;
   remove_tree(index_path(prefix));
-  bin.commit();
-  index.commit();
+  try {
+    bin.commit();
+    index.commit();
+  } catch (const Error&) {
+    remove_tree(index_path(prefix));
+    remove_tree(bin_path(prefix));
+    throw;
+  }
 }
 
 IndexedDatasetWriter::IndexedDatasetWriter(std::string prefix, TokenDtype dtype, bool overwrite)
@@ -216,24 +222,48 @@ void IndexedDatasetWriter::write_index(AtomicFile& file) const {
   out.flush();
 }
 
-void IndexedDatasetWriter::finish() {
-  PENTATRON_CHECK(!finished_, kInternal, "{}: finish() was called before", prefix_);
+void IndexedDatasetWriter::seal() {
+  PENTATRON_CHECK(index_ == nullptr, kInternal, "{}: sealed or finished before", prefix_);
   PENTATRON_CHECK(open_sequences_ == 0, kInternal, "{}: {} sequences belong to no closed document",
                   prefix_, open_sequences_);
   flush();
-  AtomicFile index(index_path(prefix_));
-  write_index(index);
+  index_ = std::make_unique<AtomicFile>(index_path(prefix_));
+  write_index(*index_);
   if (bin_ != nullptr) {
-    show_together(*bin_, index, prefix_);
+    bin_->sync();
   } else {
     unfinished_->sync();
-    index.sync();
+  }
+  index_->sync();
+}
+
+void IndexedDatasetWriter::finish() {
+  PENTATRON_CHECK(!finished_, kInternal, "{}: finish() was called before", prefix_);
+  if (index_ == nullptr) seal();
+  if (bin_ != nullptr) {
+    show_together(*bin_, *index_, prefix_);
+  } else {
     const HoldStop together;
     remove_tree(index_path(prefix_));
-    rename_durably(unfinished_path_, bin_path(prefix_));
-    index.commit();
+    try {
+      rename_durably(unfinished_path_, bin_path(prefix_));
+      index_->commit();
+    } catch (const Error&) {
+      hide();
+      throw;
+    }
   }
   finished_ = true;
+}
+
+void IndexedDatasetWriter::hide() {
+  const HoldStop together;
+  remove_tree(index_path(prefix_));
+  if (bin_ != nullptr) {
+    remove_tree(bin_path(prefix_));
+  } else if (!std::filesystem::exists(unfinished_path_)) {
+    rename_durably(bin_path(prefix_), unfinished_path_);
+  }
 }
 
 }  // namespace pentatron::datasets

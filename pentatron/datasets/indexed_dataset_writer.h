@@ -28,7 +28,8 @@ struct WrittenCounts {
 };
 
 // Gives both files of a corpus their final names, the old index away first and the new one last:
-// Ctrl-C finds the old pair or the new one, and an old index never meets new tokens. kIo.
+// Ctrl-C finds the old pair or the new one, and an old index never meets new tokens. kIo: neither
+// has its name.
 void show_together(AtomicFile& bin, AtomicFile& index, const std::string& prefix);
 
 // Writes a corpus in Megatron's layout. Tokens stream to disk, and so do the lengths of more than a
@@ -61,8 +62,12 @@ class IndexedDatasetWriter final {
   void end_document();
   // Brings everything to the disk. Only with an unfinished folder and between documents: kInternal.
   [[nodiscard]] WrittenCounts checkpoint();
+  // All that finish() does but the final names.
+  void seal();
   // Every sequence must belong to a closed document. May be called once. Else kInternal.
   void finish();
+  // After finish(): takes the final names away again; of an unfinished folder the tokens go back.
+  void hide();
 
   [[nodiscard]] std::int64_t num_sequences() const { return lengths_.size(); }
   [[nodiscard]] std::int64_t num_documents() const { return document_sequences_.size(); }
@@ -78,6 +83,7 @@ class IndexedDatasetWriter final {
   std::unique_ptr<AtomicFile> bin_;        // or
   std::filesystem::path unfinished_path_;  // of the tokens
   std::optional<AppendFile> unfinished_;
+  std::unique_ptr<AtomicFile> index_;  // once sealed
   bool finished_ = false;
   std::vector<std::byte> buffer_;
   IntegerLog lengths_;             // tokens of each sequence

@@ -37,6 +37,11 @@ class IntegerArray final {
                std::shared_ptr<const void> owner)
       : kind_(kind), data_(data), size_(count), owner_(std::move(owner)) {}
 
+  // Bytes of a value.
+  [[nodiscard]] static std::size_t width(Kind kind) {
+    return kind == Kind::kInt64 ? 8 : (kind == Kind::kInt16 ? 2 : 4);
+  }
+
   [[nodiscard]] Kind kind() const { return kind_; }
   [[nodiscard]] std::int64_t size() const { return size_; }
   // `i` must be in range.
@@ -54,8 +59,7 @@ class IntegerArray final {
     return 0;
   }
   [[nodiscard]] std::span<const std::byte> bytes() const {
-    const std::size_t width = kind_ == Kind::kInt64 ? 8 : (kind_ == Kind::kInt16 ? 2 : 4);
-    return {data_, static_cast<std::size_t>(size_) * width};
+    return {data_, static_cast<std::size_t>(size_) * width(kind_)};
   }
 
  private:

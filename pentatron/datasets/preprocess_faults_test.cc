@@ -3,11 +3,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "pentatron/datasets/partial_run.h"
 #include "pentatron/datasets/preprocess.h"
@@ -47,6 +49,15 @@ std::string two_keys(int count) {
   return text;
 }
 
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 // The tests named Child run in the folder of the environment when a fault test below starts them in
 // a process of their own.
 TEST(PreprocessFaults, ChildWritesBothFiles) {
@@ -57,6 +68,17 @@ TEST(PreprocessFaults, ChildWritesBothFiles) {
   if (given == nullptr) testing::write_text(options.inputs[0], many_lines(100));
   (void)preprocess(options, ByteTokenizer());
   EXPECT_EQ(IndexedDataset((folder / "out_text_document").string()).num_documents(), 98);
+}
+
+TEST(PreprocessFaults, ChildWritesTwoKeys) {
+  const TempFolder own;
+  const char* given = std::getenv("PENTATRON_TEST_FOLDER");
+  const fs::path folder = given == nullptr ? own.path() : fs::path(given);
+  PreprocessOptions options = options_in(folder);
+  options.json_keys = {"text", "title"};
+  if (given == nullptr) testing::write_text(options.inputs[0], two_keys(100));
+  (void)preprocess(options, ByteTokenizer());
+  EXPECT_EQ(IndexedDataset((folder / "out_title_document").string()).num_documents(), 100);
 }
 
 TEST(PreprocessFaults, ChildWritesWithAState) {
@@ -113,17 +135,67 @@ TEST(PreprocessFaults, KilledAtEveryOperationLeavesNoHalfFile) {
 }
 
 TEST(PreprocessFaults, FullDiskLeavesNothingUnderAFinalName) {
-  for (const std::string fault :
-       {"error:write:1", "error:write:2", "error:sync:1", "error:rename:1"}) {
+  for (const std::string fault : {"error:write:1", "error:write:2", "error:sync:1", "error:sync:2",
+                                  "error:rename:1", "error:rename:2"}) {
     const TempFolder folder;
     testing::write_text(folder.path() / "in.jsonl", many_lines(100));
     const int status = run_with_fault(folder.path(), fault);
     ASSERT_TRUE(WIFEXITED(status));
     EXPECT_NE(WEXITSTATUS(status), 0) << fault;
-    EXPECT_FALSE(fs::exists(folder.path() / "out_text_document.idx")) << fault;
-    for (const auto& entry : fs::directory_iterator(folder.path())) {
-      EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << entry.path();
+    EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"in.jsonl"}) << fault;
+  }
+}
+
+// Nor one of two keys because of the other.
+TEST(PreprocessFaults, FullDiskShowsNoneOfSeveralKeys) {
+  int failed = 0;
+  for (const std::string kind : {"write", "sync", "rename"}) {
+    bool finished = false;
+    for (int n = 1; n < 50 && !finished; ++n) {
+      const TempFolder folder;
+      testing::write_text(folder.path() / "in.jsonl", two_keys(100));
+      const int status = run_with_fault(folder.path(), fmt::format("error:{}:{}", kind, n),
+                                        "--gtest_filter=PreprocessFaults.ChildWritesTwoKeys");
+      ASSERT_TRUE(WIFEXITED(status));
+      finished = WEXITSTATUS(status) == 0;
+      if (finished) continue;
+      ++failed;
+      EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"in.jsonl"}) << kind << n;
     }
+    EXPECT_TRUE(finished) << kind;
+  }
+  EXPECT_GE(failed, 12);
+}
+
+// Tokens whose index cannot be named go back to the unfinished run, which goes on from them.
+TEST(PreprocessFaults, FullDiskAtTheNamesKeepsTheState) {
+  const char* const child = "--gtest_filter=PreprocessFaults.ChildWritesWithAState";
+  std::size_t renames = 0;
+  {
+    const TempFolder folder;
+    testing::write_text(folder.path() / "in.jsonl", two_keys(1500));
+    ::setenv("PENTATRON_FAULT_LOG", (folder.path() / "log").c_str(), 1);
+    const int status = run_with_fault(folder.path(), "write:1000000", child);
+    ::unsetenv("PENTATRON_FAULT_LOG");
+    ASSERT_EQ(status, 0);
+    const std::string log = read_text_file(folder.path() / "log");
+    for (std::size_t at = 0; (at = log.find("rename ", at)) != std::string::npos; ++at) ++renames;
+  }
+  ASSERT_GE(renames, 5U);  // of states, then a .bin and an .idx of each key
+  for (std::size_t n = renames - 3; n <= renames; ++n) {
+    const TempFolder folder;
+    testing::write_text(folder.path() / "in.jsonl", two_keys(1500));
+    const int status = run_with_fault(folder.path(), fmt::format("error:rename:{}", n), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_NE(WEXITSTATUS(status), 0) << n;
+    EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"in.jsonl", "out.partial"})) << n;
+    ::testing::internal::CaptureStderr();
+    const PreprocessStats stats = preprocess(resumable_in(folder.path()), ByteTokenizer());
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("going on at "), std::string::npos) << said;
+    EXPECT_EQ(stats.keys[1].documents, 1500);
+    EXPECT_EQ(IndexedDataset((folder.path() / "out_title_document").string()).num_documents(),
+              1500);
   }
 }
 

@@ -138,10 +138,22 @@ PreprocessStats PreprocessOutput::finish() {
             : fmt::format("{} and {} more files", files_[0].name(), files_.size() - 1),
         key.output_prefix, stats_.lines, stats_.blank_lines, stats_.bad_lines, key.empty_documents);
   }
-  for (const auto& writer : writers_) writer->finish();
+  show_all();
   if (partial_) partial_->remove();
   stats_.seconds = elapsed();
   return stats_;
+}
+
+// Corpora of all keys, or, on a full disk, of none.
+void PreprocessOutput::show_all() {
+  for (const auto& writer : writers_) writer->seal();
+  std::size_t shown = 0;
+  try {
+    for (; shown < writers_.size(); ++shown) writers_[shown]->finish();
+  } catch (const Error&) {
+    while (shown > 0) writers_[--shown]->hide();
+    throw;
+  }
 }
 
 void PreprocessOutput::write_key(const EncodedKey& key, std::size_t k) {

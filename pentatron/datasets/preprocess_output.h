@@ -33,6 +33,7 @@ class PreprocessOutput final {
  private:
   void open_writers(TokenDtype dtype);
   void write_key(const EncodedKey& key, std::size_t k);
+  void show_all();
   void report(const EncodedBatch& batch, const LineProblem& problem);
   void checkpoint();
   void show_progress(std::int64_t documents_before);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <filesystem>
+#include <span>
 #include <utility>
 
 #include "pentatron/base/error.h"
@@ -64,7 +65,8 @@ SentenceSource::SentenceSource(std::shared_ptr<const IndexedDataset> corpus,
                        frame.num_samples.value_or(1));
   };
   static_cast<void>(
-      serve_or_build(entry, {.wrong_with = wrong_with, .build = [&] { build(options); }}));
+      serve_or_build(entry, {.wrong_with = wrong_with,
+                             .build = [&](std::span<ArraySink> /*sinks*/) { build(options); }}));
 }
 
 std::string SentenceSource::description(const Frame& frame) {

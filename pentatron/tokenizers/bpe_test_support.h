@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <string_view>
@@ -84,6 +85,30 @@ inline BpeVocabulary small_vocabulary() {
       3));
   trainer.add_text(repeat(" ", 40) + repeat("a", 40) + repeat("1", 40) + repeat("\u0301", 40));
   return trainer.train({.vocab_size = 420, .min_frequency = 2});
+}
+
+// It as a tokenizer.json with GPT-2's words.
+inline nlohmann::json small_tokenizer_json() {
+  using nlohmann::json;
+  const BpeVocabulary vocabulary = small_vocabulary();
+  json vocab = json::object();
+  for (std::int32_t id = 0; id < vocabulary.size(); ++id) {
+    vocab[bytes_to_visible(vocabulary.token(id))] = id;
+  }
+  json merges = json::array();
+  for (std::size_t rank = 0; rank < vocabulary.num_merges(); ++rank) {
+    const auto [left, right] = vocabulary.merge(rank);
+    merges.push_back(bytes_to_visible(vocabulary.token(left)) + " " +
+                     bytes_to_visible(vocabulary.token(right)));
+  }
+  return {{"version", "1.0"},
+          {"added_tokens",
+           {{{"id", vocabulary.eod()}, {"content", "<|endoftext|>"}, {"special", true}}}},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
 }
 
 // BPE by definition: again and again the merge of lowest rank, leftmost first.

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "pentatron/base/error.h"
@@ -16,6 +17,7 @@
 #include "pentatron/tokenizers/sentence_piece_test_support.h"
 #include "pentatron/tokenizers/streaming_decoder.h"
 #include "pentatron/tokenizers/tiktoken_tokenizer.h"
+#include "pentatron/tokenizers/word_rules.h"
 
 namespace pentatron::tokenizers {
 namespace {
@@ -108,12 +110,47 @@ std::unique_ptr<Tokenizer> tiktoken(TiktokenPattern pattern) {
                                    .num_special_tokens = 10});
 }
 
-std::vector<Kind> all_kinds() {
+// DeepSeek-V3's words: numbers, Chinese and Japanese, and the rest, one cut after the other.
+constexpr std::array<std::string_view, 3> kDeepSeekPatterns = {
+    R"(\p{N}{1,3})", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
+    "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*"
+    "|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"};
+
+// A tokenizer.json whose words are cut by these patterns, one after the other; none: GPT-2's.
+std::unique_ptr<Tokenizer> byte_level(std::span<const std::string_view> patterns) {
+  json root = testing::small_tokenizer_json();
+  if (patterns.empty()) return from_json(root);
+  json stages = json::array();
+  for (const std::string_view pattern : patterns) {
+    stages.push_back(
+        {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}});
+  }
+  stages.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+  root["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", stages}};
+  return from_json(root);
+}
+
+std::vector<Kind> byte_level_kinds() {
   std::vector<Kind> kinds;
   kinds.push_back(
       {"GPT2BPETokenizer", std::make_unique<BpeTokenizer>(testing::small_vocabulary()), true});
   kinds.push_back({"TikTokenizer v1", tiktoken(TiktokenPattern::kV1), true});
   kinds.push_back({"TikTokenizer v2", tiktoken(TiktokenPattern::kV2), true});
+  kinds.push_back({"tokenizer.json of GPT-2", byte_level({}), true});
+  const auto add = [&](const char* name, WordRule rule) {
+    const std::array pattern = {word_rule_pattern(rule)};
+    kinds.push_back({name, byte_level(pattern), true});
+  };
+  add("tokenizer.json of Llama 3", WordRule::kLlama3);
+  add("tokenizer.json of Qwen2 and 3", WordRule::kQwen2);
+  add("tokenizer.json of gpt-oss", WordRule::kO200k);
+  kinds.push_back({"tokenizer.json of DeepSeek-V3", byte_level(kDeepSeekPatterns), true});
+  return kinds;
+}
+
+std::vector<Kind> all_kinds() {
+  std::vector<Kind> kinds = byte_level_kinds();
   kinds.push_back({"BertWordPiece", bert()});
   kinds.push_back({"BPE of characters", from_json(character_bpe())});
   kinds.push_back({"Unigram", from_json(unigram())});
@@ -175,16 +212,26 @@ TEST(HostileRuns, TimeGrowsWithTheText) {
   }
 }
 
+// Spans that are the text, one behind the other.
+void expect_spans_join(const Kind& kind, const std::string& text, const Ids& ids) {
+  std::size_t at = 0;
+  for (const auto& [begin, end] : kind.tokenizer->spans(text, ids)) {
+    ASSERT_EQ(begin, at) << kind.name;
+    at = end;
+  }
+  ASSERT_EQ(at, text.size()) << kind.name;
+}
+
 TEST(HostileRuns, ByteLevelKindsGiveAnyBytesBack) {
   std::mt19937 rng(20);
-  for (const Kind& kind : all_kinds()) {
-    if (!kind.byte_level) continue;
+  for (const Kind& kind : byte_level_kinds()) {
     for (int trial = 0; trial < 2000; ++trial) {
       std::string text = testing::random_text(rng, 1 + rng() % 40, false);
       if (trial % 5 == 0) text.insert(rng() % (text.size() + 1), 1, '\0');
       ASSERT_EQ(kind.tokenizer->decode(kind.tokenizer->encode(text)), text) << kind.name;
       const Ids ids = kind.tokenizer->encode(text, SpecialTokens::kParse);
       ASSERT_EQ(kind.tokenizer->decode(ids), text) << kind.name;
+      expect_spans_join(kind, text, ids);
     }
   }
 }

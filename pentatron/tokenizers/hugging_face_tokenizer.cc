@@ -304,6 +304,20 @@ TokenizerStages read_stages(std::string_view text, std::string_view name) {
   return stages;
 }
 
+// A folder that holds another kind of tokenizer says which type reads it.
+void check_folder(const fs::path& folder) {
+  if (fs::exists(folder / "tokenizer.json")) return;
+  std::string_view hint;
+  if (fs::exists(folder / "tokenizer.model")) {
+    hint = ": its tokenizer.model is of --tokenizer-type SentencePieceTokenizer or Llama2Tokenizer";
+  } else if (fs::exists(folder / "merges.txt")) {
+    hint = ": its merges.txt is of --tokenizer-type GPT2BPETokenizer (--merge-file, --vocab-file)";
+  } else if (fs::exists(folder / "vocab.txt")) {
+    hint = ": its vocab.txt is of --tokenizer-type BertWordPieceCase or BertWordPieceLowerCase";
+  }
+  PENTATRON_THROW(kIo, "{} holds no tokenizer.json{}", folder.string(), hint);
+}
+
 // Ids that the template puts around a text are tokens, of the model or added.
 TokenizerStages with_known_template(TokenizerStages stages, std::string_view name) {
   auto end = static_cast<std::int32_t>(stages.model->tokens().size());
@@ -332,7 +346,9 @@ TokenizerStages parse_tokenizer_json(std::string_view text, std::string_view nam
 
 std::unique_ptr<StagedTokenizer> load_hugging_face_tokenizer(const fs::path& path,
                                                              const HuggingFaceOptions& options) {
-  const fs::path file = fs::is_directory(path) ? path / "tokenizer.json" : path;
+  const bool is_folder = fs::is_directory(path);
+  if (is_folder) check_folder(path);
+  const fs::path file = is_folder ? path / "tokenizer.json" : path;
   const fs::path folder = file.parent_path();
   TokenizerStages stages =
       parse_tokenizer_json(read_text_file(file, BpeVocabulary::kMaxFileBytes), file.string());

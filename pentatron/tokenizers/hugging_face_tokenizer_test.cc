@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/file.h"
 #include "pentatron/base/temp_folder.h"
+#include "pentatron/base/test_support.h"
 #include "pentatron/tokenizers/bpe_test_support.h"
 #include "pentatron/tokenizers/bpe_tokenizer.h"
 #include "pentatron/tokenizers/byte_alphabet.h"
@@ -24,29 +26,6 @@ namespace {
 
 using nlohmann::json;
 using Ids = std::vector<std::int32_t>;
-
-// A tokenizer.json of the test vocabulary with GPT-2's words.
-json small_json() {
-  const BpeVocabulary vocabulary = testing::small_vocabulary();
-  json vocab = json::object();
-  for (std::int32_t id = 0; id < vocabulary.size(); ++id) {
-    vocab[bytes_to_visible(vocabulary.token(id))] = id;
-  }
-  json merges = json::array();
-  for (std::size_t rank = 0; rank < vocabulary.num_merges(); ++rank) {
-    const auto [left, right] = vocabulary.merge(rank);
-    merges.push_back(bytes_to_visible(vocabulary.token(left)) + " " +
-                     bytes_to_visible(vocabulary.token(right)));
-  }
-  return {{"version", "1.0"},
-          {"added_tokens",
-           {{{"id", vocabulary.eod()}, {"content", "<|endoftext|>"}, {"special", true}}}},
-          {"normalizer", nullptr},
-          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
-          {"post_processor", nullptr},
-          {"decoder", {{"type", "ByteLevel"}}},
-          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
-}
 
 struct Folder {
   TempFolder folder{"hf_tokenizer"};
@@ -68,7 +47,7 @@ struct Folder {
 // As the reference library does with characters: unknown where there is such a token, else left
 // out.
 TEST(HuggingFaceTokenizer, BytesWithoutATokenAreUnknown) {
-  json some = small_json();
+  json some = testing::small_tokenizer_json();
   for (const char* byte : {"\x04", "\x06"}) {
     EXPECT_EQ(some["model"]["vocab"].erase(bytes_to_visible(byte)), 1U);
   }
@@ -90,7 +69,7 @@ TEST(HuggingFaceTokenizer, BytesWithoutATokenAreUnknown) {
 }
 
 TEST(HuggingFaceTokenizer, EqualsTheByteLevelTokenizerOfTheSameVocabulary) {
-  const Folder folder(small_json());
+  const Folder folder(testing::small_tokenizer_json());
   const auto loaded = folder.load();
   const BpeTokenizer direct(testing::small_vocabulary());
   for (const std::string text : {"the dog's day", "", " \n\n x", "\xff\x00 z<|endoftext|>"}) {
@@ -106,7 +85,7 @@ TEST(HuggingFaceTokenizer, EqualsTheByteLevelTokenizerOfTheSameVocabulary) {
 }
 
 TEST(HuggingFaceTokenizer, TemplateAndSpecialTokens) {
-  json tokenizer = small_json();
+  json tokenizer = testing::small_tokenizer_json();
   const std::int32_t eod = testing::small_vocabulary().eod();
   tokenizer["post_processor"] = {
       {"type", "TemplateProcessing"},
@@ -132,9 +111,10 @@ TEST(HuggingFaceTokenizer, TemplateAndSpecialTokens) {
 }
 
 TEST(HuggingFaceTokenizer, ConfigNamesTheSpecialTokensAndTheChatTemplate) {
-  const Folder folder(small_json(), {{"bos_token", {{"content", "<|endoftext|>"}}},
-                                     {"pad_token", nullptr},
-                                     {"chat_template", "{{ messages }}"}});
+  const Folder folder(testing::small_tokenizer_json(),
+                      {{"bos_token", {{"content", "<|endoftext|>"}}},
+                       {"pad_token", nullptr},
+                       {"chat_template", "{{ messages }}"}});
   const auto tokenizer = folder.load();
   EXPECT_EQ(tokenizer->bos(), testing::small_vocabulary().eod());
   EXPECT_THROW(static_cast<void>(tokenizer->eod()), Error);
@@ -158,7 +138,7 @@ ErrorKind kind_of(const json& tokenizer, std::string* message) {
 
 TEST(HuggingFaceTokenizer, WhatIsNotSupportedIsRefusedByName) {
   const auto with = [](const char* pointer, const json& value) {
-    json tokenizer = small_json();
+    json tokenizer = testing::small_tokenizer_json();
     tokenizer[json::json_pointer(pointer)] = value;
     return tokenizer;
   };
@@ -189,8 +169,35 @@ TEST(HuggingFaceTokenizer, WhatIsNotSupportedIsRefusedByName) {
   }
 }
 
+TEST(HuggingFaceTokenizer, FoldersOfOtherKindsNameTheirType) {
+  const Folder folder(testing::small_tokenizer_json());
+  std::filesystem::remove(folder.folder.path() / "tokenizer.json");
+  const auto expect = [&](const std::string& part) {
+    expect_error(ErrorKind::kIo, part, [&] { (void)folder.load(); });
+  };
+  expect("holds no tokenizer.json");
+  folder.write("vocab.txt", "");
+  expect("BertWordPieceCase");
+  folder.write("merges.txt", "");
+  expect("GPT2BPETokenizer");
+  folder.write("tokenizer.model", "");
+  expect("Llama2Tokenizer");
+}
+
+// They are of a call of the library, and Megatron's calls switch them off.
+TEST(HuggingFaceTokenizer, TruncationAndPaddingDoNotTouchTheText) {
+  json root = testing::small_tokenizer_json();
+  const auto plain = Folder(root).load();
+  root["truncation"] = {{"max_length", 2}, {"stride", 0}, {"strategy", "LongestFirst"}};
+  root["padding"] = {{"strategy", {{"Fixed", 64}}}, {"pad_id", 0}, {"pad_token", "!"}};
+  const auto limited = Folder(root).load();
+  const std::string text = "the dog and the other dogs there";
+  EXPECT_EQ(limited->encode(text), plain->encode(text));
+  EXPECT_EQ(limited->identity_hash(), plain->identity_hash());
+}
+
 TEST(HuggingFaceTokenizer, ThreadsShareOne) {
-  const Folder folder(small_json());
+  const Folder folder(testing::small_tokenizer_json());
   const auto tokenizer = folder.load();
   const std::string text = "the dog and the other dogs there ";
   const Ids expected = tokenizer->encode(text);

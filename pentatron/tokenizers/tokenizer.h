@@ -65,9 +65,10 @@ class Tokenizer {
   // decode(), then replace_invalid_utf8().
   [[nodiscard]] std::string decode_utf8(std::span<const std::int32_t> ids) const;
 
-  // Where each of `ids`, which encode(text) gave, stands in the text: in order, without gaps but
-  // for white space beside special tokens. kUnsupported for a tokenizer that changes the text
-  // before it encodes it (a normaliser, SentencePiece), kData for ids of another text.
+  // Where each of `ids`, which encode(text) gave, stands in the text. Of byte-level kinds in order
+  // and without gaps, but for white space beside special tokens; where a normaliser changes the
+  // text first, tokens stand for what they were made of, which several may share. kData for ids
+  // of another text.
   [[nodiscard]] virtual std::vector<TokenSpan> spans(std::string_view text,
                                                      std::span<const std::int32_t> ids) const;
 

@@ -13,6 +13,7 @@
 #include "pentatron/config/validate.h"
 #include "pentatron/datasets/cyclic_source.h"
 #include "pentatron/datasets/fim.h"
+#include "pentatron/datasets/for_each_member.h"
 #include "pentatron/datasets/global_batch_plan.h"
 #include "pentatron/datasets/sft_dataset.h"
 #include "pentatron/tensor/host_memory.h"
@@ -284,15 +285,18 @@ std::string data_identity(const datasets::SampleSource* train,
 
 std::vector<DataFile> data_files(const std::vector<datasets::GptSources>& sets, bool whole) {
   using datasets::ContentHash;
-  std::vector<DataFile> files;
+  std::vector<const datasets::Corpus*> corpora;
   for (const datasets::GptSources& set : sets) {
-    for (const auto& corpus : set.corpora) {
-      files.push_back({.name = corpus->name(),
-                       .identity = corpus->identity(),
-                       .sampled = corpus->content(ContentHash::kSampled),
-                       .whole = whole ? corpus->content(ContentHash::kWhole) : ""});
-    }
+    for (const auto& corpus : set.corpora) corpora.push_back(corpus.get());
   }
+  std::vector<DataFile> files(corpora.size());
+  datasets::for_each_member(files.size(), [&](std::size_t i) {
+    const datasets::Corpus& corpus = *corpora[i];
+    files[i] = {.name = corpus.name(),
+                .identity = corpus.identity(),
+                .sampled = corpus.content(ContentHash::kSampled),
+                .whole = whole ? corpus.content(ContentHash::kWhole) : ""};
+  });
   return files;
 }
 

@@ -63,6 +63,7 @@ TEST(MergeDatasets, FullDiskLeavesNothing) {
                      .environment = {{"PENTATRON_FAULT_STOP_AT", fault}}});
     EXPECT_EQ(full.exit_code, 4) << fault << full.describe();
     EXPECT_FALSE(fs::exists(folder / "out" / "merged.idx")) << fault;
+    EXPECT_FALSE(fs::exists(folder / "out" / "merged.bin")) << fault;
   }
 }
 

@@ -201,6 +201,31 @@ TEST(Preprocess, PartitionsAndOlderSpellings) {
                  {"must be mmap, got 'lazy'"});
 }
 
+// Of Megatron's tokenizer group, what decides about texts does, and the rest changes nothing.
+TEST(Preprocess, TheTokenizerGroup) {
+  const fs::path folder = new_folder();
+  const fs::path input = number_lines(3);
+  const auto made = [&](const std::string& name, const std::vector<std::string>& more) {
+    const ProgramResult result = call(preprocess(input, folder / name, more));
+    EXPECT_TRUE(result.ok()) << result.describe();
+    return bin_of(folder / (name + "_text_document"));
+  };
+  const std::string usual = made("usual", {"--append-eod"});
+  EXPECT_EQ(
+      made("idle", {"--append-eod", "--null-tokenizer-pad-id", "1", "--padded-vocab-size", "128",
+                    "--make-vocab-size-divisible-by", "8", "--no-pad-vocab-size", "--chat-template",
+                    "none.jinja", "--tokenizer-hf-no-use-fast", "--use-gigatoken"}),
+      usual);
+  const std::string other = made("other", {"--append-eod", "--null-tokenizer-eod-id", "5"});
+  ASSERT_EQ(other.size(), usual.size());
+  EXPECT_EQ(other[other.size() - 2], 5);
+  EXPECT_NE(usual[usual.size() - 2], 5);
+  expect_refusal(call(preprocess(input, folder / "x", {"--null-tokenizer-eod-id", "99"})), 2,
+                 {"99"});
+  expect_refusal(call(preprocess(input, folder / "x", {"--trust-remote-code"})), 2,
+                 {"--trust-remote-code", "no code is ever run"});
+}
+
 TEST(Preprocess, FindsTheNumberOfWorkers) {
   const fs::path folder = new_folder();
   const fs::path input = number_lines(3000);
