@@ -133,7 +133,7 @@ TEST(Options, PretrainedCheckpoint) {
   const TinyRun first = train(run.with("--exit-interval", 2));
   EXPECT_EQ(steps_of(first), (Iterations{1, 2}));
   EXPECT_EQ(first.first_loss(), tuned.first_loss());
-  EXPECT_EQ(count(first.program.out,
+  EXPECT_EQ(count(first.program.err,
                   "holds no checkpoint yet: the run starts from the weights in "
                   "--pretrained-checkpoint " +
                       half_done().string()),
