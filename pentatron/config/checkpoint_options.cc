@@ -27,6 +27,16 @@ constexpr OptionSpec kRows[] = {
          "also a Hugging Face folder",
      .test = "functional_test Options.Load",
      .field = checkpoint<&CheckpointConfig::load>()},
+    {.names = "--pretrained-checkpoint",
+     .dest = "pretrained_checkpoint",
+     .check = not_empty,
+     .topic = Topic::kCheckpoint,
+     .help =
+         "weights to start from, at iteration 0, as long as --load holds no checkpoint: a "
+         "checkpoint's folder or a Hugging Face folder, whose model and tokenizer are the run's",
+     .test = "functional_test Options.PretrainedCheckpoint; functional_test "
+             "HuggingFace.OneCommandStartsAndGoesOn",
+     .field = checkpoint<&CheckpointConfig::pretrained_checkpoint>()},
     {.names = "--save-interval --persistent-save-interval",
      .dest = "save_interval",
      .kind = OptionKind::kInt,

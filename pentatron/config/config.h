@@ -33,14 +33,14 @@ struct ModelConfig {
   double layernorm_epsilon = 1e-5;                           // --norm-epsilon
   bool apply_layernorm_1p = false;                           // weights are used as 1 + weight
   std::string position_embedding_type = "learned_absolute";  // or rope, yarn, alibi, none
-  std::int64_t rotary_base = 10000;
+  double rotary_base = 10000.0;
   double rotary_percent = 1.0;  // share of a head's channels, up to 1
   bool rotary_interleaved = false;
   std::int64_t rotary_seq_len_interpolation_factor = 0;  // positions are divided by it; 0: 1
   bool use_rope_scaling = false;                         // Llama 3.1's
   double rope_scaling_factor = 8.0;
-  std::string no_rope_freq;            // layers without rotation (layer_pattern.h); empty: none
-  std::int64_t rotary_base_local = 0;  // of layers with a window; 0: rotary_base
+  std::string no_rope_freq;        // layers without rotation (layer_pattern.h); empty: none
+  double rotary_base_local = 0.0;  // of layers with a window; 0: rotary_base
   // position_embedding_type yarn
   double rotary_scaling_factor = 1.0;
   std::int64_t yarn_original_max_position_embeddings = 0;  // 0: 4096
@@ -54,6 +54,9 @@ struct ModelConfig {
   std::vector<std::string> longrope_long_factor;
   std::int64_t longrope_original_max_position_embeddings = 0;
   std::vector<std::string> mrope_section;  // position_embedding_type mrope: frequencies of t, h, w
+  // position_embedding_type alibi
+  double alibi_scale = 1.0;    // of the biases
+  bool alibi_in_bf16 = false;  // their slopes, places and products are rounded
   // position_embedding_type relative
   std::int64_t relative_attention_num_buckets = 32;
   std::int64_t relative_attention_max_distance = 128;  // tokens
@@ -376,6 +379,7 @@ struct LoggingConfig {
 struct CheckpointConfig {
   std::string save;
   std::string load;
+  std::string pretrained_checkpoint;      // weights to start from while `load` holds none
   std::int64_t save_interval = 0;         // above 0 where `save` is set
   std::int64_t save_retain_interval = 0;  // 0: none special
   std::int64_t keep_checkpoints = 0;      // newest K kept; 0: all

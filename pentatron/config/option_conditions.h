@@ -37,6 +37,9 @@ inline constexpr Condition kYarn{
 inline constexpr Condition kRope{
     [](const RunConfig& c) { return c.model.position_embedding_type == "rope"; },
     "it belongs to --position-embedding-type rope"};
+inline constexpr Condition kAlibi{
+    [](const RunConfig& c) { return c.model.position_embedding_type == "alibi"; },
+    "it belongs to --position-embedding-type alibi"};
 inline constexpr Condition kRelative{
     [](const RunConfig& c) { return c.model.position_embedding_type == "relative"; },
     "it belongs to --position-embedding-type relative"};
@@ -258,7 +261,11 @@ inline constexpr Condition kSamplePrompt{
 
 inline constexpr Condition kSaves{[](const RunConfig& c) { return !c.checkpoint.save.empty(); },
                                   "there is no --save"};
-inline constexpr Condition kLoads{[](const RunConfig& c) { return !c.checkpoint.load.empty(); },
+inline constexpr Condition kLoads{[](const RunConfig& c) {
+                                    const CheckpointConfig& checkpoint = c.checkpoint;
+                                    return !checkpoint.load.empty() ||
+                                           !checkpoint.pretrained_checkpoint.empty();
+                                  },
                                   "there is no --load"};
 inline constexpr Condition kUsesCheckpointArgs{
     [](const RunConfig& c) { return c.checkpoint.use_checkpoint_args; },

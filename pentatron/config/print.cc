@@ -180,9 +180,13 @@ std::string layers_line(const ParsedOptions& parsed) {
   }
   std::string text;
   for (const auto& [origin, line] : lines) {
+    const auto& [kind, where] = origin;
+    const bool pretrained = where == parsed.config.checkpoint.pretrained_checkpoint;
     text += fmt::format("{}{} {} gives: {}", text.empty() ? "" : "\n",
-                        origin.first == Origin::kPreset ? "--model-preset" : "--load",
-                        origin.second, line);
+                        kind == Origin::kPreset ? "--model-preset"
+                        : pretrained            ? "--pretrained-checkpoint"
+                                                : "--load",
+                        where, line);
   }
   return text;
 }

@@ -14,7 +14,7 @@ constexpr Binding model() {
 constexpr OptionSpec kRows[] = {
     {.names = "--rotary-base",
      .dest = "rotary_base",
-     .kind = OptionKind::kInt,
+     .kind = OptionKind::kFloat,  // StarCoder2 3B's is no whole number
      .default_repr = "10000",
      .check = at_least<1>,
      .help = "base of the rotary frequencies",
@@ -23,7 +23,7 @@ constexpr OptionSpec kRows[] = {
      .field = model<&ModelConfig::rotary_base>()},
     {.names = "--rotary-base-local",
      .dest = "rotary_base_local",
-     .kind = OptionKind::kInt,
+     .kind = OptionKind::kFloat,
      .check = at_least<1>,
      .help = "base of the rotary frequencies of layers with a window, which no interpolation or "
              "scaling changes (Gemma 3); default --rotary-base and its changes",

@@ -100,8 +100,10 @@ Json parameters_of(const ConfigFile& file) {
 
 }  // namespace
 
-std::int64_t read_rope_theta(const ConfigFile& file, std::string_view key, double missing) {
-  return file.find(key) == nullptr ? static_cast<std::int64_t>(missing) : file.integer(key);
+double read_rope_theta(const ConfigFile& file, std::string_view key, double missing) {
+  const double theta = file.find(key) == nullptr ? missing : file.number(key);
+  if (!(theta >= 1.0)) file.refuse(key, "a number of at least 1");
+  return theta;
 }
 
 void read_rope_parameters(const ConfigFile& file, ModelConfig& model) {
@@ -167,12 +169,12 @@ KeyRule rope_keys(const RopeKeys& keys) {
         file.refuse(key, fmt::format("{}, as another key says", value));
       }
     };
-    same("rope_theta", static_cast<double>(model.rotary_base));
+    same("rope_theta", model.rotary_base);
     same("partial_rotary_factor", model.rotary_percent);
     read_rope_parameters(parameters, model);
   };
   rule.write = [keys](const ModelConfig& model, Json& json) {
-    json[keys.theta] = static_cast<double>(model.rotary_base);
+    json[keys.theta] = model.rotary_base;
     json["rope_scaling"] = rope_scaling_of(model);
     if (!keys.share.empty()) json[keys.share] = model.rotary_percent;
   };

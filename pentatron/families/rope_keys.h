@@ -22,9 +22,8 @@ struct RopeKeys {
 
 // Reads one object of rope parameters (rope_type, rope_theta, factor, ...).
 void read_rope_parameters(const ConfigFile& parameters, ModelConfig& model);
-// rope_theta, which only a whole number can be here.
-[[nodiscard]] std::int64_t read_rope_theta(const ConfigFile& file, std::string_view key,
-                                           double missing);
+// A rope_theta of at least 1.
+[[nodiscard]] double read_rope_theta(const ConfigFile& file, std::string_view key, double missing);
 // The rope_scaling of a model; null: none.
 [[nodiscard]] Json rope_scaling_of(const ModelConfig& model);
 

@@ -69,6 +69,9 @@ constexpr OptionCase kCases[] = {
     {"no_positions", "", "--position-embedding-type none"},
     {"rope", "--position-embedding-type none", kRope},
     {"alibi", "--position-embedding-type none", "--position-embedding-type alibi"},
+    {"alibi_scale", "--position-embedding-type alibi", "--alibi-scale 0.3"},
+    {"alibi_in_bf16", "--position-embedding-type alibi --num-attention-heads 16 --kv-channels 4",
+     "--alibi-in-bf16"},
     {"rotary_base", kRope, "--rotary-base 100"},
     {"rotary_percent", kRope, "--rotary-percent 0.7"},  // 4 of 6 channels
     {"rotary_percent_half", kRope16, "--rotary-percent 0.5"},

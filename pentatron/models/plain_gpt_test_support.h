@@ -159,11 +159,16 @@ class PlainGpt {
     return h.mul(inner.add(1.0)).mul(0.5);
   }
 
-  // Layers with a window, of --window-attn-skip-freq the numbers only.
+  // Whether --window-attn-skip-freq leaves the layer out: every n-th one, or those with a 0 in a
+  // list of all ("[1,0,1]").
+  static bool left_out(const std::string& pattern, std::int64_t layer) {
+    if (pattern.empty()) return false;
+    if (pattern[0] == '[') return pattern.at(static_cast<std::size_t>(2 * layer + 1)) == '0';
+    return (layer + 1) % std::stoll(pattern) == 0;
+  }
+
   bool windowed(std::int64_t layer) const {
-    if (c_.window_size.empty()) return false;
-    const std::string& skip = c_.window_attn_skip_freq;
-    return skip.empty() || (layer + 1) % std::stoll(skip) != 0;
+    return !c_.window_size.empty() && !left_out(c_.window_attn_skip_freq, layer);
   }
 
   // With --position-embedding-type yarn: pairs from `last` on are slowed down by the factor, those
@@ -175,7 +180,7 @@ class PlainGpt {
     const auto pair_turning = [&](double times) {
       const double wave = trained / times;  // 2 pi base^(2 i / d)
       return 0.5 * static_cast<double>(d) * std::log(wave / 6.283185307179586) /
-             std::log(static_cast<double>(c_.rotary_base));
+             std::log(c_.rotary_base);
     };
     double first = pair_turning(c_.yarn_beta_fast), last = pair_turning(c_.yarn_beta_slow);
     if (c_.yarn_correction_range_round_to_int) first = std::floor(first), last = std::ceil(last);
@@ -216,7 +221,7 @@ class PlainGpt {
     const std::int64_t half = x.size(1) / 2;
     const Tensor exponents =
         tensor::arange(half, DType::Double).mul(2.0 / static_cast<double>(x.size(1)));
-    const auto base = static_cast<double>(local ? c_.rotary_base_local : c_.rotary_base);
+    const double base = local ? c_.rotary_base_local : c_.rotary_base;
     Tensor frequencies = exponents.mul(-std::log(base)).exp();
     if (c_.use_rope_scaling && !local) frequencies = llama3_frequencies(frequencies);
     if (c_.rotary_seq_len_interpolation_factor > 0 && !local) {
@@ -268,11 +273,15 @@ class PlainGpt {
   Tensor distances(std::int64_t size, std::int64_t head) const {
     const double slope = std::pow(
         2.0, -8.0 * static_cast<double>(head + 1) / static_cast<double>(c_.num_attention_heads));
-    const Tensor at = tensor::arange(size, DType::Double);
+    const auto narrow = [&](const Tensor& x) {
+      return c_.alibi_in_bf16 ? x.to(DType::BFloat16).to(DType::Double) : x;
+    };
+    const Tensor at = narrow(narrow(tensor::arange(size, DType::Double))
+                                 .mul(narrow(tensor::full({1}, slope, DType::Double))));
     return at.unsqueeze(1)
         .sub(at.unsqueeze(0))
         .abs()
-        .mul(slope)
+        .mul(c_.alibi_scale)
         .to(w_.begin()->second.scalar_type());
   }
 
@@ -297,13 +306,9 @@ class PlainGpt {
     return column.index_select(0, tensor::from_vector(bucket)).view({size, size});
   }
 
-  // Keys before its own that a query of the layer sees; all of them without a window. Of
-  // --window-attn-skip-freq numbers only.
+  // Keys before its own that a query of the layer sees; all of them without a window.
   std::int64_t window(std::int64_t layer) const {
-    const std::string& skip = c_.window_attn_skip_freq;
-    const bool full =
-        c_.window_size.empty() || (!skip.empty() && (layer + 1) % std::stoll(skip) == 0);
-    if (full) return c_.seq_length;
+    if (!windowed(layer)) return c_.seq_length;
     return std::stoll(c_.window_size) + (mistake_ == Mistake::kWiderWindow ? 1 : 0);
   }
 

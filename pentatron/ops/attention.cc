@@ -230,11 +230,11 @@ Tensor attention_with_cache(const Tensor& q_tnd, const Tensor& k_sgd, const Tens
   PENTATRON_CHECK(q_len <= cached && options.dropout.p == 0.0, kInternal,
                   "attention with cache: {} queries over {} keys, dropout {}", q_len, cached,
                   options.dropout.p);
-  // Places count from the last key: the keys that no window reaches may be left away.
+  // The keys that no window reaches are left away.
   const KeyRange seen = seen_keys({0, q_len, 0, cached}, 0, q_len, options);
   const std::int64_t k_len = cached - seen.begin;
   auto rows = std::make_shared<AttentionSegments>();
-  rows->segments = {{0, q_len, 0, k_len}};
+  rows->segments = {{0, q_len, 0, k_len, /*apart=*/0, /*before=*/seen.begin}};
   rows->num_q_rows = rows->max_q_len = q_len;
   rows->num_k_rows = rows->max_k_len = k_len;
   const AttentionPlan plan{.rows = std::move(rows), .options = without_graph(options)};

@@ -28,6 +28,11 @@ struct AttentionOptions {
   // Attention with linear biases: a fp64 slope for each query head [n] on the device of q; a score
   // of a query falls by slope * |its place - the key's| inside the segment. Undefined: none.
   Tensor alibi_n = {};
+  // What ALiBi takes off is multiplied by it.
+  double alibi_scale = 1.0;
+  // ALiBi in bf16, as Falcon has it: slope, place inside the segment and their product are rounded,
+  // and a score falls by |the query's product - the key's|.
+  bool alibi_in_bf16 = false;
   // Biases by distance [n, 2 m + 1] on the device of q, in the computing dtype: to the score of a
   // key that stands d places behind its query inside the segment (d < 0: before it) column m + d is
   // added, beyond m the outermost one. They may belong to the graph (relative_bias). Undefined:

@@ -90,6 +90,11 @@ void hide_front(const KeyRange& visible, C* scores) {
   std::fill_n(scores, visible.begin, -std::numeric_limits<C>::infinity());
 }
 
+// AttentionOptions::alibi_in_bf16
+double bf16_bias(c10::BFloat16 slope, std::int64_t place) {
+  return c10::BFloat16(static_cast<float>(slope) * c10::BFloat16(static_cast<float>(place)));
+}
+
 // Takes slope * |distance| off the first n scores of a row (AttentionOptions::alibi_n).
 template <typename C>
 void add_alibi(const AttentionPlan& plan, const AttentionSegment& s, const Block& b,
@@ -97,9 +102,20 @@ void add_alibi(const AttentionPlan& plan, const AttentionSegment& s, const Block
   const Tensor& alibi_n = plan.options.alibi_n;
   if (!alibi_n.defined()) return;
   const double slope = alibi_n.const_data_ptr<double>()[head];
+  const double scale = plan.options.alibi_scale;
   const std::int64_t query = b.q_begin + row + (s.k_len - s.q_len) + s.apart;
+  if (!plan.options.alibi_in_bf16) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto distance = static_cast<double>(std::abs(b.k_begin + i - query));
+      scores[i] -= static_cast<C>(slope * distance * scale);
+    }
+    return;
+  }
+  const c10::BFloat16 narrow(static_cast<float>(slope));
+  const double own = bf16_bias(narrow, s.before + query);
   for (std::int64_t i = 0; i < n; ++i) {
-    scores[i] -= static_cast<C>(slope * static_cast<double>(std::abs(b.k_begin + i - query)));
+    const double bias = bf16_bias(narrow, s.before + b.k_begin + i);
+    scores[i] -= static_cast<C>(std::abs(own - bias) * scale);
   }
 }
 

@@ -76,6 +76,21 @@ Tensor plain_scores(const Tensor& q_gqd, const Tensor& k_gkd, const AttentionOpt
   return cap > 0.0 ? scores.div(cap).tanh().mul(cap) : scores;
 }
 
+// What ALiBi takes off the scores of queries [q_len, 1] and keys [1, k_len], numbers of rows of the
+// segment's keys that are here: [g, r, q_len, k_len].
+Tensor alibi_of(const Tensor& query, const Tensor& key, const AttentionSegment& s,
+                std::int64_t kv_heads, const AttentionOptions& options) {
+  const Tensor slopes = options.alibi_n.view({kv_heads, -1, 1, 1});
+  if (!options.alibi_in_bf16) {
+    return key.sub(query).sub(s.apart).abs().mul(slopes).mul(options.alibi_scale);
+  }
+  const Tensor narrow = slopes.to(DType::BFloat16);
+  const auto bias = [&](const Tensor& row, std::int64_t before) {
+    return row.add(before).to(DType::BFloat16).mul(narrow).to(slopes.scalar_type());
+  };
+  return bias(key, s.before).sub(bias(query, s.before + s.apart)).abs().mul(options.alibi_scale);
+}
+
 // The same - slope |distance| with minus infinity where a query does not see a key.
 Tensor masked_scores(const Tensor& plain_gqk, const QueryBlock& b,
                      const AttentionOptions& options) {
@@ -89,9 +104,8 @@ Tensor masked_scores(const Tensor& plain_gqk, const QueryBlock& b,
   const Tensor query = tensor::arange(b.q_len, DType::Long, device).add(offset).unsqueeze(1);
   const Tensor key = tensor::arange(b.k_len, DType::Long, device).add(b.k_begin).unsqueeze(0);
   if (options.alibi_n.defined()) {
-    const Tensor slopes = options.alibi_n.view({kv_heads, -1, 1, 1});
-    const Tensor distance = key.sub(query).sub(b.segment.apart).abs();
-    scores = scores.sub(distance.mul(slopes).to(scores.scalar_type()));
+    const Tensor less = alibi_of(query, key, b.segment, kv_heads, options);
+    scores = scores.sub(less.to(scores.scalar_type()));
   }
   if (options.bias_nd.defined()) {
     const std::int64_t furthest = options.bias_nd.size(1) / 2;

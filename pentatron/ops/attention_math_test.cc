@@ -24,7 +24,14 @@ struct MathCase {
   std::int64_t window = -1;
   double softcap = 0.0;
   std::int64_t furthest = 0;  // of the biases by distance; 0: none
+  bool alibi = false;         // in bf16
 };
+
+void add_alibi(AttentionOptions& options, std::int64_t heads) {
+  options.alibi_n = tensor::from_vector(alibi_slopes(heads));
+  options.alibi_scale = 0.4;
+  options.alibi_in_bf16 = true;
+}
 
 // Biases [n, 2 furthest + 1]; undefined: none.
 Tensor biases_of(const MathCase& c, DType dtype) {
@@ -70,6 +77,8 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
       {{0, 700}, 2, 1, 4, true, 1 << 20, {}, 300, 0.0, 40},
       {{0, 5, 12}, 4, 2, 8, true, 7 * 20 * 4, {0, 11, 31}, -1, 0.0, 4},
       {{0, 9, 20, 24}, 2, 1, 8, true, 2 * 11, {0, 3, 14, 14}, -1, 0.0, 5},
+      {{0, 9, 50}, 16, 4, 3, true, 7 * 41 * 16, {}, -1, 0.0, 0, true},
+      {{0, 700}, 2, 1, 4, false, 1 << 20, {}, 300, 0.0, 0, true},
   };
   for (const MathCase& c : cases) {
     for (const DType dtype : {DType::Double, DType::Float}) {
@@ -84,6 +93,7 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
       const Tensor g = normal({t, c.heads, c.d}, 2, dtype);
       AttentionPlan plan = plan_of(c);
       plan.options.bias_nd = biases_of(c, dtype);
+      if (c.alibi) add_alibi(plan.options, c.heads);
       const AttentionOutput expected = cpu::attention_forward(plan, q, k, v);
       const AttentionOutput out = attention_math_forward(plan, q, k, v, c.max_scores);
       expect_close(out.out_tnd, expected.out_tnd, tolerance, "output");
@@ -102,15 +112,17 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
 
 // A window over keys that stand before others, which are not here: some queries see none of them.
 TEST(AttentionMath, WindowsReachOverRowsThatAreNotHere) {
-  const Tensor q = normal({30, 4, 6}, 1), k = normal({20, 2, 6}, 2), v = normal({20, 2, 6}, 3);
-  const Tensor g = normal({30, 4, 6}, 4);
+  const Tensor q = normal({30, 16, 6}, 1), k = normal({20, 2, 6}, 2), v = normal({20, 2, 6}, 3);
+  const Tensor g = normal({30, 16, 6}, 4);
   for (const std::int64_t apart : {0, 1, 9, 60}) {
     for (const std::int64_t window : {0, 5, 12, 25, 200}) {
       AttentionPlan plan{
-          .rows = make_segments({{0, 12, 0, 8, apart}, {12, 18, 8, 12, apart}}, nullptr, nullptr),
+          .rows = make_segments({{0, 12, 0, 8, apart, 2 * apart}, {12, 18, 8, 12, apart, 77}},
+                                nullptr, nullptr),
           .options = {.scale = 0.3, .causal = false, .partial = true}};
       plan.options.window = window;
-      plan.options.bias_nd = normal({4, 2 * 13 + 1}, 5);
+      plan.options.bias_nd = normal({16, 2 * 13 + 1}, 5);
+      add_alibi(plan.options, 16);
       const AttentionOutput expected = cpu::attention_forward(plan, q, k, v);
       const AttentionOutput out = attention_math_forward(plan, q, k, v);
       if (window == 5 && apart == 9) {

@@ -29,6 +29,8 @@ struct AttentionShape {
   // Learned biases by distance, the case's last weight; 0 buckets: none
   std::int64_t buckets = 0, max_distance = 0;
   bool both_ways = false;
+  double alibi_scale = 1.0;
+  bool alibi_in_bf16 = false;
 };
 
 // Sample 3 begins at the second segment, half-way through its tokens: indices are those inside the
@@ -77,21 +79,41 @@ inline Tensor plain_attention_factors(const AttentionShape& s, const AttentionSe
   return factors;
 }
 
-// Slope times distance inside the segments, [n, t, s]; the last query stands at the last key.
+// The nearest number of eight significant bits.
+inline double plain_bf16(double x) {
+  int exponent = 0;
+  const double mantissa = std::frexp(x, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
+}
+
+// Slope times place in the segment.
+inline double plain_alibi_of(const AttentionShape& s, double slope, std::int64_t place) {
+  const auto at = static_cast<double>(place);
+  return s.alibi_in_bf16 ? plain_bf16(plain_bf16(slope) * plain_bf16(at)) : slope * at;
+}
+
+// What ALiBi takes off inside the segments, [n, t, s]; the last query stands at the last key.
 inline Tensor plain_alibi(const AttentionShape& s) {
   const std::vector<std::int64_t>& qb = s.boundaries;
   const std::vector<std::int64_t>& kb = s.k_boundaries.empty() ? qb : s.k_boundaries;
-  Tensor distance = tensor::zeros({qb.back(), kb.back()}, DType::Double);
-  for (std::size_t segment = 0; segment + 1 < qb.size(); ++segment) {
-    for (std::int64_t i = qb[segment]; i < qb[segment + 1]; ++i) {
-      for (std::int64_t j = kb[segment]; j < kb[segment + 1]; ++j) {
-        distance[i][j] =
-            static_cast<double>(std::abs((qb[segment + 1] - 1 - i) - (kb[segment + 1] - 1 - j)));
+  const std::vector<double> slopes = alibi_slopes(s.heads);
+  Tensor less = tensor::zeros({s.heads, qb.back(), kb.back()}, DType::Double);
+  auto* out = less.data_ptr<double>();
+  for (const double slope : slopes) {
+    for (std::size_t segment = 0; segment + 1 < qb.size(); ++segment) {
+      for (std::int64_t i = qb[segment]; i < qb[segment + 1]; ++i) {
+        const std::int64_t from_end = qb[segment + 1] - i;
+        const std::int64_t place = kb[segment + 1] - kb[segment] - from_end;
+        for (std::int64_t j = kb[segment]; j < kb[segment + 1]; ++j) {
+          out[i * kb.back() + j] =
+              s.alibi_scale *
+              std::abs(plain_alibi_of(s, slope, place) - plain_alibi_of(s, slope, j - kb[segment]));
+        }
       }
     }
+    out += qb.back() * kb.back();
   }
-  return distance.unsqueeze(0).mul(
-      tensor::from_vector(alibi_slopes(s.heads)).view({s.heads, 1, 1}));
+  return less;
 }
 
 // The bucket of a key `distance` behind its query, after the paper's formula in fp64; the numbers
@@ -202,6 +224,8 @@ inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
                                   .causal = s.causal,
                                   .dropout = {.p = s.p, .site = {kSiteKey}, .head_begin = 4},
                                   .alibi_n = slopes,
+                                  .alibi_scale = s.alibi_scale,
+                                  .alibi_in_bf16 = s.alibi_in_bf16,
                                   .bias_nd = case_biases(s, w, x[0]),
                                   .window = s.window,
                                   .softcap = s.softcap,
@@ -307,11 +331,35 @@ inline void add_bias_cases(FormCases& to) {
   });
 }
 
+inline void add_alibi_cases(FormCases& to) {
+  const FormShapes& shapes = to.shapes;
+  // The slopes of 16 heads have more than eight bits; so have places above 256, for any slope.
+  const auto in_bf16 = [](auto& s) {
+    if (s.boundaries.back() < 256) s.heads = 16;
+    s.alibi = s.alibi_in_bf16 = true;
+    s.alibi_scale = 0.3;
+  };
+  to.add("alibi_scale", shapes.few, [](auto& s) {
+    s.alibi = true;
+    s.alibi_scale = 0.3;
+  });
+  to.add("alibi_in_bf16", shapes.few, in_bf16);
+  to.add("alibi_in_bf16_blocks", shapes.many, in_bf16);
+  to.add("alibi_in_bf16_cross", shapes.cross, in_bf16);
+  to.add("alibi_in_bf16_few_keys", shapes.few_keys, in_bf16);
+  to.add("alibi_in_bf16_window_both_ways", shapes.few, [=](auto& s) {
+    in_bf16(s);
+    s.window = 9;
+    s.causal = false;
+  });
+}
+
 // Windows, capped scores and sinks, by themselves and together.
 inline std::vector<OpCase> attention_form_cases() {
   FormCases cases;
   add_window_and_sink_cases(cases);
   add_bias_cases(cases);
+  add_alibi_cases(cases);
   return std::move(cases.cases);
 }
 

@@ -33,6 +33,7 @@ struct Case {
   double softcap = 0.0;
   bool sink = false;
   bool biases = false;  // by distance, up to seven tokens
+  bool alibi_in_bf16 = false;
 };
 constexpr ContextComm kTypes[] = {ContextComm::kP2p, ContextComm::kAllGather, ContextComm::kA2a};
 
@@ -43,6 +44,7 @@ ops::AttentionOptions options_of(const Case& c) {
   ops::AttentionOptions options{.scale = c.scale};
   if (c.dropout > 0) options.dropout = {.p = c.dropout, .site = make_site(3, "site")};
   if (c.alibi) options.alibi_n = tensor::from_vector(ops::alibi_slopes(c.heads));
+  options.alibi_in_bf16 = c.alibi_in_bf16;
   options.window = c.window;
   options.softcap = c.softcap;
   return options;
@@ -151,6 +153,11 @@ TEST(ContextAttention, EqualsOneRankWithAllRows) {
     }
     EXPECT_LE(worst({.type = type, .kv_heads = 2, .dropout = 0.3}, 2), 1e-12);
     EXPECT_LE(worst({.type = type, .alibi = true}, 4), 1e-12) << static_cast<int>(type);
+    // Slopes without eight bits: places inside the document count, not distances alone.
+    const Case rounded{.type = type, .heads = 16, .alibi = true, .alibi_in_bf16 = true};
+    for (const std::int64_t size : {1, 2, 4}) {
+      EXPECT_LE(worst(rounded, size), 1e-12) << static_cast<int>(type) << " " << size;
+    }
     for (const std::int64_t size : {1, 2, 4}) {
       EXPECT_LE(worst({.type = type, .biases = true}, size), 1e-12) << static_cast<int>(type);
     }

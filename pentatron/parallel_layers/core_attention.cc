@@ -76,6 +76,8 @@ Tensor CoreAttention::forward(const Tensor& q_tnd, const Tensor& k_tgd, const Te
   attention.causal = options_.causal;
   attention.statistics = step.policy.statistics;
   attention.alibi_n = alibi_n_;
+  attention.alibi_scale = options_.alibi_scale;
+  attention.alibi_in_bf16 = options_.alibi_in_bf16;
   attention.window = options_.window;
   attention.softcap = options_.softcap;
   attention.sink_n = sink(step);

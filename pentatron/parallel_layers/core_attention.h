@@ -34,6 +34,8 @@ class CoreAttention final : public nn::Module {
     bool causal = true;
     // Scores fall with distance (ALiBi); the slopes are those of the model's query heads.
     bool alibi = false;
+    double alibi_scale = 1.0;    // ops::AttentionOptions
+    bool alibi_in_bf16 = false;  // ops::AttentionOptions
     // Scores have learned biases by distance; it outlives the attention. Null: none.
     const RelativePosition* relative = nullptr;
     double scale = 0.0;        // 0: 1 / sqrt(head_dim)

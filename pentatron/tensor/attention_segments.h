@@ -28,6 +28,8 @@ struct AttentionSegment {
   // Rows of the segment between the last key and the last query that are not here (their keys stand
   // elsewhere, tensor/sequence_cut.h): so much further are all queries from all keys.
   std::int64_t apart = 0;
+  // Rows of the segment before the first key that are not here, likewise.
+  std::int64_t before = 0;
 };
 
 // Which rows attend to which: the attention plan of a batch, made once and read by every layer.

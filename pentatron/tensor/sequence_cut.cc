@@ -76,22 +76,24 @@ RankRows rows_of(const SequenceRows& whole, const std::vector<Chunks>& parts) {
 // segment of the whole sequence, with what nobody sees in between.
 class SegmentList final {
  public:
-  void add(const Span& queries, const Span& keys, std::int64_t key_offset) {
+  // `begin`: of the segment in the whole sequence.
+  void add(std::int64_t begin, const Span& queries, const Span& keys, std::int64_t key_offset) {
     if (keys.length() > 0) {
       pass_keys(keys.begin + key_offset);
-      push(queries.length(), keys.length(), queries.end - keys.end);
+      push(queries.length(), keys.length(), queries.end - keys.end, keys.begin - begin);
     } else {
-      push(queries.length(), 0, 0);
+      push(queries.length(), 0);
     }
   }
   void pass_keys(std::int64_t end) {
-    if (end > num_k_) push(0, end - num_k_, 0);
+    if (end > num_k_) push(0, end - num_k_);
   }
   [[nodiscard]] std::vector<AttentionSegment> take() { return std::move(segments_); }
 
  private:
-  void push(std::int64_t q_len, std::int64_t k_len, std::int64_t apart) {
-    segments_.push_back({num_q_, q_len, num_k_, k_len, apart});
+  void push(std::int64_t q_len, std::int64_t k_len, std::int64_t apart = 0,
+            std::int64_t before = 0) {
+    segments_.push_back({num_q_, q_len, num_k_, k_len, apart, before});
     num_q_ += q_len;
     num_k_ += k_len;
   }
@@ -120,9 +122,10 @@ AttentionSegmentsPtr attention_of(const SequenceRows& whole, const Part& queries
     auto end = std::upper_bound(whole.boundaries.begin(), whole.boundaries.end(), q.begin);
     for (std::int64_t row = q.begin; row < q.end; ++end) {
       const Span segment{row, std::min(*end, q.end)};
-      const std::int64_t first_key = std::max(*std::prev(end), k.begin);
+      const std::int64_t begin = *std::prev(end), first_key = std::max(begin, k.begin);
       // No query of the segment sees beyond the last one.
-      list.add(segment, {first_key, std::max(first_key, std::min(segment.end, k.end))}, offset);
+      list.add(begin, segment, {first_key, std::max(first_key, std::min(segment.end, k.end))},
+               offset);
       row = segment.end;
     }
     k_rows += k.length();

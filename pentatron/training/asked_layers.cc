@@ -9,6 +9,7 @@
 #include "pentatron/families/folder.h"
 #include "pentatron/families/presets.h"
 #include "pentatron/training/adapter_loading.h"
+#include "pentatron/training/pretrained.h"
 #include "pentatron/training/saved_options.h"
 
 namespace pentatron::training {
@@ -52,21 +53,23 @@ std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value) {
     layers.push_back(families::preset_layer(*preset));
   }
   if (auto saved = checkpoint_layer(value)) layers.push_back(std::move(*saved));
-  const auto load = value("load");
-  if (!load || load->empty()) return layers;
-  if (!families::is_hugging_face_folder(*load)) {
-    add_adapter(value, *load, layers);
+  const std::string load = first_folder(value);
+  if (load.empty()) return layers;
+  const std::string pretrained = value("pretrained_checkpoint").value_or("");
+  if (!families::is_hugging_face_folder(load)) {
+    // A run that goes on has the model of the folder that it began with.
+    if (families::is_hugging_face_folder(pretrained)) layers.push_back(folder_layer(pretrained));
+    add_adapter(value, load, layers);
     return layers;
   }
-  PENTATRON_CHECK(value("finetune").value_or("false") != "false", kConfig,
+  PENTATRON_CHECK(load == pretrained || value("finetune").value_or("false") != "false", kConfig,
                   "--load {} is a Hugging Face folder, which holds weights only: add --finetune",
-                  *load);
+                  load);
   PENTATRON_CHECK(!value("ckpt_step"), kConfig,
-                  "--ckpt-step: --load {} is a Hugging Face folder, which has no iterations: leave "
-                  "it out",
-                  *load);
-  layers.push_back(folder_layer(*load));
-  add_adapter(value, *load, layers);
+                  "--ckpt-step: {} is a Hugging Face folder, which has no iterations: leave it out",
+                  load);
+  layers.push_back(folder_layer(load));
+  add_adapter(value, load, layers);
   return layers;
 }
 

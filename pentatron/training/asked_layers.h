@@ -9,7 +9,7 @@ namespace pentatron::training {
 
 // Options that others give: a published model's (--model-preset), the checkpoint's
 // (--use-checkpoint-args, saved_options.h), and the model and tokenizer of a Hugging Face folder
-// (--load with --finetune). For config::ParseRequest::layers_for.
+// (--load with --finetune, --pretrained-checkpoint). For config::ParseRequest::layers_for.
 [[nodiscard]] std::vector<config::ValueLayer> asked_layers(const config::EarlyValue& value);
 
 }  // namespace pentatron::training

@@ -79,8 +79,10 @@ void check_data(const config::DataConfig& data, Files& files) {
 
 void check_folders(const config::CheckpointConfig& checkpoint, Files& files) {
   std::error_code ignored;
-  const bool fresh = checkpoint.load == checkpoint.save && !checkpoint.exit_on_missing_checkpoint;
+  const bool fresh = !checkpoint.pretrained_checkpoint.empty() ||
+                     (checkpoint.load == checkpoint.save && !checkpoint.exit_on_missing_checkpoint);
   if (!fresh || fs::exists(checkpoint.load, ignored)) files.file("--load", checkpoint.load);
+  files.file("--pretrained-checkpoint", checkpoint.pretrained_checkpoint);
   if (checkpoint.save.empty() || !fs::exists(checkpoint.save, ignored)) return;
   if (!fs::is_directory(checkpoint.save, ignored)) {
     files.add(fmt::format("missing: --save {}: it is not a folder", checkpoint.save));

@@ -20,6 +20,7 @@
 #include "pentatron/tensor/device.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/placement.h"
+#include "pentatron/training/pretrained.h"
 #include "pentatron/training/same_options.h"
 #include "pentatron/training/terminal_view.h"
 
@@ -209,11 +210,18 @@ TrainerReport run_pretrain(const config::ParsedOptions& options) {
   config.parallel.distributed_backend = place.backend;
   const config::ParallelConfig& parallel = config.parallel;
   set_up_place(place, config.training.deterministic_mode);
-  const std::string evaluation = shorten_evaluation(options, config);
+  const std::string remarks[] = {use_pretrained(config.checkpoint),
+                                 shorten_evaluation(options, config)};
   const std::unique_ptr<TerminalView> view = make_view(config);
   print_start(options, config, place.device, view.get());
-  if (!evaluation.empty() && view == nullptr && parallel.rank == 0) log::info("{}", evaluation);
-  if (!evaluation.empty() && view != nullptr) view->note(evaluation);
+  for (const std::string& remark : remarks) {
+    if (remark.empty()) continue;
+    if (view != nullptr) {
+      view->note(remark);
+    } else if (parallel.rank == 0) {
+      log::info("{}", remark);
+    }
+  }
   std::optional<SignalFlag> flag;
   if (config.training.exit_signal_handler)
     flag.emplace({signal_number(config.training.exit_signal)});

@@ -12,6 +12,7 @@
 #include "pentatron/families/folder.h"
 #include "pentatron/tokenizers/tokenizer_factory.h"
 #include "pentatron/tokenizers/tokenizer_files.h"
+#include "pentatron/training/pretrained.h"
 
 namespace pentatron::training {
 namespace {
@@ -90,7 +91,7 @@ std::optional<SavedOptions> saved_options(const fs::path& root, std::int64_t ste
 }
 
 std::optional<config::ValueLayer> checkpoint_layer(const config::EarlyValue& value) {
-  const std::string load = value("load").value_or("");
+  const std::string load = first_folder(value);
   if (load.empty() || !is_on(value, "use_checkpoint_args", false)) return std::nullopt;
   if (families::is_hugging_face_folder(load)) return std::nullopt;
   std::optional<SavedOptions> saved = saved_options(load, asked_step(value));

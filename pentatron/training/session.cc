@@ -11,6 +11,7 @@
 #include "pentatron/config/validate.h"
 #include "pentatron/inference/model_runner.h"
 #include "pentatron/tokenizers/tokenizer_files.h"
+#include "pentatron/training/pretrained.h"
 #include "pentatron/training/run_state.h"
 
 namespace pentatron::training {
@@ -73,6 +74,8 @@ struct Session::Parts {
 };
 
 void Session::Parts::build(comm::Backend& backend, Device device) {
+  const std::string remark = use_pretrained(config.checkpoint);
+  if (!remark.empty() && backend.rank() == 0) log::info("{}", remark);
   config::TrainingConfig& t = config.training;
   if (t.train_samples > 0) t.train_iters = batches.iterations_for(t.train_samples);
   if (options.train == nullptr) {

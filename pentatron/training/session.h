@@ -47,9 +47,9 @@ struct SessionEvaluation {
 class Session final {
  public:
   // Builds data, model and optimizer on this rank and loads the checkpoint that
-  // `config.checkpoint.load` names, by the rules of --load (checkpointing.h). `config` need not be
-  // resolved; the world size is the backend's. The backend outlives the Session and can move
-  // tensors of `device`.
+  // `config.checkpoint.load` names, by the rules of --load (checkpointing.h), or the weights of
+  // `pretrained_checkpoint` while there is none (pretrained.h). `config` need not be resolved; the
+  // world size is the backend's. The backend outlives the Session and can move tensors of `device`.
   // Errors: kConfig for values that do not fit each other, and for own samples without vocab_size;
   // kData, kIo for the data; kCheckpoint for what cannot be resumed.
   Session(config::RunConfig config, comm::Backend& backend, SessionOptions options = {},

@@ -44,6 +44,8 @@ CoreAttention::Options core_options(const config::ModelConfig& c, const Attentio
                                     std::string site, std::int64_t cache_layer) {
   return {.head_dim = c.kv_channels,
           .alibi = config::position_kind(c) == config::PositionKind::kAlibi,
+          .alibi_scale = c.alibi_scale,
+          .alibi_in_bf16 = c.alibi_in_bf16,
           .relative = relative,
           .scale = c.softmax_scale.value_or(0.0),
           .window = spec.window,

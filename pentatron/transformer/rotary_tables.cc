@@ -79,11 +79,10 @@ RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolic
       "rotate",
       config.kv_channels, config.rotary_percent);
   const std::int64_t positions = std::max(config.max_position_embeddings, config.seq_length);
-  const auto angles = [&](std::int64_t base, const ops::RotaryForm& form) {
-    return ops::make_rotary_table(positions, rotary_dim, static_cast<double>(base),
-                                  policy.statistics, device, form);
+  const auto angles = [&](double base, const ops::RotaryForm& form) {
+    return ops::make_rotary_table(positions, rotary_dim, base, policy.statistics, device, form);
   };
-  const auto table = [&](std::int64_t base, const ops::RotaryForm& form) {
+  const auto table = [&](double base, const ops::RotaryForm& form) {
     return std::make_shared<const ops::RotaryTable>(angles(base, form));
   };
   RotaryTables tables;

@@ -269,10 +269,29 @@ TEST(HuggingFace, FinetuneStartsFromTheFolder) {
   expect_same_losses(split, filled, 1e-5);
   // What contradicts the folder is named.
   expect_refusal(try_train(short_tune.with("--rotary-base", 500)).program, 7,
-                 {"rotary_base 10000 and 500", trained().hf.string()});
+                 {"rotary_base 10000.0 and 500.0", trained().hf.string()});
   expect_refusal(try_train(short_tune.without("--finetune")).program, 2, {"add --finetune"});
   expect_refusal(try_train(short_tune.with("--ckpt-step", 3)).program, 2,
                  {"--ckpt-step", "no iterations"});
+}
+
+// --pretrained-checkpoint: the folder's weights at first, its model and tokenizer always.
+TEST(HuggingFace, OneCommandStartsAndGoesOn) {
+  const fs::path save = new_folder();
+  Options run = saving(base(), save).with("--load", save.string());
+  run = run.with("--pretrained-checkpoint", trained().hf.string());
+  for (const char* name :
+       {"--num-layers", "--hidden-size", "--num-attention-heads", "--max-position-embeddings"}) {
+    run = run.without(name);
+  }
+  const TinyRun whole =
+      train(small_llama().with("--finetune").with("--load", trained().hf.string()));
+  const std::vector<double> losses = whole.losses();
+  ASSERT_GT(losses.size(), 1U);
+  const TinyRun first = train(run.with("--exit-interval", 1));
+  EXPECT_EQ(first.losses(), std::vector<double>(losses.begin(), losses.begin() + 1));
+  const TinyRun second = train(run);
+  EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + 1, losses.end()));
 }
 
 TEST(HuggingFace, EveryTensorIsAccountedFor) {

@@ -123,6 +123,46 @@ TEST(Options, Finetune) {
   EXPECT_EQ(steps_of(other).size(), 4U);
 }
 
+// One command: weights of another run at first, then what it saved itself.
+TEST(Options, PretrainedCheckpoint) {
+  const fs::path folder = new_folder();
+  const Options run = saving(base().with("--train-iters", 4), folder)
+                          .with("--load", folder.string())
+                          .with("--pretrained-checkpoint", half_done().string());
+  const TinyRun tuned = train(going_on().with("--finetune"));
+  const TinyRun first = train(run.with("--exit-interval", 2));
+  EXPECT_EQ(steps_of(first), (Iterations{1, 2}));
+  EXPECT_EQ(first.first_loss(), tuned.first_loss());
+  EXPECT_EQ(count(first.program.err,
+                  "holds no checkpoint yet: the run starts from the weights in "
+                  "--pretrained-checkpoint " +
+                      half_done().string()),
+            1U);
+  const TinyRun second = train(run);
+  EXPECT_EQ(steps_of(second), (Iterations{3, 4}));
+  EXPECT_EQ(second.losses(), last_two(tuned.losses()));
+  // Without --load every start is the first one.
+  const TinyRun again =
+      train(base().with("--train-iters", 4).with("--pretrained-checkpoint", half_done().string()));
+  EXPECT_EQ(again.losses(), tuned.losses());
+  // The model comes from there, too.
+  EXPECT_EQ(train(without_model(run)
+                      .with("--load", (folder / "none").string())
+                      .without("--save")
+                      .without("--save-interval")
+                      .with("--use-checkpoint-args"))
+                .first_loss(),
+            tuned.first_loss());
+  const std::string nothing = (folder / "nothing").string();
+  expect_refusal(
+      try_train(run.with("--load", nothing).with("--pretrained-checkpoint", nothing)).program, 7,
+      {"--load " + nothing, "--pretrained-checkpoint " + nothing});
+  // Damaged is not missing.
+  write_file(folder / iteration_name(4) / "manifest.json", "{");
+  write_file(folder / iteration_name(2) / "manifest.json", "{");
+  expect_refusal(try_train(run).program, 7, {folder.string()});
+}
+
 TEST(Options, NoLoadOptim) {
   const TinyRun with = train(going_on());
   const TinyRun without = train(going_on().with("--no-load-optim"));

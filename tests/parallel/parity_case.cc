@@ -265,7 +265,13 @@ void set_model(config::ModelConfig& m, const CaseOptions& options) {
     m.longrope_long_factor = {"1.5", "3", "7.5", "10"};
     m.longrope_original_max_position_embeddings = 7;  // documents have 3 to 13 tokens
   }
-  if (options.attention == "alibi") m.position_embedding_type = "alibi";
+  if (options.attention.starts_with("alibi")) m.position_embedding_type = "alibi";
+  if (options.attention == "alibi-in-bf16") {
+    m.num_attention_heads = 16;  // slopes with more bits than bf16
+    m.kv_channels = 4;
+    m.alibi_scale = 0.5;
+    m.alibi_in_bf16 = true;
+  }
   if (options.attention == "relative") {
     m.position_embedding_type = "relative";
     m.relative_attention_num_buckets = 8;

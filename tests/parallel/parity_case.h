@@ -57,8 +57,8 @@ struct CaseOptions {
   bool mixed_layers = false;          // GELU and SwiGLU layers of two widths in turn
   bool attention_dropout = true;      // GPT-2: dropout there too
   std::string form = {};  // of the layers: a word of set_form(), or blanks: as the kind's
-  // qk-layernorm, qk-all-heads (Llama), qk-l2-norm, qk-clip, alibi, relative, yarn, windows, sinks,
-  // gate, longrope, or blanks
+  // qk-layernorm, qk-all-heads (Llama), qk-l2-norm, qk-clip, alibi, alibi-in-bf16, relative, yarn,
+  // windows, sinks, gate, longrope, or blanks
   std::string attention = {};
   std::vector<std::string> freeze = {};  // --freeze-parameters
   std::int64_t lora_rank = 0;

@@ -105,8 +105,8 @@ void layers_of_two_kinds(CaseList& add) {
 // Weights that all heads of all ranks share, slopes and sinks that differ from head to head,
 // windows of some layers.
 void further_forms_of_attention(CaseList& add) {
-  for (const char* attention : {"qk-layernorm", "qk-l2-norm", "alibi", "relative", "windows",
-                                "sinks", "gate", "longrope"}) {
+  for (const char* attention : {"qk-layernorm", "qk-l2-norm", "alibi", "alibi-in-bf16", "relative",
+                                "windows", "sinks", "gate", "longrope"}) {
     for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
       const CaseOptions options{.model = model, .attention = attention};
       for (const Layout& layout : proof_layouts()) add.equal(options, layout);
@@ -360,8 +360,8 @@ void context_parallel(CaseList& add) {
   }
   // Distances, windows and norms of heads are those of whole samples; a sink's gradient is summed
   // over all shares.
-  for (const char* attention :
-       {"qk-layernorm", "alibi", "relative", "windows", "sinks", "gate", "longrope"}) {
+  for (const char* attention : {"qk-layernorm", "alibi", "alibi-in-bf16", "relative", "windows",
+                                "sinks", "gate", "longrope"}) {
     CaseOptions options{.model = ModelKind::kLlama};
     options.attention = attention;
     for (const char* comm : {"p2p", "all_gather", "a2a"}) {

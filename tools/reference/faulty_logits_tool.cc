@@ -4,9 +4,9 @@
 // A comparison that the faulty logits pass proves nothing
 // (tools/reference/hugging_face_reference.py).
 //
-// Two ops are defined here again, and the library's callers find these first, since a program's own
-// symbols come before those of the libraries that it is linked with. The library and the program
-// `pentatron` hold nothing of it.
+// Three ops are defined here again, and the library's callers find these first, since a program's
+// own symbols come before those of the libraries that it is linked with. The library and the
+// program `pentatron` hold nothing of it.
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -30,12 +30,15 @@ Fault planted = Fault::kNone;  // one thread runs the model
 
 namespace pentatron::ops {
 
-// Of all layers: the first two heads take each other's output, or queries see the keys behind them.
+// Of all layers: the first two heads take each other's output, queries see the keys behind them, or
+// each head's scores fall with distance as the next one's should.
 Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                  const SequenceLayout& layout, const AttentionOptions& options,
                  const Scope& /*scope*/) {
   AttentionPlan plan{.rows = layout.attention(), .options = without_graph(options)};
   if (planted == Fault::kMask) plan.options.causal = false;
+  Tensor& alibi_n = plan.options.alibi_n;
+  if (planted == Fault::kPositions && alibi_n.defined()) alibi_n = alibi_n.roll({-1}, {0});
   Tensor out_tnd = attention_forward(plan, q_tnd, k_tgd, v_tgd).out_tnd;
   if (planted != Fault::kHeads) return out_tnd;
   const std::int64_t heads = out_tnd.size(1);
@@ -43,14 +46,25 @@ Tensor attention(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
       {out_tnd.narrow(1, 1, 1), out_tnd.narrow(1, 0, 1), out_tnd.narrow(1, 2, heads - 2)}, 1);
 }
 
+namespace {
 // Scores depend on distances alone: the later half stands one position further on.
+Tensor faulty_positions(const SequenceLayout& layout) {
+  const Tensor& positions_t = layout.positions();
+  if (planted != Fault::kPositions) return positions_t;
+  const Tensor later = positions_t.gt(layout.max_position() / 2);
+  return positions_t.add(later.to(positions_t.scalar_type()));
+}
+}  // namespace
+
 Tensor rotary(const Tensor& x_tnd, const RotaryTable& table, const SequenceLayout& layout) {
-  Tensor positions_t = layout.positions();
-  if (planted == Fault::kPositions) {
-    const Tensor later = positions_t.gt(layout.max_position() / 2);
-    positions_t = positions_t.add(later.to(positions_t.scalar_type()));
-  }
-  return rotary_by_axes(x_tnd, table, positions_t.unsqueeze(1), {table.cos.size(1)});
+  return rotary_by_axes(x_tnd, table, faulty_positions(layout).unsqueeze(1), {table.cos.size(1)});
+}
+
+Tensor rotary_by_length(const Tensor& x_tnd, const RotaryTable& table, const Tensor& lengths_t,
+                        std::int64_t short_length, const SequenceLayout& layout) {
+  const Tensor lower = lengths_t.gt(short_length).to(lengths_t.scalar_type());
+  const Tensor rows_t = faulty_positions(layout).add(lower.mul(table.cos.size(0) / 2));
+  return rotary_by_axes(x_tnd, table, rows_t.unsqueeze(1), {table.cos.size(1)});
 }
 
 }  // namespace pentatron::ops

@@ -26,7 +26,7 @@ import transformers  # noqa: E402
 
 SEQUENCES = [[5, 9, 2], [1, 40, 3, 77, 60, 2, 8, 11, 96]]
 # Their tensors are laid out as those of another model of the list.
-SAME_LAYOUT = {"llama-3.1", "llama-yarn", "gpt2-erf", "qwen2-window", "mistral-window", "starcoder2-window", "phi3-partial", "gpt_neox-serial"}
+SAME_LAYOUT = {"llama-3.1", "llama-yarn", "gpt2-erf", "qwen2-window", "mistral-window", "starcoder2-window", "phi3-partial", "gpt_neox-serial", "falcon-rw"}
 SOME = {"llama": {"q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"}}  # elsewhere all
 
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <cmath>
 #include <string>
 
 #include <fmt/format.h>
@@ -115,20 +116,46 @@ KeyRule biases() {
   return rule;
 }
 
+// Rotary embedding, or ALiBi (RW), whose biases the library makes in bf16 and divides by the root
+// of the head's size. What else the file says of a rotary embedding has no effect then.
+KeyRule positions() {
+  KeyRule rule = rope_keys();
+  rule.keys.push_back("alibi");
+  rule.read = [rope = rule.read](const ConfigFile& file, ModelConfig& model) {
+    if (!flag_or(file, "alibi", false)) return rope(file, model);
+    const std::int64_t size = model.hidden_size / model.num_attention_heads;
+    if (size * model.num_attention_heads != model.hidden_size) {
+      file.refuse("num_attention_heads", "a divisor of hidden_size");
+    }
+    model.position_embedding_type = "alibi";
+    model.alibi_in_bf16 = true;
+    model.alibi_scale = 1.0 / std::sqrt(static_cast<double>(size));
+  };
+  rule.write = [rope = rule.write](const ModelConfig& model, Json& json) {
+    const bool alibi = model.position_embedding_type == "alibi";
+    json["alibi"] = alibi;
+    if (!alibi) rope(model, json);
+  };
+  return rule;
+}
+
 KeyRules keys() {
   return {size_key("vocab_size", &ModelConfig::vocab_size),
           size_key("hidden_size", &ModelConfig::hidden_size),
           size_key("num_hidden_layers", &ModelConfig::num_layers),
           size_key("num_attention_heads", &ModelConfig::num_attention_heads),
           size_key("max_position_embeddings", &ModelConfig::max_position_embeddings, 2048),
-          architecture(), inner_size(), biases(), choice_key("activation", {"gelu"}),
+          architecture(),
+          inner_size(),
+          biases(),
+          choice_key("activation", {"gelu"}),
           number_key("layer_norm_epsilon", &ModelConfig::layernorm_epsilon, 1e-5),
           number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
           number_key("hidden_dropout", &ModelConfig::hidden_dropout, 0.0),
           number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
-          // The library divides these biases by the root of the head's size, which ours are not.
-          fixed_key("alibi", false), fixed_key("apply_residual_connection_post_layernorm", false),
-          rope_keys(), tied_embeddings(/*missing=*/true)};
+          fixed_key("apply_residual_connection_post_layernorm", false),
+          positions(),
+          tied_embeddings(/*missing=*/true)};
 }
 
 std::span<const NameRule> names(const ModelConfig& model) {

@@ -59,8 +59,8 @@ KeyRule rope_by_layer() {
     }
   };
   rule.write = [](const ModelConfig& model, Json& json) {
-    json["rope_theta"] = static_cast<double>(model.rotary_base);
-    json["rope_local_base_freq"] = static_cast<double>(model.rotary_base_local);
+    json["rope_theta"] = model.rotary_base;
+    json["rope_local_base_freq"] = model.rotary_base_local;
     json["rope_scaling"] = rope_scaling_of(model);
   };
   return rule;

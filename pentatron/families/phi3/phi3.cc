@@ -103,11 +103,20 @@ KeyRule phi3_rope() {
   return rule;
 }
 
+// Keys of Phi-4-mini that the library does not know: read, never written.
+KeyRule as_published(const char* key, Json value) {
+  KeyRule rule = fixed_key(key, std::move(value));
+  rule.write = {};
+  return rule;
+}
+
 KeyRules keys() {
   return joined(llama_sizes(),
                 {phi3_rope(), residual_dropout("resid_pdrop", "embd_pdrop", /*missing=*/0.0),
                  fixed_key("attention_bias", false), window_of_all_layers(/*missing=*/0),
-                 tied_embeddings(/*missing=*/false)});
+                 tied_embeddings(/*missing=*/false), as_published("mlp_bias", false),
+                 as_published("lm_head_bias", false), as_published("full_attn_mod", 1),
+                 as_published("interpolate_factor", 1)});
 }
 
 // Query, key and value in one tensor, gate and up in another.
