@@ -310,28 +310,6 @@ constexpr OptionSpec kRows[] = {
      .default_note = "alibi, linear biases by distance, and longrope, Phi-3's long context, are "
                      "not among Megatron's choices",
      .field = model<&ModelConfig::position_embedding_type>()},
-    {.names = "--alibi-scale",
-     .dest = "alibi_scale",
-     .kind = OptionKind::kFloat,
-     .default_repr = "1.0",
-     .check = above_zero,
-     .help = "factor of ALiBi's biases; Falcon's are divided by the root of --kv-channels",
-     .test = "models_test ModelOption.EqualsThePlainWritingInFp64; functional_test "
-             "Options.AlibiForms",
-     .needs = kAlibi,
-     .field = model<&ModelConfig::alibi_scale>(),
-     .ours = true},
-    {.names = "--alibi-in-bf16",
-     .dest = "alibi_in_bf16",
-     .kind = OptionKind::kSwitchOn,
-     .default_repr = "False",
-     .help = "ALiBi's slopes, the places in a document and their products are rounded to bf16 "
-             "(Falcon), in whatever precision the model computes",
-     .test = "models_test ModelOption.EqualsThePlainWritingInFp64; functional_test "
-             "Options.AlibiForms",
-     .needs = kAlibi,
-     .field = model<&ModelConfig::alibi_in_bf16>(),
-     .ours = true},
     {.names = "--relative-attention-num-buckets",
      .dest = "relative_attention_num_buckets",
      .kind = OptionKind::kInt,

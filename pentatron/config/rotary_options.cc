@@ -2,7 +2,7 @@
 #include "pentatron/config/option_binding.h"
 #include "pentatron/config/option_conditions.h"
 
-// Rotations of queries and keys by their positions.
+// Rotations of queries and keys by their positions, and fixed biases by distance.
 namespace pentatron::config {
 namespace {
 
@@ -182,6 +182,28 @@ constexpr OptionSpec kRows[] = {
      .test = "ops_test Rotary.YarnAnglesAndMagnitude; functional_test Options.Yarn",
      .needs = kYarn,
      .field = model<&ModelConfig::mscale_all_dim>()},
+    {.names = "--alibi-scale",
+     .dest = "alibi_scale",
+     .kind = OptionKind::kFloat,
+     .default_repr = "1.0",
+     .check = above_zero,
+     .help = "factor of ALiBi's biases; Falcon's are divided by the root of --kv-channels",
+     .test = "models_test ModelOption.EqualsThePlainWritingInFp64; functional_test "
+             "Options.AlibiForms",
+     .needs = kAlibi,
+     .field = model<&ModelConfig::alibi_scale>(),
+     .ours = true},
+    {.names = "--alibi-in-bf16",
+     .dest = "alibi_in_bf16",
+     .kind = OptionKind::kSwitchOn,
+     .default_repr = "False",
+     .help = "ALiBi's slopes, the places in a document and their products are rounded to bf16 "
+             "(Falcon), in whatever precision the model computes",
+     .test = "models_test ModelOption.EqualsThePlainWritingInFp64; functional_test "
+             "Options.AlibiForms",
+     .needs = kAlibi,
+     .field = model<&ModelConfig::alibi_in_bf16>(),
+     .ours = true},
 };
 
 }  // namespace

@@ -8,6 +8,21 @@
 // Each test fails when the program ignores the option that it is named after.
 namespace pentatron::functional {
 
+TEST(Options, AlibiForms) {
+  // Slopes of 16 heads have more bits than bf16.
+  const Options alibi = base()
+                            .with("--position-embedding-type", "alibi")
+                            .with("--num-attention-heads", 16)
+                            .with("--kv-channels", 4);
+  const Options scaled = alibi.with("--alibi-scale", "0.25");
+  const Options narrow = scaled.with("--alibi-in-bf16");
+  EXPECT_NE(train(scaled).first_loss(), train(alibi).first_loss());
+  EXPECT_NE(train(narrow).first_loss(), train(scaled).first_loss());
+  EXPECT_EQ(train(alibi.with("--alibi-scale", "1")).first_loss(), train(alibi).first_loss());
+  expect_no_effect(train(base().with("--alibi-scale", "0.25")).program, "--alibi-scale");
+  expect_no_effect(train(base().with("--alibi-in-bf16")).program, "--alibi-in-bf16");
+}
+
 TEST(Options, QkClip) {
   const Options clip = base().with("--qk-clip").with("--qk-clip-threshold", "0.001");
   const TinyRun plain = train(base()), clipped = train(clip);
