@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 namespace pentatron {
 
@@ -35,6 +37,10 @@ bool should_give_way(const MachineLoad& machine) {
 void give_way_when_busy(char** argv) {
   if (!should_give_way(look_at_machine())) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  // By its name, which ps and pkill then show; through the link where the file has been replaced.
+  std::error_code failed;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (!failed) ::execv(program.c_str(), argv);
   ::execv("/proc/self/exe", argv);
 }
 

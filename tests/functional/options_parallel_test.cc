@@ -330,8 +330,8 @@ TEST(Options, CpuThreadsPerRank) {
     const TinyRun run = try_train(
         base()
             .with("--make-vocab-size-divisible-by", 16384)
-            .with("--hidden-size", 64)
-            .with("--train-iters", 20)
+            .with("--hidden-size", 256)
+            .with("--train-iters", 40)
             .with("--cpu-threads-per-rank", asked),
         {.timeout = std::chrono::minutes(3), .observe = [&seconds](const RunningProgram& program) {
            for (const auto& [id, used] : thread_seconds(program.pid)) {
