@@ -5,9 +5,9 @@ namespace pentatron {
 
 // What decides how threads that wait for each other wait.
 struct MachineLoad {
-  double load = 0;     // processes that ran or wanted to, mean of the last minute
-  int cores = 1;       // that this process may use
-  int ranks_here = 1;  // processes of the job on this machine
+  double load = 0;            // processes that ran or wanted to, mean of the last minute
+  int cores = 1;              // that this process may use
+  int ranks_here = 1;         // processes of the job on this machine
   bool user_decided = false;  // OMP_WAIT_POLICY or GOMP_SPINCOUNT is set
 };
 [[nodiscard]] MachineLoad look_at_machine();
