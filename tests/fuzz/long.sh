@@ -51,7 +51,7 @@ run_fuzzer() {
   for ((part = 0; part < jobs; ++part)); do run_part "$name" "$part" "$runs" & done
   wait
   seconds="$(($(date +%s) - begin))"
-  done_runs="$(cat "$scratch/$name"/*/log | awk -F': *' '/^stat::number_of_executed_units/ { sum += $2 } END { print sum + 0 }')"
+  done_runs="$(cat "$scratch/$name"/*/log | awk '/^stat::number_of_executed_units/ { sum += $NF } END { print sum + 0 }')"
   findings="$(find "$scratch/$name" -path '*/findings/*' -type f | wc -l)"
   failed="$(find "$scratch/$name" -name failed | wc -l)"
   printf '%-20s %12s executions %8s s %4s findings\n' "$name" "$done_runs" "$seconds" "$findings"
