@@ -24,15 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Kind = IntegerArray::Kind;
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename());
-  }
-  std::ranges::sort(names);
-  return names;
-}
+using testing::names_in;
 
 // Ten pairs of int32, in blocks of three values.
 IntegerArray fill(ArraySink& sink) {

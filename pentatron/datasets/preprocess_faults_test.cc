@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ByteTokenizer;
 using testing::many_lines;
+using testing::names_in;
 
 PreprocessOptions options_in(const fs::path& folder) {
   PreprocessOptions options;
@@ -47,15 +48,6 @@ std::string two_keys(int count) {
                         std::string(static_cast<std::size_t>(i % 997), 'a' + i % 26), i);
   }
   return text;
-}
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename());
-  }
-  std::ranges::sort(names);
-  return names;
 }
 
 // The tests named Child run in the folder of the environment when a fault test below starts them in

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -26,6 +27,16 @@ std::vector<T> copied(std::span<const T> values) {
 }
 
 using Documents = std::vector<std::vector<std::int32_t>>;
+
+// What a folder holds, sorted.
+inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.push_back(entry.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
 
 inline void write_text(const std::filesystem::path& path, std::string_view text) {
   std::ofstream(path, std::ios::binary) << text;

@@ -167,11 +167,14 @@ __global__ void activation_bias_backward_kernel(const T* __restrict__ x, const T
   using C = ComputeOf<T>;
   constexpr bool kFast = sizeof(T) == 2;
   __shared__ C sums[kTileRows][kTileLanes * V];
-  const auto [column, begin, end] = tile_share<V>(rows, chunk);
+  const int lane = static_cast<int>(threadIdx.x), group = static_cast<int>(threadIdx.y);
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kTileLanes + lane) * V;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * chunk;
+  const std::int64_t end = begin + chunk < rows ? begin + chunk : rows;
   C sum[V] = {};
   if (column < columns) {
 #pragma unroll 2
-    for (std::int64_t r = begin; r < end; r += kTileRows) {
+    for (std::int64_t r = begin + group; r < end; r += kTileRows) {
       const std::int64_t at = r * columns + column;
       const Vec<T, V> in = load<V>(x + at), grad = load<V>(dy + at);
       Vec<T, V> out;

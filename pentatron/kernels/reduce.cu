@@ -11,11 +11,14 @@ template <typename T, typename C, int V>
 __global__ void column_sum_kernel(const T* __restrict__ x, std::int64_t rows, std::int64_t columns,
                                   std::int64_t chunk, C* __restrict__ partials) {
   __shared__ C sums[kTileRows][kTileLanes * V];
-  const auto [column, begin, end] = tile_share<V>(rows, chunk);
+  const int lane = static_cast<int>(threadIdx.x), group = static_cast<int>(threadIdx.y);
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kTileLanes + lane) * V;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * chunk;
+  const std::int64_t end = begin + chunk < rows ? begin + chunk : rows;
   C sum[V] = {};
   if (column < columns) {
 #pragma unroll 4
-    for (std::int64_t r = begin; r < end; r += kTileRows) {
+    for (std::int64_t r = begin + group; r < end; r += kTileRows) {
       const Vec<T, V> in = load<V>(x + r * columns + column);
 #pragma unroll
       for (int i = 0; i < V; ++i) sum[i] += widen<C>(in.v[i]);

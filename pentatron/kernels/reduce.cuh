@@ -23,21 +23,6 @@ inline dim3 column_sum_grid(std::int64_t rows, std::int64_t columns, int vector)
           static_cast<unsigned>((rows + chunk - 1) / chunk)};
 }
 
-// A thread's share of such a block: V columns from `column`, every kTileRows-th row of [begin,
-// end).
-struct TileShare {
-  std::int64_t column, begin, end;
-};
-
-template <int V>
-__device__ __forceinline__ TileShare tile_share(std::int64_t rows, std::int64_t chunk) {
-  const int lane = static_cast<int>(threadIdx.x), group = static_cast<int>(threadIdx.y);
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * chunk;
-  return {.column = (static_cast<std::int64_t>(blockIdx.x) * kTileLanes + lane) * V,
-          .begin = first + group,
-          .end = first + chunk < rows ? first + chunk : rows};
-}
-
 // The groups' sums of V columns a thread, written as one row of partials.
 template <typename C, int V>
 __device__ __forceinline__ void write_partials(C (&sums)[kTileRows][kTileLanes * V], C (&sum)[V],

@@ -199,19 +199,21 @@ class Trial:
         self.tolerance = bound_of(optimizer)
 
     def compare(self, claim, wanted, layout, tolerance):
-        """Runs self.model in the layout; the wanted values are those of the iterations it makes."""
+        """Runs self.model in the layout and compares it with the wanted values. What it found, if it is as claimed."""
         try:
             found = self.runner.run(self.model + layout)
         except Refused:
             self.counts["refused"] += 1
-            return
+            return None
         except Failed as error:
             self.report(claim, layout, str(error))
-            return
+            return None
         words = difference(wanted, found, tolerance)
-        self.counts[claim] += not words
         if words:
             self.report(claim, layout, words)
+            return None
+        self.counts[claim] += 1
+        return found
 
     def report(self, claim, layout, words):
         self.counts["findings"] += 1
@@ -227,13 +229,11 @@ class Trial:
         except Failed as error:
             self.report("one rank", ["--world-size", "1"], str(error))
             return
-        before = self.counts["one loss"]
-        self.compare("one loss", alone, self.first, self.tolerance)
-        if self.counts["one loss"] == before:
+        straight = self.compare("one loss", alone, self.first, self.tolerance)
+        if straight is None:
             return
-        checkpoint = self.runner.folder / f"checkpoint-{sum(self.counts.values())}"
+        checkpoint = self.runner.folder / "checkpoint"
         try:
-            straight = self.runner.run(self.model + self.first)
             self.runner.run([*self.model, *self.first, "--save", checkpoint, "--save-interval", STEPS, "--exit-interval", STEPS // 2])
         except Failed as error:
             self.report("save", self.first, str(error))
