@@ -76,7 +76,6 @@ TEST(BatchPool, NothingIsAllocatedInTheSteadyState) {
     {
       DataLoader loader(source, four_a_step(workers, memory));
       Step last;  // a trainer holds a step until the next one has come
-      int after_start = 0;
       for (int step = 0; step < 400; ++step) {
         Step now = loader.next().value();
         for (const auto& batch : now) {
@@ -84,12 +83,10 @@ TEST(BatchPool, NothingIsAllocatedInTheSteadyState) {
           seen.push_back(batch->sample_ids[0]);
         }
         last = std::move(now);
-        // Two steps' batches, what is read ahead, and those that workers are reading.
-        if (step == 300) after_start = memory->given;
       }
-      EXPECT_GT(after_start, 0);
-      EXPECT_EQ(memory->given, after_start) << workers << " workers";
-      // 3 fields; 8 batches held, 2 a worker ahead, one being read by each.
+      EXPECT_GT(memory->given, 0);
+      // 3 fields of what can be in use at once, which may first happen in any step: two steps' 8
+      // batches, 2 a worker ahead, one being read by each. All 1,600 batches would have 4,800.
       EXPECT_LE(memory->given, 3 * (8 + 3 * workers)) << workers << " workers";
     }
     EXPECT_EQ(memory->held, 0);
