@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs fuzzers that run.sh has built, each until it has made EXECUTIONS, spread over JOBS processes at a time.
-#   tests/fuzz/long.sh EXECUTIONS JOBS [FOLDER=build/fuzz] [NAME...]
+#   [SEED=1] tests/fuzz/long.sh EXECUTIONS JOBS [FOLDER=build/fuzz] [NAME...]
+# SEED: the random number that the first process begins with, the others count up from it: another one continues an earlier run elsewhere.
 # FOLDER holds the programs NAME_fuzz; without names all of them run, one after the other. Each process has a temporary corpus of its own and
 # its own random numbers, and begins with corpus/NAME/ where there is one. Prints a line a fuzzer: executions, seconds, findings. Ends with 1
 # at findings, or where a fuzzer stopped early; inputs and logs of these are kept in FOLDER/findings.
@@ -9,8 +10,9 @@ set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 executions="${1:-}"
 jobs="${2:-}"
-if ! [[ "$executions" =~ ^[1-9][0-9]*$ && "$jobs" =~ ^[1-9][0-9]*$ ]]; then
-  echo "usage: $0 EXECUTIONS JOBS [FOLDER] [NAME...]" >&2
+seed="${SEED:-1}"
+if ! [[ "$executions" =~ ^[1-9][0-9]*$ && "$jobs" =~ ^[1-9][0-9]*$ && "$seed" =~ ^[1-9][0-9]*$ ]]; then
+  echo "usage: [SEED=N] $0 EXECUTIONS JOBS [FOLDER] [NAME...]" >&2
   exit 2
 fi
 folder="${3:-$here/../../build/fuzz}"
@@ -34,7 +36,7 @@ run_part() {
   mkdir -p "$work/corpus" "$work/findings"
   local inputs=("$work/corpus")
   [[ -d "$here/corpus/$name" ]] && inputs+=("$here/corpus/$name")
-  local options=("-runs=$runs" "-seed=$((part + 1))" "-artifact_prefix=$work/findings/$name-" -print_final_stats=1 -rss_limit_mb=2048
+  local options=("-runs=$runs" "-seed=$((seed + part))" "-artifact_prefix=$work/findings/$name-" -print_final_stats=1 -rss_limit_mb=2048
     -timeout=10 -verbosity=0)
   longest="$(sed -n 's|^// max_len: *||p' "$here/${name}_fuzz.cc" | head -n 1)"
   [[ -n "$longest" ]] && options+=("-max_len=$longest")

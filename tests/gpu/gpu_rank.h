@@ -42,6 +42,10 @@ inline GpuRank make_gpu_rank() {
 // The exit code of `count` processes that run the test `name` with `variable` set.
 inline int launch_test(const char* variable, int count, const std::string& name) {
   ::setenv(variable, "1", 1);
+  // Ranks of these tests make hundreds of communicators for messages of kilobytes: small ones are
+  // made sooner.
+  ::setenv("NCCL_MAX_NCHANNELS", "2", 0);
+  ::setenv("NCCL_BUFFSIZE", "131072", 0);
   comm::LaunchOptions launch;
   launch.nproc_per_node = count;
   launch.command = {std::filesystem::read_symlink("/proc/self/exe"), "--gtest_filter=" + name};

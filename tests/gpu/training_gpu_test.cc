@@ -270,11 +270,15 @@ TEST(GpuRank, LayoutsEqualOneGpu) {
       }
     }
   }
-  if (rank.world == 2) {
-    for (const std::string& problem :
-         table_problems(table_of_two_ranks(rank.device), *rank.backend)) {
-      ADD_FAILURE() << problem;
-    }
+  rank.backend->shutdown();
+}
+
+TEST(GpuRank, LayoutTable) {
+  if (!env_string(kRankVariable)) GTEST_SKIP() << "a rank; started by the tests of GpuParity";
+  const gpu_test::GpuRank rank = gpu_test::make_gpu_rank();
+  for (const std::string& problem :
+       table_problems(table_of_two_ranks(rank.device), *rank.backend)) {
+    ADD_FAILURE() << problem;
   }
   rank.backend->shutdown();
 }
@@ -286,6 +290,11 @@ TEST(GpuParity, SeveralGpusEqualOne) {
     EXPECT_EQ(gpu_test::launch_test(kRankVariable, count, "GpuRank.LayoutsEqualOneGpu"), 0)
         << count << " GPUs";
   }
+}
+
+TEST(GpuParity, LayoutTableOfTwoGpus) {
+  PENTATRON_NEEDS_GPUS(2);
+  EXPECT_EQ(gpu_test::launch_test(kRankVariable, 2, "GpuRank.LayoutTable"), 0);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdio>
 #include <map>
 
 #include "pentatron/comm/backend.h"
@@ -13,6 +14,7 @@ namespace pentatron::parity {
 namespace {
 
 constexpr std::int64_t kRanks = 2;
+constexpr std::ptrdiff_t kCasesOfALine = 25;
 constexpr const char* kPrecisions[] = {"fp32", "bf16"};
 
 struct Kind {
@@ -83,6 +85,10 @@ std::vector<std::string> table_problems(const std::vector<TableCase>& table,
   std::vector<std::string> problems;
   std::map<std::pair<ModelKind, std::string>, Outcome> alone;
   for (const TableCase& c : table) {
+    const std::ptrdiff_t number = &c - table.data();
+    if (backend.rank() == 0 && number % kCasesOfALine == 0) {
+      fmt::print(stderr, "layout {} of {}: {}\n", number + 1, table.size(), c.name);
+    }
     const std::pair key{c.options.model, c.options.precision};
     if (!alone.contains(key)) {
       const auto single = comm::make_single_backend();

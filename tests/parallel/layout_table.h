@@ -26,7 +26,7 @@ struct TableCase {
 
 // Runs every case on this rank of two and compares it with a run alone: a line for each case that
 // is off. fp32: everything by parity's comparison. bf16 rounds what layouts add in another order,
-// so its losses and norms are compared alone.
+// so its losses and norms are compared alone. Rank 0 writes to stderr how far it has come.
 [[nodiscard]] std::vector<std::string> table_problems(const std::vector<TableCase>& table,
                                                       comm::Backend& backend);
 
