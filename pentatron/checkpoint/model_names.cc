@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pentatron/base/error.h"
+#include "pentatron/nn/optional_state.h"
 
 namespace pentatron::checkpoint {
 namespace {
@@ -36,10 +37,10 @@ void check_model_names(const std::set<std::string>& names, const Manifest& manif
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
   for (const std::string& name : names) {
-    if (!stored.contains(name)) missing.push_back(name);
+    if (!stored.contains(name) && !nn::is_optional_state(name)) missing.push_back(name);
   }
   for (const std::string& name : stored) {
-    if (!names.contains(name)) unexpected.push_back(name);
+    if (!names.contains(name) && !nn::is_optional_state(name)) unexpected.push_back(name);
   }
   PENTATRON_CHECK(missing.empty() && unexpected.empty(), kCheckpoint,
                   "{} is of another model. Tensors that the model has and the checkpoint has not: "

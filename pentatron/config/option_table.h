@@ -62,6 +62,7 @@ enum class Resume {
   kOfPart,    // what the field's struct says: ModelConfig kModel, OptimizerConfig kSchedule, else
               // kFree
   kModel,     // another model: refused
+  kNumerics,  // the same model, computed otherwise: the run goes on as asked and says so
   kRun,       // another run: refused
   kSchedule,  // part of the schedule (training/train_state.h): refused unless overridden
   kFree,      // changes no result, or the checkpoint says so by other means

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "pentatron/base/error.h"
+#include "pentatron/nn/optional_state.h"
 #include "pentatron/parallel_layers/tensor_layout.h"
 #include "pentatron/tensor/ops.h"
 
@@ -23,7 +24,7 @@ const DelayedScaling& scaling_of(const LeafContext& context) {
 
 DelayedScales::DelayedScales(const LeafContext& context, const std::string& name)
     : options_(scaling_of(context)), scalar_(name + ".fp8_largest") {
-  const std::string history = name + ".fp8_history";
+  const std::string history = name + std::string(nn::kFp8History);
   history_ = &add_buffer(std::make_unique<nn::Buffer>(
       history,
       lay_out({{.name = history, .rows = kKinds, .columns = 1 + options_.steps}}, context.layout()),

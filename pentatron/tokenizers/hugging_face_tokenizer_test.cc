@@ -169,6 +169,27 @@ TEST(HuggingFaceTokenizer, WhatIsNotSupportedIsRefusedByName) {
   }
 }
 
+// What is replaced, stripped or split by is one character: the empty text once had no end.
+TEST(HuggingFaceTokenizer, CharactersAreOne) {
+  const json space = {{"type", "Metaspace"}, {"replacement", "\u2581"}};
+  const json strip = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};
+  const json split = {{"type", "CharDelimiterSplit"}, {"delimiter", "|"}};
+  for (const auto& [stage, good, key] : {std::tuple{"decoder", space, "replacement"},
+                                         {"pre_tokenizer", space, "replacement"},
+                                         {"decoder", strip, "content"},
+                                         {"pre_tokenizer", split, "delimiter"}}) {
+    json tokenizer = testing::small_tokenizer_json();
+    tokenizer[stage] = good;
+    EXPECT_NO_THROW((void)Folder(tokenizer).load()) << stage << good;
+    for (const char* text : {"", "ab", "\u2581\u2581"}) {
+      tokenizer[stage][key] = text;
+      std::string message;
+      EXPECT_EQ(kind_of(tokenizer, &message), ErrorKind::kData) << stage << " " << key;
+      EXPECT_NE(message.find("expected one character"), std::string::npos) << message;
+    }
+  }
+}
+
 TEST(HuggingFaceTokenizer, FoldersOfOtherKindsNameTheirType) {
   const Folder folder(testing::small_tokenizer_json());
   std::filesystem::remove(folder.folder.path() / "tokenizer.json");

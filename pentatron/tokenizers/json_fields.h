@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "pentatron/base/error.h"
+#include "pentatron/base/format.h"
 
 // Members of a tokenizer.json with errors that name the file and the member.
 namespace pentatron::tokenizers {
@@ -24,6 +26,17 @@ namespace pentatron::tokenizers {
   const nlohmann::json& value = member(object, key, name);
   PENTATRON_CHECK(value.is_string(), kData, "{}: '{}' is not a text", name, key);
   return value.get<std::string>();
+}
+
+// A text of one character, as the reference library takes it. Nothing may be replaced, stripped or
+// split by the empty text: that would have no end.
+[[nodiscard]] inline std::string character_member(const nlohmann::json& object, const char* key,
+                                                  std::string_view name) {
+  std::string text = text_member(object, key, name);
+  const auto starts = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; };
+  PENTATRON_CHECK(std::count_if(text.begin(), text.end(), starts) == 1, kData,
+                  "{}: '{}' is {}, expected one character", name, key, quoted_for_message(text));
+  return text;
 }
 
 // `fallback` where the member is missing or null.

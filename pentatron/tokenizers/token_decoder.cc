@@ -14,11 +14,17 @@ namespace {
 
 using nlohmann::json;
 
+// In linear time: what Fuse has joined may be long. `from` is not empty.
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (std::size_t at = text.find(from); at != std::string::npos;
-       at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
+  std::size_t at = text.find(from);
+  if (at == std::string::npos) return;
+  std::string replaced;
+  std::size_t begin = 0;
+  for (; at != std::string::npos; at = text.find(from, begin)) {
+    replaced.append(text, begin, at - begin).append(to);
+    begin = at + from.size();
   }
+  text = replaced.append(text, begin);
 }
 
 class ReplaceDecoder final : public TokenDecoder {
@@ -172,7 +178,8 @@ TokenDecoderPtr make_metaspace(const json& object, std::string_view name) {
   const bool prepended = has_member(object, "prepend_scheme")
                              ? text_member(object, "prepend_scheme", name) != "never"
                              : flag_member(object, "add_prefix_space", true, name);
-  return std::make_unique<MetaspaceDecoder>(text_member(object, "replacement", name), prepended);
+  return std::make_unique<MetaspaceDecoder>(character_member(object, "replacement", name),
+                                            prepended);
 }
 
 }  // namespace
@@ -209,7 +216,7 @@ TokenDecoderPtr make_token_decoder(const json& object, std::string_view name) {
     return std::make_unique<ReplaceDecoder>(std::move(from), text_member(object, "content", name));
   }
   if (type == "Strip") {
-    return std::make_unique<StripDecoder>(text_member(object, "content", name),
+    return std::make_unique<StripDecoder>(character_member(object, "content", name),
                                           count_member(object, "start", name),
                                           count_member(object, "stop", name));
   }

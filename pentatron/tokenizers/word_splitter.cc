@@ -333,7 +333,7 @@ WordSplitterPtr make_metaspace(const json& object, std::string_view name) {
                     "{}: the prepend_scheme {} is not supported", name, quoted_for_message(text));
     scheme = text == "always" ? Scheme::kAlways : text == "first" ? Scheme::kFirst : Scheme::kNever;
   }
-  return std::make_unique<MetaspaceSplitter>(text_member(object, "replacement", name), scheme,
+  return std::make_unique<MetaspaceSplitter>(character_member(object, "replacement", name), scheme,
                                              flag_member(object, "split", true, name));
 }
 
@@ -388,7 +388,7 @@ WordSplitterPtr make_word_splitter(const json& object, std::string_view name) {
     return std::make_unique<CharacterSplitter>(is_bert_punctuation, behavior_named(behavior, name));
   }
   if (type == "CharDelimiterSplit") {
-    return std::make_unique<TextSplitter>(text_member(object, "delimiter", name),
+    return std::make_unique<TextSplitter>(character_member(object, "delimiter", name),
                                           Behavior::kRemoved, false);
   }
   PENTATRON_THROW(kUnsupported, "{}: the pre-tokeniser {} is not supported", name,

@@ -17,6 +17,7 @@
 #include "pentatron/config/adapters.h"
 #include "pentatron/config/config_json.h"
 #include "pentatron/inference/hugging_face_model.h"
+#include "pentatron/nn/optional_state.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/adapter_loading.h"
 #include "pentatron/training/model_parts.h"
@@ -58,10 +59,11 @@ struct Wanted {
 
 void check_matches(const Engine& engine, const TrainState& saved, const TrainState& asked,
                    const Wanted& wanted, const std::string& folder) {
-  const std::string model = wanted.adapters
-                                ? json_differences(saved.model, asked.model)
-                                : json_differences(without_adapter_options(saved.model),
-                                                   without_adapter_options(asked.model));
+  const auto compared = [&](const std::string& identity) {
+    const std::string model = without_numerics(identity);
+    return wanted.adapters ? model : without_adapter_options(model);
+  };
+  const std::string model = json_differences(compared(saved.model), compared(asked.model));
   PENTATRON_CHECK(model.empty(), kCheckpoint,
                   "{} holds another model: {}. Give the options it was trained with.", folder,
                   model);
@@ -148,6 +150,16 @@ void read_slice(const Engine& engine, const optimizer::StateSlice& slice, const 
   if (!host.is_same(slice.values)) Tensor(slice.values).copy_(host);
 }
 
+// State that may be missing is, or is of another size.
+bool begins_anew(const optimizer::StateSlice& slice, const checkpoint::CheckpointReader& reader,
+                 const std::string& name) {
+  if (!nn::is_optional_state(name)) return false;
+  const auto& stored = reader.manifest().tensors;
+  return std::none_of(stored.begin(), stored.end(), [&](const checkpoint::ManifestTensor& tensor) {
+    return tensor.name == name && tensor.logical_shape == slice.part->logical_shape;
+  });
+}
+
 // Fills the live state (weights, buffers, optimizer state if asked) from the checkpoint. True when
 // optimizer state was there.
 bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_optimizer,
@@ -163,6 +175,7 @@ bool read_state(Engine& engine, checkpoint::CheckpointReader& reader, bool with_
       complete = false;
       continue;
     }
+    if (begins_anew(slice, reader, name)) continue;
     read_slice(engine, slice, [&](const Tensor& target) {
       reader.read(name, slice.part->logical_shape, slice.part->box, slice.box_begin, target);
     });
@@ -246,6 +259,18 @@ void read_adapters(Engine& engine, const Wanted& wanted, const std::string& fold
   } else if (!asked.empty() && is_logging_rank) {
     log::info("--lora-load: the run goes on with the adapters in {}", folder);
   }
+}
+
+// The same model, computed otherwise from here on.
+void tell_other_numerics(const TrainState& saved, const TrainState& asked,
+                         const std::string& folder) {
+  const std::string differences =
+      json_differences(numerics_alone(saved.model), numerics_alone(asked.model));
+  if (differences.empty()) return;
+  log::warn(
+      "{} was computed otherwise: {}. The run goes on as asked; what the scales of fp8 "
+      "remember begins anew where it does not fit.",
+      folder, differences);
 }
 
 // What of a checkpoint's state becomes the run's: all where it goes on, counters of updates and
@@ -433,6 +458,7 @@ LoadResult load_engine(Engine& engine, const TrainState& asked) {
                       .adapters = !(finetune && adapts && !has_adapters(reader.manifest()))};
   check_matches(engine, saved, asked, wanted, found.folder.string());
   check_part_names(wanted_parts(engine, wanted), reader.manifest(), found.folder.string());
+  if (is_logging_rank) tell_other_numerics(saved, asked, found.folder.string());
   const bool with_optimizer = !options.no_load_optim && !finetune;
   const bool complete = read_state(engine, reader, with_optimizer, wanted.adapters);
   read_adapters(engine, wanted, found.folder.string(), is_logging_rank);

@@ -2,6 +2,7 @@
 #include "pentatron/training/train_state.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -68,6 +69,21 @@ Json parse_identity(const std::string& text) {
                   "the training state of the checkpoint holds no JSON object where the model or "
                   "the schedule is described");
   return json;
+}
+
+// The fields that are chosen by name.
+std::string fields(const std::string& identity,
+                   const std::function<bool(const std::string&)>& chosen) {
+  Json json = parse_identity(identity);
+  for (auto field = json.begin(); field != json.end();) {
+    field = chosen(field.key()) ? std::next(field) : json.erase(field);
+  }
+  return json.dump();
+}
+
+bool is_numerics(const std::string& name) {
+  static const Json kFields = Json::parse(config::to_json({}, config::Resume::kNumerics));
+  return kFields.contains(name);
 }
 
 // Fields that are always there: counts, numbers of at least 0, texts.
@@ -160,10 +176,12 @@ TrainState parse_train_state(const std::string& text) {
 }
 
 std::string model_identity(const config::RunConfig& config) {
-  if (!config.model.pad_vocab_in_softmax) return config::to_json(config, config::Resume::kModel);
-  // The padding is part of such a model.
   Json json = parse_identity(config::to_json(config, config::Resume::kModel));
-  json["padded_vocab_size"] = config.model.padded_vocab_size;
+  json.update(parse_identity(config::to_json(config, config::Resume::kNumerics)));
+  // The padding is part of such a model.
+  if (config.model.pad_vocab_in_softmax) {
+    json["padded_vocab_size"] = config.model.padded_vocab_size;
+  }
   return json.dump();
 }
 
@@ -273,12 +291,14 @@ std::string without_schedule_keys(const std::string& identity) {
 }
 
 std::string without_adapter_options(const std::string& identity) {
-  Json json = parse_identity(identity);
-  for (auto field = json.begin(); field != json.end();) {
-    field = field.key().starts_with("lora_") ? json.erase(field) : std::next(field);
-  }
-  return json.dump();
+  return fields(identity, [](const std::string& name) { return !name.starts_with("lora_"); });
 }
+
+std::string without_numerics(const std::string& identity) {
+  return fields(identity, [](const std::string& name) { return !is_numerics(name); });
+}
+
+std::string numerics_alone(const std::string& identity) { return fields(identity, is_numerics); }
 
 std::string json_differences(const std::string& saved, const std::string& asked) {
   const Json a = parse_identity(saved);

@@ -49,6 +49,10 @@ struct TrainState {
 
 // A model identity without the options of adapters.
 [[nodiscard]] std::string without_adapter_options(const std::string& identity);
+// Of a model's identity what is the model itself, and what says how it is computed
+// (config::Resume::kNumerics).
+[[nodiscard]] std::string without_numerics(const std::string& identity);
+[[nodiscard]] std::string numerics_alone(const std::string& identity);
 // Canonical texts, compared word for word on resume; differences are named field by field. The
 // first two hold the options whose rows say so (config::Resume); the third has Megatron's saved
 // keys, with steps counted in samples.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -11,6 +12,49 @@ namespace {
 
 Options fp8(const std::string& format, const std::string& recipe) {
   return base().with("--bf16").with("--fp8-format", format).with("--fp8-recipe", recipe);
+}
+
+// What delayed scaling remembers is the only state that a checkpoint may have or lack: a run goes
+// from bf16 to fp8, back and to other scales, and says so; weights and their state are strict.
+TEST(Cases, MegatronLM_900) {
+  const Options wide = base().with("--bf16").with("--train-iters", 4);
+  const Options narrow = fp8("hybrid", "delayed")
+                             .with("--train-iters", 4)
+                             .with("--fp8-amax-history-len", 4)
+                             .with("--fp8-amax-compute-algo", "max");
+  using std::filesystem::path;
+  const auto begun = [](const Options& options) {
+    const path folder = new_folder();
+    (void)train(saving(options, folder).with("--exit-interval", 2));
+    return folder;
+  };
+  const auto gone_on = [](const Options& options, const path& from) {
+    const TinyRun run = train(options.with("--load", from.string()));
+    EXPECT_EQ(run.series("train", "iteration"), (std::vector<double>{3, 4}));
+    return run;
+  };
+  const path from_wide = begun(wide), from_narrow = begun(narrow);
+  ASSERT_TRUE(std::ranges::any_of(saved_shapes(from_narrow, 2), [](const auto& tensor) {
+    return tensor.first.ends_with(".fp8_history");
+  }));
+  const std::string kSaid = "was computed otherwise: ";
+  std::set<double> different;
+  for (const auto& [options, from] : std::vector<std::pair<Options, path>>{
+           {narrow, from_wide},
+           {wide, from_narrow},
+           {narrow.with("--fp8-amax-history-len", 7), from_narrow},
+           {fp8("e4m3", "tensorwise").with("--train-iters", 4), from_narrow}}) {
+    const TinyRun run = gone_on(options, from);
+    EXPECT_EQ(count(run.program.err, kSaid), 1U) << run.program.describe();
+    different.insert(run.last_loss());
+  }
+  EXPECT_EQ(different.size(), 4U);
+  const TinyRun same = gone_on(narrow, from_narrow);
+  EXPECT_EQ(count(same.program.err, kSaid), 0U) << same.program.describe();
+  EXPECT_EQ(same.last_loss(), train(narrow).last_loss());
+  expect_refusal(
+      try_train(wide.with("--num-layers", 3).with("--load", from_narrow.string())).program, 4,
+      {"num_layers 2 in the checkpoint, 3 asked"});
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program on GPUs, end to end, against itself on the CPU.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 
+#include "pentatron/pipeline_parallel/executor.h"
+#include "pentatron/pipeline_parallel/make_schedule.h"
 #include "pentatron/tensor/gpu_test_support.h"
 #include "tests/functional/tiny_run.h"
 #include "tests/functional/tiny_talks.h"
@@ -365,6 +369,72 @@ TEST(GpuProgram, DynamicContextOnTwoGpus) {
     const TinyRun two = launch(2, layout);
     EXPECT_NE(two.program.err.find("computing on cuda:"), std::string::npos);
     expect_same_losses(two, alone, 1e-4);
+  }
+}
+
+// The schedule's actions of a trace, and the list that was made for a rank, as text.
+std::vector<std::string> executed(const fs::path& file) {
+  std::vector<std::pair<double, std::string>> actions;
+  const nlohmann::json whole = nlohmann::json::parse(read_file(file));
+  std::map<std::int64_t, std::string> lanes;
+  for (const nlohmann::json& event : whole.at("traceEvents")) {
+    if (event.at("ph") == "M" && event.at("name") == "thread_name") {
+      lanes[event.at("tid")] = event.at("args").at("name");
+    }
+    if (event.at("ph") != "X" || lanes.at(event.at("tid")) != pipeline_parallel::kScheduleLane) {
+      continue;
+    }
+    const nlohmann::json& args = event.at("args");
+    actions.emplace_back(
+        event.at("ts").get<double>(),
+        fmt::format("{} {} {}", event.at("name").get<std::string>(), args.at("chunk").get<int>(),
+                    args.at("micro_batch").get<int>()));
+  }
+  std::ranges::sort(actions);
+  std::vector<std::string> names;
+  for (const auto& [begin, name] : actions) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> planned(const pipeline_parallel::ActionList& list) {
+  std::vector<std::string> names;
+  for (const pipeline_parallel::Action& action : list) {
+    names.push_back(fmt::format("{} {} {}", pipeline_parallel::to_string(action.kind), action.chunk,
+                                action.micro_batch));
+  }
+  return names;
+}
+
+// Over nccl, too, what was done is the schedule in its order, W actions in their slots.
+TEST(GpuProgram, ExecutedOrderIsTheSchedules) {
+  PENTATRON_NEEDS_GPUS(2);
+  constexpr int kMicroBatches = 4;
+  struct Case {
+    const char* schedule;
+    int chunks;
+  };
+  for (const Case& c : {Case{"1f1b", 1}, {"gpipe", 1}, {"1f1b", 2}, {"zb-h1", 1}, {"zb-auto", 1}}) {
+    const fs::path folder = new_folder();
+    Options options = on("cuda", llama_kind())
+                          .with("--num-layers", 4)
+                          .with("--micro-batch-size", 1)
+                          .with("--global-batch-size", kMicroBatches)
+                          .with("--pipeline-model-parallel-size", 2)
+                          .with("--pipeline-schedule", c.schedule)
+                          .with("--trace", folder.string())
+                          .with("--profile-step-start", 2)
+                          .with("--profile-step-end", 3);
+    if (c.chunks > 1) {
+      options = options.with("--num-virtual-stages-per-pipeline-rank", c.chunks);
+    }
+    ASSERT_TRUE(launch(2, options).program.ok());
+    const auto lists = pipeline_parallel::make_schedule(
+        {.name = c.schedule},
+        {.num_ranks = 2, .num_micro_batches = kMicroBatches, .num_chunks = c.chunks});
+    for (const std::size_t rank : {0U, 1U}) {
+      EXPECT_EQ(executed(folder / fmt::format("rank-{:05}.json", rank)), planned(lists.at(rank)))
+          << c.schedule << " rank " << rank;
+    }
   }
 }
 
