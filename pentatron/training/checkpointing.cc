@@ -56,17 +56,39 @@ struct Wanted {
   bool adapters = true;        // false: they are new, and the checkpoint is of the model beneath
 };
 
+void check_schedule(const TrainState& saved, const TrainState& asked,
+                    const config::OptimizerConfig& optimizer, const std::string& folder) {
+  if (optimizer.override_opt_param_scheduler) return;
+  // What --use-checkpoint-opt_param-scheduler does not take from the checkpoint.
+  const std::string beside = json_differences(without_schedule_keys(saved.schedule),
+                                              without_schedule_keys(asked.schedule));
+  const bool from_checkpoint = optimizer.use_checkpoint_opt_param_scheduler;
+  const std::string all = json_differences(saved.schedule, asked.schedule);
+  const std::string& differences = from_checkpoint ? beside : all;
+  const bool helps = beside.empty() && !from_checkpoint;
+  PENTATRON_CHECK(differences.empty(), kCheckpoint,
+                  "{} was trained with another schedule: {}. Give the same options, or "
+                  "--override-opt_param-scheduler to go on with the new ones{}.",
+                  folder, differences,
+                  helps ? ", or --use-checkpoint-opt_param-scheduler for the checkpoint's learning "
+                          "rate"
+                        : "");
+}
+
 void check_matches(const Engine& engine, const TrainState& saved, const TrainState& asked,
                    const Wanted& wanted, const std::string& folder) {
-  const std::string model = wanted.adapters
-                                ? json_differences(saved.model, asked.model)
-                                : json_differences(without_adapter_options(saved.model),
-                                                   without_adapter_options(asked.model));
+  const config::RunConfig born;
+  const std::string held = with_later_options(saved.model, model_identity(born));
+  const std::string model =
+      wanted.adapters
+          ? json_differences(held, asked.model)
+          : json_differences(without_adapter_options(held), without_adapter_options(asked.model));
   PENTATRON_CHECK(model.empty(), kCheckpoint,
                   "{} holds another model: {}. Give the options it was trained with.", folder,
                   model);
   if (wanted.weights_alone) return;
-  const std::string run = json_differences(saved.run, asked.run);
+  const std::string run =
+      json_differences(with_later_options(saved.run, run_identity(born)), asked.run);
   PENTATRON_CHECK(run.empty(), kCheckpoint,
                   "{} was trained otherwise: {}. Give the same options, or start a new run from "
                   "these weights with --finetune.",
@@ -105,19 +127,7 @@ void check_matches(const Engine& engine, const TrainState& saved, const TrainSta
       "file, or start a new run from these weights with --finetune.",
       folder, differ(saved.data_whole, asked.data_whole) ? saved.data_whole : saved.data_sampled,
       differ(saved.data_whole, asked.data_whole) ? asked.data_whole : asked.data_sampled);
-  const config::OptimizerConfig& optimizer = engine.config().optimizer;
-  const bool from_checkpoint = optimizer.use_checkpoint_opt_param_scheduler;
-  const std::string schedule = from_checkpoint
-                                   ? json_differences(without_schedule_keys(saved.schedule),
-                                                      without_schedule_keys(asked.schedule))
-                                   : json_differences(saved.schedule, asked.schedule);
-  PENTATRON_CHECK(schedule.empty() || optimizer.override_opt_param_scheduler, kCheckpoint,
-                  "{} was trained with another schedule: {}. Give the same options, or "
-                  "--override-opt_param-scheduler to go on with the new ones{}.",
-                  folder, schedule,
-                  from_checkpoint ? ""
-                                  : ", or --use-checkpoint-opt_param-scheduler for the "
-                                    "checkpoint's learning rate");
+  check_schedule(saved, asked, engine.config().optimizer, folder);
 }
 
 // Moments and the like: what a run can go on without.
