@@ -38,8 +38,24 @@ State& state() {
   return *kState;
 }
 
-void put(const char* text, std::size_t size) {
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, size);
+// One message, in one write, of whichever thread comes first: several readers may run into the same
+// hole. Ends the process.
+[[noreturn]] void tell(const char* name) {
+  constexpr std::string_view kBefore = "\nerror: ";
+  constexpr std::string_view kAfter =
+      " was cut short, or can no longer be read, while it was in use. What was saved before is "
+      "kept; restore the file and start again with --load.\n";
+  static std::atomic_flag told;
+  while (told.test_and_set()) ::pause();
+  std::array<char, kBefore.size() + kMaxName + kAfter.size()> text;
+  std::size_t size = 0;
+  for (const std::string_view part :
+       {kBefore, std::string_view(name, ::strnlen(name, kMaxName)), kAfter}) {
+    std::memcpy(text.data() + size, part.data(), part.size());
+    size += part.size();
+  }
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), size);
+  ::_exit(exit_code(ErrorKind::kData));
 }
 
 // System calls and lock-free atomics only.
@@ -48,14 +64,7 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
   for (const Slot& slot : state().slots) {
     const std::uintptr_t begin = slot.begin.load(std::memory_order_acquire);
     if (begin == 0 || address < begin || address - begin >= slot.size.load()) continue;
-    constexpr char kBefore[] = "\nerror: ";
-    constexpr char kAfter[] =
-        " was cut short, or can no longer be read, while it was in use. What was saved before is "
-        "kept; restore the file and start again with --load.\n";
-    put(kBefore, sizeof(kBefore) - 1);
-    put(slot.name.data(), ::strnlen(slot.name.data(), kMaxName));
-    put(kAfter, sizeof(kAfter) - 1);
-    ::_exit(exit_code(ErrorKind::kData));
+    tell(slot.name.data());
   }
   // Not ours: again, with the default, once this returns.
   ::signal(signal, SIG_DFL);

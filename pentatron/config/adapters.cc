@@ -38,11 +38,6 @@ void resolve_adapters(ModelConfig& model, Problems& problems) {
     if (std::find(asked.begin(), asked.end(), module) != asked.end()) ordered.push_back(module);
   }
   model.lora_target_modules = std::move(ordered);
-  if (model.use_mup) {
-    problems.add(
-        "--lora-rank with --use-mup: how learning rates of adapters follow a model's width is not "
-        "defined; drop --use-mup");
-  }
 }
 
 double adapter_scale(const ModelConfig& model) {

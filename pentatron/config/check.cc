@@ -21,7 +21,7 @@ CheckReport check_options(const ParseRequest& request, Purpose purpose) {
     report.exit_code = exit_code(ErrorKind::kConfig);
     return report;
   }
-  report.text = "the options are fine\n" + layout_line(parsed.config) + "\n";
+  report.text = "the options fit together\n" + layout_line(parsed.config) + "\n";
   for (const std::string& line :
        {lowered_batches_line(parsed.config), always_so_line(parsed), no_effect_line(parsed)}) {
     if (!line.empty()) report.text += line + "\n";

@@ -71,6 +71,8 @@ struct ModelConfig {
   std::optional<double> activation_func_clamp_value;  // of quick_geglu
   bool add_bias_linear = true;                        // --disable-bias-linear turns it off
   bool add_qkv_bias = false;
+  bool add_attention_output_bias = false;
+  bool add_mlp_bias = false;
   bool qk_layernorm = false;           // `normalization` of each query and key head
   bool qk_l2_norm = false;             // each divided by its root mean square
   std::string qk_norm_scope = "head";  // of qk_layernorm; all-heads: one norm over all of them

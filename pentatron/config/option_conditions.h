@@ -66,8 +66,9 @@ inline constexpr Condition kQkClip{[](const RunConfig& c) { return c.model.qk_cl
                                    "there is no --qk-clip"};
 inline constexpr Condition kBiasedGelu{[](const RunConfig& c) {
                                          const ModelConfig& m = c.model;
-                                         return m.add_bias_linear && !m.swiglu && !m.quick_geglu &&
-                                                !m.geglu && !m.squared_relu && !m.openai_gelu;
+                                         const bool biased = m.add_bias_linear || m.add_mlp_bias;
+                                         return biased && !m.swiglu && !m.quick_geglu && !m.geglu &&
+                                                !m.squared_relu && !m.openai_gelu;
                                        },
                                        "the feed-forward has no GELU with a bias"};
 inline constexpr Condition kNoBiasYet{[](const RunConfig& c) { return !c.model.add_bias_linear; },

@@ -17,6 +17,7 @@ std::vector<const OptionSpec*> all_options() {
   append(run_options());
   append(model_options());
   append(rotary_options());
+  append(mup_options());
   append(fp8_options());
   append(adapter_options());
   append(parallel_options());

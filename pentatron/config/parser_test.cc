@@ -355,7 +355,7 @@ TEST(CheckOptions, ReportsLayoutOrProblems) {
   const CheckReport report = check_options(request(fine));
   EXPECT_EQ(report.exit_code, 0);
   EXPECT_TRUE(report.text.starts_with(
-      "the options are fine\nworld size 4 = data 2 x context 1 x tensor 2 x pipeline 1; global "
+      "the options fit together\nworld size 4 = data 2 x context 1 x tensor 2 x pipeline 1; global "
       "batch 8 = micro batch 1 x data 2 x 4 accumulation steps\nalways so here: --use-flash-attn"))
       << report.text;
   EXPECT_NE(report.text.find("  lr = 0.001  (command line: --lr)\n"), std::string::npos)

@@ -98,6 +98,11 @@ void check_optimizer_state(const RunConfig& config, Problems& problems) {
         fmt::format("--use-mup has no learning rates for --optimizer {}: take adam, sgd or muon",
                     optimizer.optimizer));
   }
+  if (config.model.use_mup && config.model.lora_rank > 0 && optimizer.optimizer == "sgd") {
+    problems.add(
+        "--use-mup with --lora-rank and --optimizer sgd asks for two learning rates, of A / w and "
+        "of B x w (w: the width's factor), and a step has one beside --lr: take adam or muon");
+  }
   if (optimizer.optimizer == "soap" && config.training.cuda_graph_impl == "full_iteration") {
     problems.add(
         "--optimizer soap asks the host once a step, which --cuda-graph-impl full_iteration "

@@ -177,13 +177,17 @@ std::optional<std::string> check_document_index(const GptIndexSource& source,
 
 }  // namespace
 
-GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch, std::optional<std::int64_t> num_samples,
-                            std::int64_t sequence_length, bool keep_partial_sample) {
+namespace {
+
+// `of` begins messages: whose tokens they are.
+GptIndexPlan make_plan(const std::string& of, std::int64_t tokens_per_epoch,
+                       std::optional<std::int64_t> num_samples, std::int64_t sequence_length,
+                       bool keep_partial_sample) {
   PENTATRON_CHECK(sequence_length >= 1, kConfig, "--seq-length {}: expected 1 or more",
                   sequence_length);
   PENTATRON_CHECK(!num_samples || *num_samples >= 0, kConfig, "{} samples asked for",
                   num_samples.value_or(0));
-  PENTATRON_CHECK(tokens_per_epoch > 0, kData, "there are no tokens to draw samples from");
+  PENTATRON_CHECK(tokens_per_epoch > 0, kData, "{}there are no tokens to draw samples from", of);
   GptIndexPlan plan;
   if (num_samples) {
     const std::int64_t tokens =
@@ -195,7 +199,7 @@ GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch, std::optional<std::in
   plan.num_samples = (all_tokens - 1) / sequence_length;
   if (keep_partial_sample && (all_tokens - 1) % sequence_length > 0) ++plan.num_samples;
   PENTATRON_CHECK(plan.num_samples > 0, kData,
-                  "{} tokens are fewer than one sample needs: --seq-length {} plus one",
+                  "{}{} tokens are fewer than one sample needs: --seq-length {} plus one", of,
                   tokens_per_epoch, sequence_length);
   if (plan.num_epochs == 1) return plan;
   plan.samples_before_last_epoch = (all_tokens - tokens_per_epoch - 1) / sequence_length;
@@ -207,9 +211,18 @@ GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch, std::optional<std::in
   return plan;
 }
 
+}  // namespace
+
+GptIndexPlan plan_gpt_index(std::int64_t tokens_per_epoch, std::optional<std::int64_t> num_samples,
+                            std::int64_t sequence_length, bool keep_partial_sample) {
+  return make_plan("", tokens_per_epoch, num_samples, sequence_length, keep_partial_sample);
+}
+
 GptIndexPlan plan_gpt_index(const GptIndexSource& source, std::optional<std::int64_t> num_samples) {
-  return plan_gpt_index(tokens_per_epoch(source), num_samples, source.sequence_length,
-                        source.keep_partial_sample);
+  const std::string of = fmt::format("{}, {} of its {} sequences: ", source.corpus->name(),
+                                     source.end - source.begin, source.corpus->num_sequences());
+  return make_plan(of, tokens_per_epoch(source), num_samples, source.sequence_length,
+                   source.keep_partial_sample);
 }
 
 std::int64_t tokens_per_epoch(const GptIndexSource& source) {

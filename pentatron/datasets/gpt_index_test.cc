@@ -291,6 +291,22 @@ TEST_F(PublishedRun, EmptyPartIsNamed) {
   }
 }
 
+TEST_F(PublishedRun, ATooShortPartIsNamed) {
+  const IndexedDataset dataset("d");
+  request_.num_samples.reset();
+  request_.sequence_length = 1'000'000;
+  try {
+    (void)load_or_build_gpt_index(dataset, request_);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    const std::string message = error.what();
+    EXPECT_EQ(message.find("d, "), 0U) << message;
+    EXPECT_NE(message.find("of its 10 sequences: "), std::string::npos) << message;
+    EXPECT_NE(message.find("--seq-length 1000000"), std::string::npos) << message;
+  }
+}
+
 // Every corpus, sample count and sequence length: the walk along the documents equals a plain
 // search for token n * S.
 TEST(GptIndex, SampleIndexIsTheLaidOutText) {

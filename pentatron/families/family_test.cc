@@ -212,6 +212,54 @@ TEST(Family, BothFormsOfRotaryParametersAreOne) {
   EXPECT_EQ(own.at("rope_scaling").at("rope_type"), "llama3");
 }
 
+// Which linear layers have a bias, as the file says it and as the options do.
+TEST(Family, BiasesOfSomeLayers) {
+  struct Case {
+    const char* model;
+    Json keys;
+    bool all, qkv, output, mlp;
+  };
+  const Json neither = {{"attention_bias", false}, {"mlp_bias", false}};
+  const Json attention = {{"attention_bias", true}, {"mlp_bias", false}};
+  const Json mlp = {{"attention_bias", false}, {"mlp_bias", true}};
+  const Json both = {{"attention_bias", true}, {"mlp_bias", true}};
+  std::vector<Case> cases;
+  for (const char* model : {"llama", "nemotron", "smollm3"}) {
+    cases.push_back({model, neither, false, false, false, false});
+    cases.push_back({model, attention, false, true, true, false});
+    cases.push_back({model, mlp, false, false, false, true});
+    cases.push_back({model, both, true, false, false, false});
+  }
+  for (const char* model : {"qwen3", "gemma2", "gemma3", "olmo2"}) {
+    cases.push_back({model, {{"attention_bias", true}}, false, true, true, false});
+  }
+  cases.push_back({"gpt_neox", {{"attention_bias", true}}, true, false, false, false});
+  cases.push_back({"gpt_neox", {{"attention_bias", false}}, false, false, false, true});
+  cases.push_back({"starcoder2", {{"use_bias", false}}, false, false, false, false});
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.model + c.keys.dump());
+    Json json = config_of(c.model);
+    json.update(c.keys);
+    const ModelConfig model = read(json);
+    EXPECT_EQ(model.add_bias_linear, c.all);
+    EXPECT_EQ(model.add_qkv_bias, c.qkv);
+    EXPECT_EQ(model.add_attention_output_bias, c.output);
+    EXPECT_EQ(model.add_mlp_bias, c.mlp);
+    const Json own = written(json);
+    for (const auto& [key, value] : c.keys.items()) EXPECT_EQ(own.at(key), value) << key;
+    EXPECT_EQ(model_differences(read(own), model), "");
+  }
+  Json starcoder = config_of("starcoder2");
+  EXPECT_FALSE(read(starcoder).openai_gelu);
+  starcoder["use_bias"] = false;
+  EXPECT_TRUE(read(starcoder).openai_gelu);
+  // What no key of the family says is no model of it.
+  ModelConfig other = read("llama");
+  other.add_qkv_bias = true;
+  expect_error(ErrorKind::kUnsupported, "add_qkv_bias",
+               [&] { (void)write_config(*find_family("llama"), other, "float32"); });
+}
+
 // Changes a key; the message must have the part.
 void refuse(const char* model, const char* key, const Json& value, ErrorKind kind,
             std::string_view part) {
@@ -224,7 +272,6 @@ void refuse(const char* model, const char* key, const Json& value, ErrorKind kin
 TEST(Family, WhatWouldChangeTheModelIsRefusedByName) {
   const auto unsupported = ErrorKind::kUnsupported;
   refuse("llama", "hidden_act", "gelu", unsupported, "'hidden_act' is '\"gelu\"', expected silu");
-  refuse("llama", "mlp_bias", true, unsupported, "'mlp_bias'");
   refuse("llama", "rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2.0}}, unsupported,
          "rope_type 'dynamic' is not supported");
   refuse("llama", "rope_parameters", {{"rope_type", "linear"}, {"factor", 2.5}}, ErrorKind::kData,
@@ -260,8 +307,8 @@ TEST(Family, WhatWouldChangeTheModelIsRefusedByName) {
   refuse("llama", "rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}, unsupported,
          "'rope_parameters'");
   refuse("gemma2", "use_bidirectional_attention", true, unsupported, "use_bidirectional_attention");
-  refuse("qwen3", "attention_bias", true, unsupported, "attention_bias");
-  refuse("starcoder2", "use_bias", false, unsupported, "use_bias");
+  refuse("phi3", "attention_bias", true, unsupported, "attention_bias");
+  refuse("starcoder2", "use_bias", "none", ErrorKind::kData, "use_bias");
   refuse("llama", "num_key_values_heads", 2, unsupported,
          "'num_key_values_heads' (did you mean num_key_value_heads?)");
   refuse("llama", "model_type", "llamb", unsupported, "did you mean llama?");

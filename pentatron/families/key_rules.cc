@@ -148,6 +148,45 @@ KeyRule key_value_heads(std::string key) {
   return rule;
 }
 
+namespace {
+
+bool flag_or_false(const ConfigFile& file, const char* key) {
+  return file.find(key) != nullptr && file.flag(key);
+}
+
+bool has_attention_biases(const ModelConfig& model) {
+  return model.add_bias_linear || (model.add_qkv_bias && model.add_attention_output_bias);
+}
+
+}  // namespace
+
+KeyRule attention_biases() {
+  KeyRule rule{.keys = {"attention_bias"}};
+  rule.read = [](const ConfigFile& file, ModelConfig& model) {
+    model.add_qkv_bias = model.add_attention_output_bias = flag_or_false(file, "attention_bias");
+  };
+  rule.write = [](const ModelConfig& model, Json& json) {
+    json["attention_bias"] = has_attention_biases(model);
+  };
+  return rule;
+}
+
+KeyRule attention_and_mlp_biases() {
+  KeyRule rule{.keys = {"attention_bias", "mlp_bias"}};
+  rule.read = [](const ConfigFile& file, ModelConfig& model) {
+    const bool attention = flag_or_false(file, "attention_bias");
+    const bool mlp = flag_or_false(file, "mlp_bias");
+    model.add_bias_linear = attention && mlp;
+    model.add_qkv_bias = model.add_attention_output_bias = attention && !mlp;
+    model.add_mlp_bias = mlp && !attention;
+  };
+  rule.write = [](const ModelConfig& model, Json& json) {
+    json["attention_bias"] = has_attention_biases(model);
+    json["mlp_bias"] = model.add_bias_linear || model.add_mlp_bias;
+  };
+  return rule;
+}
+
 KeyRule tied_embeddings(bool missing) {
   return flag_key("tie_word_embeddings", &ModelConfig::untie_embeddings_and_output_weights, missing,
                   /*inverted=*/true);

@@ -53,6 +53,10 @@ using KeyRules = std::vector<KeyRule>;
 [[nodiscard]] KeyRule gelu_form(std::string key, std::string missing);
 // num_key_value_heads; missing: as many as heads.
 [[nodiscard]] KeyRule key_value_heads(std::string key = "num_key_value_heads");
+// attention_bias: of query, key, value and attention's output, in a model with no other.
+[[nodiscard]] KeyRule attention_biases();
+// attention_bias and mlp_bias, of all layers of the feed-forward; each with or without the other.
+[[nodiscard]] KeyRule attention_and_mlp_biases();
 // tie_word_embeddings
 [[nodiscard]] KeyRule tied_embeddings(bool missing);
 // head_dim; missing: hidden size / heads, where the model has that.

@@ -8,6 +8,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/choices.h"
 
 namespace pentatron::families {
 namespace {
@@ -128,7 +129,7 @@ void read_rope_parameters(const ConfigFile& file, ModelConfig& model) {
 }
 
 Json rope_scaling_of(const ModelConfig& model) {
-  if (model.position_embedding_type == "yarn") return yarn_of(model);
+  if (config::position_kind(model) == config::PositionKind::kYarn) return yarn_of(model);
   if (model.use_rope_scaling) {
     return {{"rope_type", "llama3"},
             {"factor", model.rope_scaling_factor},

@@ -55,18 +55,20 @@ inline std::vector<Part> parts_of(const ModelConfig& m) {
     const bool all_heads = m.qk_norm_scope == "all-heads";
     if (m.qk_layernorm) norm(at + "self_attention.q_layernorm", all_heads ? q : m.kv_channels);
     if (m.qk_layernorm) norm(at + "self_attention.k_layernorm", all_heads ? kv : m.kv_channels);
-    matrix(at + "self_attention.linear_proj", h, q, m.add_bias_linear);
+    matrix(at + "self_attention.linear_proj", h, q,
+           m.add_bias_linear || m.add_attention_output_bias);
     if (m.norm_placement != "pre") norm(at + "post_self_attn_layernorm", h);
     if (m.norm_placement != "post" && m.parallel_attention != "shared-norm") {
       norm(at + "pre_mlp_layernorm", h);
     }
+    const bool mlp_bias = m.add_bias_linear || m.add_mlp_bias;
     if (gated) {
-      matrix(at + "mlp.linear_fc1.gate", m.ffn_hidden_size, h, m.add_bias_linear);
-      matrix(at + "mlp.linear_fc1.up", m.ffn_hidden_size, h, m.add_bias_linear);
+      matrix(at + "mlp.linear_fc1.gate", m.ffn_hidden_size, h, mlp_bias);
+      matrix(at + "mlp.linear_fc1.up", m.ffn_hidden_size, h, mlp_bias);
     } else {
-      matrix(at + "mlp.linear_fc1", m.ffn_hidden_size, h, m.add_bias_linear);
+      matrix(at + "mlp.linear_fc1", m.ffn_hidden_size, h, mlp_bias);
     }
-    matrix(at + "mlp.linear_fc2", h, m.ffn_hidden_size, m.add_bias_linear);
+    matrix(at + "mlp.linear_fc2", h, m.ffn_hidden_size, mlp_bias);
     if (m.norm_placement != "pre") norm(at + "post_mlp_layernorm", h);
   }
   norm("decoder.final_layernorm", h);

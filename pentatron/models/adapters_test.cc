@@ -95,6 +95,14 @@ std::vector<config::ModelConfig> models_with_adapters() {
     gated.num_query_groups = 1;
     gated.lora_target_modules = {"attention_gate", "up", "k"};
     models.push_back(adapted(gated, 2, dora));
+    // The weights beneath keep the multipliers of maximal update parametrisation.
+    config::ModelConfig wide = gpt2_kind();
+    wide.use_mup = true;
+    wide.mup_width_mult = 2.0;
+    wide.mup_embedding_mult = 3.5;
+    wide.mup_output_mult = 0.3;
+    wide.softmax_scale = 1.0 / 6;
+    models.push_back(adapted(wide, 3, dora));
   }
   return models;
 }

@@ -124,6 +124,11 @@ constexpr OptionCase kCases[] = {
     // Biases.
     {"no_biases", "", "--disable-bias-linear"},
     {"qkv_bias", "--disable-bias-linear", "--add-qkv-bias"},
+    {"attention_output_bias", "--disable-bias-linear", "--add-attention-output-bias"},
+    {"attention_biases", "--disable-bias-linear --add-qkv-bias", "--add-attention-output-bias"},
+    {"mlp_bias", "--disable-bias-linear", "--add-mlp-bias"},
+    {"mlp_bias_gated", "--disable-bias-linear --swiglu", "--add-mlp-bias"},
+    {"mlp_bias_erf", "--disable-bias-linear --add-mlp-bias", "--no-bias-gelu-fusion"},
     {"qkv_bias_mqa", "--disable-bias-linear --group-query-attention --num-query-groups 1",
      "--add-qkv-bias"},
     // Maximal update parametrisation.

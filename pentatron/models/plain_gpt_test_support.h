@@ -146,7 +146,8 @@ class PlainGpt {
     }
     const Tensor h = linear(x, name + "linear_fc1");
     if (c_.squared_relu) return linear(rounded(h.relu().pow(2)), name + "linear_fc2");
-    if ((!c_.add_bias_linear || !c_.bias_gelu_fusion) && !c_.openai_gelu) {
+    const bool biased = c_.add_bias_linear || c_.add_mlp_bias;
+    if ((!biased || !c_.bias_gelu_fusion) && !c_.openai_gelu) {
       const Tensor erf = h.mul(std::sqrt(0.5)).erf();
       return linear(rounded(h.mul(erf.add(1.0)).mul(0.5)), name + "linear_fc2");
     }

@@ -38,7 +38,7 @@ std::int64_t Box::num_elements() const { return tensor::num_elements(size); }
 bool is_matrix(const ShardSpec& spec) {
   return std::all_of(spec.parts.begin(), spec.parts.end(), [](const ShardPart& part) {
     return part.role == ShardRole::kMatrix || part.role == ShardRole::kQkv ||
-           part.role == ShardRole::kPositionTable;
+           part.role == ShardRole::kPositionTable || part.role == ShardRole::kLowRankUp;
   });
 }
 

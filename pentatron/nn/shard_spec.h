@@ -34,6 +34,7 @@ enum class ShardRole {
   kPositionTable,  // a matrix, but to maximal update parametrisation an embedding
   kWordEmbedding,  // --decoupled-lr applies to it and to the output layer
   kOutput,
+  kLowRankUp,      // B of an adapter, of few inputs at any width: to that an embedding too
   kVector,         // of a norm, or a bias: no weight decay
   kDecayedVector,  // a vector to which weight decay applies all the same
 };
@@ -71,7 +72,8 @@ struct ShardSpec {
   Shape local_shape;
 };
 
-// Whether every part is a matrix to the optimizer (kMatrix, kQkv, kPositionTable).
+// Whether every part is a matrix to the optimizer (kMatrix, kQkv, kPositionTable,
+// kLowRankUp).
 [[nodiscard]] bool is_matrix(const ShardSpec& spec);
 
 // The real rows of a part inside a local tensor (a view of shape box.size).

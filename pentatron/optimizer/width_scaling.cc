@@ -50,8 +50,9 @@ std::string width_scaling_line(const config::ModelConfig& model,
   std::string text =
       fmt::format(" > maximal update parametrisation: width {} x the base", model.mup_width_mult);
   if (scaling.of_hidden) {
-    return text + fmt::format(", learning rate x {} and eps x {} of matrices inside layers",
-                              scaling.lr_factor, scaling.eps_factor);
+    return text + fmt::format(", learning rate x {} and eps x {} of {}", scaling.lr_factor,
+                              scaling.eps_factor,
+                              model.lora_rank > 0 ? "adapters' A" : "matrices inside layers");
   }
   if (scaling.of_vectors) {
     return text + fmt::format(", learning rate x {} of all that are no matrices inside layers",

@@ -14,6 +14,8 @@ namespace pentatron::optimizer {
 // - Adam: matrices inside layers (hidden in, hidden out) have the learning rate / w and eps / w;
 // - SGD: embeddings, output layer, norms and biases have the learning rate x w; with --decoupled-lr
 //   embeddings of words and output layer have that one instead;
+// - adapters are of few rows or columns at any width: A (many inputs) is a matrix inside a layer,
+//   B (few) is of the others, as S. Hayou et al. ("LoRA+", 2024) derive for Adam;
 // - Muon: nothing. Its matrices are orthogonalised, and Adam has the rest, which is not scaled.
 // Initial values and multipliers of the model stand elsewhere (transformer/layer_spec.h,
 // models/gpt).

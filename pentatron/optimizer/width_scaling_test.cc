@@ -22,9 +22,9 @@ config::OptimizerConfig with(const char* optimizer) {
   return config;
 }
 
-constexpr ShardRole kAll[] = {ShardRole::kMatrix,        ShardRole::kQkv,
-                              ShardRole::kPositionTable, ShardRole::kWordEmbedding,
-                              ShardRole::kOutput,        ShardRole::kVector};
+constexpr ShardRole kAll[] = {
+    ShardRole::kMatrix, ShardRole::kQkv,       ShardRole::kPositionTable, ShardRole::kWordEmbedding,
+    ShardRole::kOutput, ShardRole::kLowRankUp, ShardRole::kVector};
 
 // megatron/core/optimizer/__init__.py, get_mup_config_overrides.
 TEST(WidthScaling, IsMegatronsTable) {
@@ -87,6 +87,11 @@ TEST(WidthScaling, TellsWhatItDoes) {
             " > maximal update parametrisation: width 4 x the base, the same learning rate for "
             "all");
   EXPECT_EQ(width_scaling_line({}, with("adam")), "");
+  config::ModelConfig adapted = model;
+  adapted.lora_rank = 2;
+  EXPECT_EQ(width_scaling_line(adapted, with("adam")),
+            " > maximal update parametrisation: width 4 x the base, learning rate x 0.25 and eps x "
+            "0.25 of adapters' A");
 }
 
 }  // namespace

@@ -55,15 +55,16 @@ void add_adapters(nn::ParameterPlan& plan, const LeafRule& rule, const std::stri
                     .of_cut_rows = part.cut_columns});
   }
   if (down.empty()) return;
-  const auto add = [&](const std::string& name, const std::vector<PartRule>& parts) {
+  const auto add = [&](const std::string& name, const std::vector<PartRule>& parts,
+                       nn::ShardRole role) {
     nn::ShardSpec spec = lay_out(parts, layout);
     for (nn::ShardPart& part : spec.parts) {
-      if (part.role == nn::ShardRole::kMatrix) part.role = rule.role;
+      if (part.role == nn::ShardRole::kMatrix) part.role = role;
     }
     plan.add({name, std::move(spec), unit});
   };
-  add(config::adapter_name(leaf, AdapterPart::kDown), down);
-  for (const PartRule& part : rest) add(part.name, {part});
+  add(config::adapter_name(leaf, AdapterPart::kDown), down, rule.role);
+  for (const PartRule& part : rest) add(part.name, {part}, nn::ShardRole::kLowRankUp);
 }
 
 }  // namespace

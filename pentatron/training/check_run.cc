@@ -13,6 +13,7 @@
 #include "pentatron/config/batch_schedule.h"
 #include "pentatron/datasets/blend.h"
 #include "pentatron/datasets/indexed_dataset.h"
+#include "pentatron/datasets/remote_file.h"
 #include "pentatron/training/dry_run/dry_run.h"
 #include "pentatron/training/dry_run/report.h"
 #include "pentatron/training/log_format.h"
@@ -29,7 +30,9 @@ class Files final {
     if (path.empty()) return;
     std::error_code ignored;
     ++checked_;
-    if (!fs::exists(path, ignored)) {
+    if (datasets::is_remote(path)) {
+      remote(option, path);
+    } else if (!fs::exists(path, ignored)) {
       missing_.push_back(
           fmt::format("missing: {} {}: there is no such file or folder", option, path));
     } else if (::access(path.c_str(), R_OK) != 0) {
@@ -53,6 +56,16 @@ class Files final {
   }
 
  private:
+  void remote(std::string_view option, const std::string& url) {
+    try {
+      (void)datasets::open_remote(url);
+    } catch (const Error& error) {
+      const std::string why = error.what();
+      missing_.push_back(
+          fmt::format("missing: {} {}: {}", option, url, why.substr(0, why.find('\n'))));
+    }
+  }
+
   std::size_t checked_ = 0;
   std::vector<std::string> missing_;
 };

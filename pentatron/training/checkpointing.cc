@@ -57,18 +57,43 @@ struct Wanted {
   bool adapters = true;        // false: they are new, and the checkpoint is of the model beneath
 };
 
+// The model in a checkpoint, which may be older than some of its options.
+std::string held_model(const TrainState& saved) {
+  return with_later_options(saved.model, model_identity(config::RunConfig()));
+}
+
+void check_schedule(const TrainState& saved, const TrainState& asked,
+                    const config::OptimizerConfig& optimizer, const std::string& folder) {
+  if (optimizer.override_opt_param_scheduler) return;
+  // What --use-checkpoint-opt_param-scheduler does not take from the checkpoint.
+  const std::string beside = json_differences(without_schedule_keys(saved.schedule),
+                                              without_schedule_keys(asked.schedule));
+  const bool from_checkpoint = optimizer.use_checkpoint_opt_param_scheduler;
+  const std::string all = json_differences(saved.schedule, asked.schedule);
+  const std::string& differences = from_checkpoint ? beside : all;
+  const bool helps = beside.empty() && !from_checkpoint;
+  PENTATRON_CHECK(differences.empty(), kCheckpoint,
+                  "{} was trained with another schedule: {}. Give the same options, or "
+                  "--override-opt_param-scheduler to go on with the new ones{}.",
+                  folder, differences,
+                  helps ? ", or --use-checkpoint-opt_param-scheduler for the checkpoint's learning "
+                          "rate"
+                        : "");
+}
+
 void check_matches(const Engine& engine, const TrainState& saved, const TrainState& asked,
                    const Wanted& wanted, const std::string& folder) {
   const auto compared = [&](const std::string& identity) {
     const std::string model = without_numerics(identity);
     return wanted.adapters ? model : without_adapter_options(model);
   };
-  const std::string model = json_differences(compared(saved.model), compared(asked.model));
+  const std::string model = json_differences(compared(held_model(saved)), compared(asked.model));
   PENTATRON_CHECK(model.empty(), kCheckpoint,
                   "{} holds another model: {}. Give the options it was trained with.", folder,
                   model);
   if (wanted.weights_alone) return;
-  const std::string run = json_differences(saved.run, asked.run);
+  const std::string run =
+      json_differences(with_later_options(saved.run, run_identity(born)), asked.run);
   PENTATRON_CHECK(run.empty(), kCheckpoint,
                   "{} was trained otherwise: {}. Give the same options, or start a new run from "
                   "these weights with --finetune.",
@@ -107,19 +132,7 @@ void check_matches(const Engine& engine, const TrainState& saved, const TrainSta
       "file, or start a new run from these weights with --finetune.",
       folder, differ(saved.data_whole, asked.data_whole) ? saved.data_whole : saved.data_sampled,
       differ(saved.data_whole, asked.data_whole) ? asked.data_whole : asked.data_sampled);
-  const config::OptimizerConfig& optimizer = engine.config().optimizer;
-  const bool from_checkpoint = optimizer.use_checkpoint_opt_param_scheduler;
-  const std::string schedule = from_checkpoint
-                                   ? json_differences(without_schedule_keys(saved.schedule),
-                                                      without_schedule_keys(asked.schedule))
-                                   : json_differences(saved.schedule, asked.schedule);
-  PENTATRON_CHECK(schedule.empty() || optimizer.override_opt_param_scheduler, kCheckpoint,
-                  "{} was trained with another schedule: {}. Give the same options, or "
-                  "--override-opt_param-scheduler to go on with the new ones{}.",
-                  folder, schedule,
-                  from_checkpoint ? ""
-                                  : ", or --use-checkpoint-opt_param-scheduler for the "
-                                    "checkpoint's learning rate");
+  check_schedule(saved, asked, engine.config().optimizer, folder);
 }
 
 // Moments and the like: what a run can go on without.
@@ -265,7 +278,7 @@ void read_adapters(Engine& engine, const Wanted& wanted, const std::string& fold
 void tell_other_numerics(const TrainState& saved, const TrainState& asked,
                          const std::string& folder) {
   const std::string differences =
-      json_differences(numerics_alone(saved.model), numerics_alone(asked.model));
+      json_differences(numerics_alone(held_model(saved)), numerics_alone(asked.model));
   if (differences.empty()) return;
   log::warn(
       "{} was computed otherwise: {}. The run goes on as asked; what the scales of fp8 "

@@ -5,7 +5,10 @@
 #include <cmath>
 #include <optional>
 
+#include "pentatron/config/adapter_names.h"
+#include "pentatron/config/adapters.h"
 #include "pentatron/tensor/ops.h"
+#include "pentatron/tensor/random.h"
 #include "pentatron/training/test_support.h"
 
 namespace pentatron::training {
@@ -37,6 +40,17 @@ bool is_hidden(const std::string& name) {
 }
 bool has_decoupled(const std::string& name) {
   return name.starts_with("embedding.word") || name.starts_with("output_layer");
+}
+
+// B of adapters is zero at first, which would hide what A does.
+void wake_adapters(Engine& engine) {
+  engine.optimizer().fill([](nn::Parameter& parameter) {
+    for (const nn::ShardPart& part : parameter.spec().parts) {
+      if (!part.name.ends_with(".lora_b") || part.box.empty()) continue;
+      tensor::fill_normal_keyed(nn::part_view(parameter.data(), part), 5, part.name, 0.3,
+                                part.logical_shape, part.box.offset);
+    }
+  });
 }
 
 // One step of Adam from nothing is lr g / (|g| + eps), one of SGD lr g, each with the rate and eps
@@ -74,6 +88,38 @@ TEST(Mup, RatesAndEpsFollowTheClassOfTheWeight) {
   expect_first_step(wide("sgd", {}, 0.05), /*adam=*/false);
 }
 
+// A of an adapter has the rate and eps of matrices inside layers, B and DoRA's lengths have the
+// options' own; the weights beneath stand still.
+TEST(Mup, AdaptersHaveTwoRates) {
+  for (const Layout& layout :
+       {Layout{}, Layout{.tp = 2}, Layout{.pp = 2}, Layout{.dp = 2, .sharded = true}}) {
+    config::RunConfig config = wide("adam", layout);
+    config.model.lora_rank = 2;
+    config.model.lora_dora = true;
+    config::Problems problems;
+    config::resolve_adapters(config.model, problems);
+    problems.throw_if_any();
+    with_engine(config, [&](Engine& engine) {
+      wake_adapters(engine);
+      const Tensors before = engine.gather_parameters();
+      (void)engine.forward_backward(micro_batches(engine, 0));
+      const Tensors gradients = engine.gather_gradients();
+      (void)engine.train_step(micro_batches(engine, 0), kLr, 0);
+      for (const auto& [name, after] : engine.gather_parameters()) {
+        if (!config::is_adapter_name(name)) {
+          EXPECT_TRUE(after.equal(before.at(name))) << name;
+          continue;
+        }
+        const double factor = name.ends_with(".lora_a") ? 0.5 : 1.0;
+        const Tensor& g = gradients.at(name);
+        const Tensor update = g.div(g.abs().add(kEps * factor)).mul(kLr * factor);
+        EXPECT_LE(after.sub(before.at(name).sub(update)).abs().max().item<double>(), 1e-15) << name;
+        EXPECT_GT(update.abs().max().item<double>(), 0) << name;
+      }
+    });
+  }
+}
+
 // Muon's matrices and Adam's rest move as without.
 TEST(Mup, LeavesMuonAlone) {
   Tensors moved[2];
@@ -103,8 +149,9 @@ TEST(Mup, LeavesMuonAlone) {
 }
 
 // How far `steps` of Adam move what a layer in the middle gives ("hidden", two stages), or the
-// logits (one stage): the root mean square of the change.
-double change_of(std::int64_t width, bool mup, bool hidden, int steps) {
+// logits (one stage): the root mean square of the change. With a rank: of adapters alone, whose B
+// is trained already.
+double change_of(std::int64_t width, bool mup, bool hidden, int steps, std::int64_t rank = 0) {
   constexpr std::int64_t kBase = 32;
   constexpr std::int64_t kHeadDim = 8;
   constexpr double kSmallLr = 0.002;  // of the base, far from saturated
@@ -121,6 +168,7 @@ double change_of(std::int64_t width, bool mup, bool hidden, int steps) {
     // As usual without: in proportion to 1 / sqrt(width).
     if (!mup) c.model.init_method_std = 0.1 * std::sqrt(static_cast<double>(kBase) / width);
     c.model.embedding_init_method_std = 0.1;
+    c.model.lora_rank = rank;
     c.optimizer.clip_grad = 0;
   });
   double change = 0;
@@ -134,6 +182,7 @@ double change_of(std::int64_t width, bool mup, bool hidden, int steps) {
                            .output = nn::StageOutput::kLogits};
       return engine.stages().at(0).forward({}, step).at(0).tensor.clone();
     };
+    if (rank > 0) wake_adapters(engine);
     const bool measures = engine.context().rank() == 0;
     const Tensor before = measures ? output() : Tensor();
     for (int i = 0; i < steps; ++i) {
@@ -153,6 +202,17 @@ TEST(Mup, ActivationsKeepTheirSize) {
     EXPECT_NEAR(change_of(width, true, /*hidden=*/true, kSteps), base, 0.25 * base) << width;
   }
   EXPECT_GT(change_of(256, false, /*hidden=*/true, kSteps), 4 * base);
+}
+
+// So it is where adapters alone are trained, whose rank stays as it is.
+TEST(Mup, AdaptersMoveActivationsByOneSize) {
+  constexpr int kSteps = 2;
+  constexpr std::int64_t kRank = 8;
+  const double base = change_of(32, true, /*hidden=*/true, kSteps, kRank);
+  for (const std::int64_t width : {64, 128, 256}) {
+    EXPECT_NEAR(change_of(width, true, /*hidden=*/true, kSteps, kRank), base, 0.3 * base) << width;
+  }
+  EXPECT_GT(change_of(256, false, /*hidden=*/true, kSteps, kRank), 3 * base);
 }
 
 // Logits have the share of their random initial weights besides, which falls as 1 / sqrt(width).

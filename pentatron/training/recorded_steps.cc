@@ -27,12 +27,14 @@ constexpr std::uint64_t kLeastSegments = 16;
 // the boundaries from device memory; what it does not do goes segment by segment on the host.
 bool reads_boundaries_on_device(const config::RunConfig& config) {
   const config::ModelConfig& m = config.model;
-  const std::string& positions = m.position_embedding_type;
+  const config::PositionKind positions = config::position_kind(m);
   return config::is_narrow(config::precision(config.training)) &&
          m.kv_channels % tensor::kAttentionAlignment == 0 && m.attention_dropout == 0 &&
-         !m.attn_logit_softcapping && m.window_size.empty() && positions != "alibi" &&
-         positions != "relative" && !config.logging.log_max_attention_logit && !m.qk_clip &&
-         config.parallel.context_parallel_size == 1 && m.heterogeneous_layers_config_path.empty() &&
+         !m.attn_logit_softcapping && m.window_size.empty() &&
+         positions != config::PositionKind::kAlibi &&
+         positions != config::PositionKind::kRelative && !config.logging.log_max_attention_logit &&
+         !m.qk_clip && config.parallel.context_parallel_size == 1 &&
+         m.heterogeneous_layers_config_path.empty() &&
          m.heterogeneous_layers_config_encoded_json.empty();
 }
 

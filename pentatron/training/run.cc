@@ -15,6 +15,7 @@
 #include "pentatron/base/timer.h"
 #include "pentatron/comm/phase.h"
 #include "pentatron/config/batch_schedule.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/print.h"
 #include "pentatron/config/use_launcher.h"
 #include "pentatron/tensor/device.h"
@@ -58,12 +59,13 @@ void print_start(const config::ParsedOptions& options, const config::RunConfig& 
                  Device device, TerminalView* view) {
   std::vector<std::string> notes{config::layers_line(options), config::lowered_batches_line(config),
                                  config::always_so_line(options), config::no_effect_line(options)};
-  const std::string& graphs = config.training.cuda_graph_impl;
-  if (device.is_cpu() && (graphs == "full_iteration" || graphs == "local")) {
+  const config::Recording graphs = config::recording(config.training);
+  const bool layers = graphs == config::Recording::kLocal;
+  if (device.is_cpu() && (layers || graphs == config::Recording::kFullIteration)) {
     notes.push_back(
         fmt::format("without effect: --cuda-graph-impl {} (this run computes on the CPU, where {} "
                     "are not recorded)",
-                    graphs, graphs == "local" ? "layers" : "steps"));
+                    config.training.cuda_graph_impl, layers ? "layers" : "steps"));
   }
   if (view != nullptr) {
     view->start(place_text(device));

@@ -46,9 +46,14 @@ std::string differences(const nlohmann::json& first, const nlohmann::json& other
       const config::OptionSpec* row = options.find_dest(field);
       const std::string name(row == nullptr ? std::string_view(field)
                                             : row->names.substr(0, row->names.find(' ')));
+      const bool inverted = row != nullptr && row->kind == config::OptionKind::kSwitchOff;
+      const auto shown = [&](const nlohmann::json& of) {
+        // Of "--no-..." the option, where the field is what it turns off.
+        const bool flips = inverted && of.is_boolean();
+        return printable((flips ? nlohmann::json(!of.get<bool>()) : of).dump(), kMaxValueBytes);
+      };
       text += fmt::format("{}{} is {} on rank 0, {} on rank {}", text.empty() ? "" : "; ", name,
-                          printable(value.dump(), kMaxValueBytes),
-                          printable(theirs.dump(), kMaxValueBytes), rank);
+                          shown(value), shown(theirs), rank);
     }
   }
   if (named > kMaxNamed) text += fmt::format("; and {} more", named - kMaxNamed);

@@ -300,6 +300,12 @@ std::string without_numerics(const std::string& identity) {
 
 std::string numerics_alone(const std::string& identity) { return fields(identity, is_numerics); }
 
+std::string with_later_options(const std::string& identity, const std::string& born) {
+  Json json = parse_identity(born);
+  json.update(parse_identity(identity));
+  return json.dump();
+}
+
 std::string json_differences(const std::string& saved, const std::string& asked) {
   const Json a = parse_identity(saved);
   const Json b = parse_identity(asked);

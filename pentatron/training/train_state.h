@@ -64,6 +64,9 @@ struct TrainState {
 void apply_schedule(const std::string& saved, config::RunConfig& config);
 // The identity without the keys of learning rate and weight decay: what stays to be compared then.
 [[nodiscard]] std::string without_schedule_keys(const std::string& identity);
+// A saved identity with what it does not say added from `born`, that of a RunConfig as it is born:
+// options that are younger than the checkpoint were not given then.
+[[nodiscard]] std::string with_later_options(const std::string& identity, const std::string& born);
 // "hidden_size 64 in the checkpoint, 128 asked; ..." or empty when equal.
 [[nodiscard]] std::string json_differences(const std::string& saved, const std::string& asked);
 

@@ -140,6 +140,25 @@ TEST(TrainState, DifferencesAreNamedFieldByField) {
                [] { (void)json_differences("[1]", "{}"); });
 }
 
+// A checkpoint of a version without the option goes on where it is not given, and only there.
+TEST(TrainState, OptionsYoungerThanTheCheckpointWereNotGiven) {
+  const config::RunConfig born;
+  config::RunConfig asked;
+  asked.model.hidden_size = 64;
+  const std::string younger = "\"add_mlp_bias\":false,";
+  std::string saved = model_identity(asked);
+  ASSERT_NE(saved.find(younger), std::string::npos) << saved;
+  saved.erase(saved.find(younger), younger.size());
+  const std::string filled = with_later_options(saved, model_identity(born));
+  EXPECT_EQ(json_differences(filled, model_identity(asked)), "");
+  asked.model.add_mlp_bias = true;
+  EXPECT_EQ(json_differences(filled, model_identity(asked)),
+            "add_mlp_bias false in the checkpoint, true asked");
+  // What the checkpoint says stays.
+  EXPECT_NE(json_differences(filled, model_identity(born)).find("hidden_size 64"),
+            std::string::npos);
+}
+
 TEST(TrainState, ModelIdentityHoldsWhatChangesTheRun) {
   const config::RunConfig base;
   const auto changed = [&base](auto&& change) {

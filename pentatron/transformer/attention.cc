@@ -133,7 +133,7 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const Attent
       {.name = "linear_proj",
        .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true, .module = "o"}},
        .columns = q,
-       .bias = c.add_bias_linear,
+       .bias = c.add_bias_linear || c.add_attention_output_bias,
        .std = output_init_std(c),
        .xavier = c.init_method_xavier_uniform});
   return rules;

@@ -49,7 +49,7 @@ using config::ParallelAttention;
 ops::Activation activation_of(const ModelConfig& c) {
   if (c.squared_relu) return ops::Activation::kSquaredRelu;
   // Megatron's fused kernel adds a bias and has the tanh form.
-  const bool fused = c.bias_gelu_fusion && c.add_bias_linear;
+  const bool fused = c.bias_gelu_fusion && (c.add_bias_linear || c.add_mlp_bias);
   return fused || c.openai_gelu ? ops::Activation::kGeluTanh : ops::Activation::kGeluErf;
 }
 

@@ -23,13 +23,13 @@ std::vector<LeafRule> mlp_rules(const config::ModelConfig& c, const MlpSpec& spe
       {.name = "linear_fc1",
        .parts = fc1,
        .columns = c.hidden_size,
-       .bias = c.add_bias_linear,
+       .bias = c.add_bias_linear || c.add_mlp_bias,
        .std = hidden_init_std(c),
        .xavier = c.init_method_xavier_uniform},
       {.name = "linear_fc2",
        .parts = {{.rows = c.hidden_size, .cut = channels, .cut_columns = true, .module = "down"}},
        .columns = f,
-       .bias = c.add_bias_linear,
+       .bias = c.add_bias_linear || c.add_mlp_bias,
        .std = output_init_std(c),
        .xavier = c.init_method_xavier_uniform}};
 }

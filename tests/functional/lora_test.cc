@@ -163,6 +163,29 @@ TEST(Lora, Options) {
   EXPECT_EQ(count(planned.out, " of them are trained\n"), 1U) << planned.describe();
 }
 
+// On a model of maximal update parametrisation, whose checkpoint is ours: it has no published form.
+TEST(Lora, FollowsTheWidthWithMup) {
+  const Options model = small_llama().with("--use-mup").with("--mup-base-hidden-size", 4);
+  const fs::path base = new_folder();
+  (void)train(saving(model, base));
+  const Options tuned = model.with("--finetune")
+                            .with("--load", base.string())
+                            .with("--lr", "0.02")
+                            .with("--lora-rank", 4);
+  const TinyRun run = train(tuned);
+  EXPECT_LT(run.last_loss(), run.first_loss());
+  EXPECT_EQ(count(run.program.out, " of adapters' A\n"), 1U) << run.program.out;
+  const Options two = tuned.with("--distributed-backend", "threads")
+                          .with("--world-size", 2)
+                          .with("--tensor-model-parallel-size", 2);
+  EXPECT_NEAR(train(two).last_loss(), run.last_loss(), 1e-4);
+  const fs::path folder = new_folder();
+  (void)train(saving(tuned.with("--exit-interval", 2), folder));
+  EXPECT_EQ(train(resuming(tuned.without("--finetune"), folder)).last_loss(), run.last_loss());
+  expect_refusal(try_train(tuned.with("--optimizer", "sgd")).program, 2,
+                 {"--use-mup with --lora-rank and --optimizer sgd"});
+}
+
 // Four layers, so that two pipeline ranks can hold two stages each.
 TEST(Lora, EveryLayoutTrainsTheSame) {
   const Options model = small_llama().with("--num-layers", 4);

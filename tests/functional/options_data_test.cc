@@ -421,4 +421,16 @@ TEST(Options, InterDocumentMasking) {
   refused(documents.with("--fim-data"), "--fim-data");
 }
 
+TEST(Options, EodMaskLoss) {
+  const TinyRun masked = train(base().with("--eod-mask-loss"));
+  const std::vector<double> valid = masked.series("train", "valid_tokens");
+  ASSERT_EQ(valid.size(), 3U);
+  // Documents are 6 to 25 tokens long: four samples of 16 tokens hold some ends, never all ends.
+  for (const double tokens : valid) {
+    EXPECT_LT(tokens, 4 * 16);
+    EXPECT_GT(tokens, 4 * 10);
+  }
+  EXPECT_NE(masked.first_loss(), train(base()).first_loss());
+}
+
 }  // namespace pentatron::functional

@@ -71,7 +71,7 @@ TEST(Recipes, EveryFamilyHasOneThatItsPageNames) {
                                        recipe_of(*family).string(), "--save", "run"});
     // The options are fine; corpus and weights are the reader's own.
     EXPECT_TRUE(result.ok() || result.exit_code == 4) << result.describe();
-    EXPECT_EQ(count(result.out, "the options are fine"), 1U) << result.out;
+    EXPECT_EQ(count(result.out, "the options fit together"), 1U) << result.out;
     EXPECT_EQ(count(result.out, "(preset: " + preset_of(*family) + ")") > 5, true) << result.out;
     const std::string name(family->name);
     const std::string page = read_file(source("pentatron/families") / name / "README.md");

@@ -67,6 +67,25 @@ TEST(RemoteData, SaysWhatIsMissing) {
   EXPECT_NE(nothing.program.err.find("404"), std::string::npos);
 }
 
+// --check-options asks the server.
+TEST(RemoteData, CheckOptionsLooksForIt) {
+  RangeServer server;
+  put_corpus(server, "\"one\"");
+  const auto checked = [&](const std::string& path) {
+    return call(on_server(server, new_folder() / "cache")
+                    .with("--data-path", server.url(path))
+                    .with("--check-options")
+                    .words("pretrain_gpt"));
+  };
+  const ProgramResult there = checked("/data/text");
+  EXPECT_TRUE(there.ok()) << there.describe();
+  EXPECT_EQ(count(there.out, "files       2 checked, 0 missing\n"), 1U) << there.out;
+  const ProgramResult nothing = checked("/data/other");
+  EXPECT_EQ(nothing.exit_code, 4) << nothing.describe();
+  EXPECT_EQ(count(nothing.out, "missing: --data-path " + server.url("/data/other.bin")), 1U)
+      << nothing.out;
+}
+
 // The object changes after the corpus was opened: the step that reads it ends the run and names it.
 TEST(RemoteData, AChangedCorpusEndsTheRun) {
   RangeServer server;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <array>
 #include <fstream>
 
 #include "tests/functional/tiny_run.h"
@@ -170,6 +171,18 @@ TEST(Resume, OtherDataOrModelIsRefused) {
   expect_refusal(try_train(load.with("--num-layers", 1)).program, 7,
                  {"another model", "num_layers 2 in the checkpoint, 1 asked"});
   expect_refusal(try_train(load.with("--lr", "0.02")).program, 7, {"another schedule", "max_lr"});
+  // Advice is what helps: no option takes these from the checkpoint.
+  for (const auto& [option, value, field] :
+       {std::array{"--clip-grad", "0.3", "clip_grad"}, {"--adam-beta1", "0.8", "adam_beta1"}}) {
+    for (const Options& asked :
+         {load.with(option, value),
+          load.with(option, value).with("--use-checkpoint-opt_param-scheduler")}) {
+      const ProgramResult refused = try_train(asked).program;
+      expect_refusal(refused, 7, {"another schedule", field, "--override-opt_param-scheduler"});
+      EXPECT_EQ(refused.err.find("--use-checkpoint-opt_param-scheduler"), std::string::npos)
+          << refused.describe();
+    }
+  }
   const TinyRun tuned = train(load.with("--data-path", corpus(1)).with("--finetune"));
   EXPECT_EQ(tuned.losses().size(), static_cast<std::size_t>(kSteps));
 }

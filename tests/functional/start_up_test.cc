@@ -177,7 +177,8 @@ TEST(Faults, A6_OptionsThatDifferAreNamed) {
       {"--exit-interval 2", {"--exit-interval is 0 on rank 0, 2 on rank 1"}},
       {"--save /tmp/elsewhere --save-interval 2",
        {"--save is \"\" on rank 0, \"/tmp/elsewhere\" on rank 1"}},
-      {"--no-check-for-nan-in-loss-and-grad", {"--no-check-for-nan-in-loss-and-grad"}},
+      {"--no-check-for-nan-in-loss-and-grad",
+       {"--no-check-for-nan-in-loss-and-grad is false on rank 0, true on rank 1"}},
       {"--seq-length 8 --max-position-embeddings 8",
        {"--seq-length is 16 on rank 0, 8 on rank 1", "--max-position-embeddings"}}};
   for (const Case& one : cases) {

@@ -502,6 +502,13 @@ void low_rank_adapters(CaseList& add) {
       options.optimizer = "muon";
       add.equal(options, {.tp = 2, .pp = 2, .dp = 2, .sharded_optimizer = true});
     }
+    // Of maximal update parametrisation: A and B have rates of their own.
+    for (const char* optimizer : {"adam", "muon"}) {
+      const CaseOptions wide{
+          .optimizer = optimizer, .form = "mup", .lora_rank = 2, .lora_dora = dora};
+      for (const Layout& layout : proof_layouts()) add.equal(wide, layout);
+      add.equal(wide, {.dp = 2, .strategy = "optim_grads_params"});
+    }
     // Copies of key heads; parts of a weight without adapters beside others.
     const CaseOptions some{.model = ModelKind::kLlama,
                            .num_query_groups = 1,

@@ -65,7 +65,8 @@ class Draw:
 
     def layer(self):
         words = self.maybe(0.5, "--normalization", "RMSNorm") + self.maybe(0.3, "--apply-layernorm-1p")
-        words += self.maybe(0.5, "--disable-bias-linear", *self.maybe(0.5, "--add-qkv-bias"))
+        words += self.maybe(0.5, "--disable-bias-linear", *self.maybe(0.5, "--add-qkv-bias"), *self.maybe(0.3, "--add-attention-output-bias"),
+                            *self.maybe(0.3, "--add-mlp-bias"))
         words += self.one([], [], [], ["--parallel-attention", "shared-norm"], ["--parallel-attention", "own-norms"], ["--norm-placement", "post"],
                           ["--norm-placement", "both"], ["--apply-residual-connection-post-layernorm"])
         return words + ["--hidden-dropout", self.one(0, 0.1), "--attention-dropout", self.one(0, 0.1)]

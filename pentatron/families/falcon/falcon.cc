@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "pentatron/config/choices.h"
 #include "pentatron/families/registry.h"
 #include "pentatron/families/rope_keys.h"
 
@@ -132,7 +133,7 @@ KeyRule positions() {
     model.alibi_scale = 1.0 / std::sqrt(static_cast<double>(size));
   };
   rule.write = [rope = rule.write](const ModelConfig& model, Json& json) {
-    const bool alibi = model.position_embedding_type == "alibi";
+    const bool alibi = config::position_kind(model) == config::PositionKind::kAlibi;
     json["alibi"] = alibi;
     if (!alibi) rope(model, json);
   };

@@ -57,16 +57,15 @@ void start_gemma(ModelConfig& model) {
 }
 
 KeyRules gemma_sizes() {
-  return joined(
-      usual_sizes(),
-      {key_value_heads(), head_size(/*missing=*/256), score_scale(), embedding_scale(),
-       number_key("rms_norm_eps", &ModelConfig::layernorm_epsilon, 1e-6),
-       choice_key("hidden_activation", {"gelu_pytorch_tanh"}),
-       choice_key("hidden_act", {"gelu_pytorch_tanh"}),
-       number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
-       number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
-       fixed_key("attention_bias", false), fixed_key("use_bidirectional_attention", false),
-       ignored_keys({"cache_implementation"}), tied_embeddings(/*missing=*/true)});
+  return joined(usual_sizes(),
+                {key_value_heads(), head_size(/*missing=*/256), score_scale(), embedding_scale(),
+                 number_key("rms_norm_eps", &ModelConfig::layernorm_epsilon, 1e-6),
+                 choice_key("hidden_activation", {"gelu_pytorch_tanh"}),
+                 choice_key("hidden_act", {"gelu_pytorch_tanh"}),
+                 number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
+                 number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
+                 attention_biases(), fixed_key("use_bidirectional_attention", false),
+                 ignored_keys({"cache_implementation"}), tied_embeddings(/*missing=*/true)});
 }
 
 std::span<const NameRule> gemma_names(const ModelConfig&) {

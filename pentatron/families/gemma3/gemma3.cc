@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "pentatron/config/choices.h"
 #include "pentatron/families/gemma2/gemma.h"
 #include "pentatron/families/llama/llama.h"
 #include "pentatron/families/registry.h"
@@ -54,7 +55,7 @@ KeyRule rope_by_layer() {
       if (!kinds->is_object()) file.refuse("rope_parameters", "an object or null");
       read_by_kind(file, *kinds, model);
     }
-    if (model.position_embedding_type != "rope" || model.use_rope_scaling) {
+    if (config::position_kind(model) != config::PositionKind::kRope || model.use_rope_scaling) {
       file.refuse("rope_scaling", "the type linear or default");
     }
   };

@@ -46,6 +46,16 @@ KeyRule residual() {
   return rule;
 }
 
+// attention_bias; the feed-forward always has its own.
+KeyRule biases() {
+  KeyRule rule = flag_key("attention_bias", &ModelConfig::add_bias_linear, /*missing=*/true);
+  rule.read = [flag = rule.read](const ConfigFile& file, ModelConfig& model) {
+    flag(file, model);
+    model.add_mlp_bias = !model.add_bias_linear;
+  };
+  return rule;
+}
+
 KeyRules keys() {
   return joined(
       usual_sizes(),
@@ -53,7 +63,7 @@ KeyRules keys() {
        number_key("initializer_range", &ModelConfig::init_method_std, 0.02),
        number_key("hidden_dropout", &ModelConfig::hidden_dropout, 0.0),
        number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
-       gelu_form("hidden_act", /*missing=*/"gelu"), residual(), fixed_key("attention_bias", true),
+       gelu_form("hidden_act", /*missing=*/"gelu"), residual(), biases(),
        rope_keys({.theta = "rotary_emb_base", .share = "rotary_pct", .missing_share = 0.25}),
        tied_embeddings(/*missing=*/false)});
 }

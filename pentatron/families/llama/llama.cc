@@ -26,27 +26,6 @@ constexpr NameRule kNames[] = {
     {"output_layer.", "lm_head."},
 };
 
-// attention_bias is one of all four projections, mlp_bias of all three: here either all linear
-// layers have one or none.
-KeyRule biases() {
-  KeyRule rule{.keys = {"attention_bias", "mlp_bias"}};
-  rule.read = [](const ConfigFile& file, ModelConfig& model) {
-    const bool attention = file.find("attention_bias") != nullptr && file.flag("attention_bias");
-    const bool mlp = file.find("mlp_bias") != nullptr && file.flag("mlp_bias");
-    if (attention != mlp) {
-      file.refuse("mlp_bias",
-                  "the value of 'attention_bias': biases of one of the two alone are "
-                  "not supported");
-    }
-    model.add_bias_linear = attention;
-  };
-  rule.write = [](const ModelConfig& model, Json& json) {
-    json["attention_bias"] = model.add_bias_linear;
-    json["mlp_bias"] = model.add_bias_linear;
-  };
-  return rule;
-}
-
 // Of SmolLM's files; the library knows no such key, so it is not written.
 KeyRule not_interleaved() {
   KeyRule rule = fixed_key("rope_interleaved", false);
@@ -55,8 +34,8 @@ KeyRule not_interleaved() {
 }
 
 KeyRules keys() {
-  return joined(llama_sizes(),
-                {rope_keys(), not_interleaved(), biases(), tied_embeddings(/*missing=*/false)});
+  return joined(llama_sizes(), {rope_keys(), not_interleaved(), attention_and_mlp_biases(),
+                                tied_embeddings(/*missing=*/false)});
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ KeyRules keys() {
                  number_key("norm_eps", &ModelConfig::layernorm_epsilon, 1e-5),
                  number_key("initializer_range", &ModelConfig::init_method_std, 0.0134),
                  number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
-                 fixed_key("attention_bias", false), fixed_key("mlp_bias", false),
+                 attention_and_mlp_biases(),
                  rope_keys({.share = "partial_rotary_factor", .missing_share = 0.5}),
                  tied_embeddings(/*missing=*/false)});
 }

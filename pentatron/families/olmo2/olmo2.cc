@@ -15,8 +15,8 @@ void start(ModelConfig& model) {
 }
 
 KeyRules keys() {
-  return joined(llama_sizes({.epsilon = 1e-5}), {fixed_key("attention_bias", false), rope_keys(),
-                                                 tied_embeddings(/*missing=*/false)});
+  return joined(llama_sizes({.epsilon = 1e-5}),
+                {attention_biases(), rope_keys(), tied_embeddings(/*missing=*/false)});
 }
 
 std::span<const NameRule> names(const ModelConfig&) {

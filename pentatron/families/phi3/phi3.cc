@@ -6,6 +6,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/choices.h"
 #include "pentatron/config/rotary_forms.h"
 #include "pentatron/families/llama/llama.h"
 #include "pentatron/families/registry.h"
@@ -87,14 +88,15 @@ KeyRule phi3_rope() {
       }
     }
     read(ConfigFile(plain, file.path()), model);
-    if (model.position_embedding_type != "rope") file.refuse("rope_scaling", "null");
+    if (config::position_kind(model) != config::PositionKind::kRope)
+      file.refuse("rope_scaling", "null");
     if (!scaling.empty()) {
       read_longrope(file, ConfigFile(scaling, file.path() + ": rope_scaling"), model);
     }
   };
   rule.write = [write = rule.write](const ModelConfig& model, Json& json) {
     write(model, json);
-    if (model.position_embedding_type != "longrope") return;
+    if (config::position_kind(model) != config::PositionKind::kLongRope) return;
     json["rope_scaling"] = {{"type", "longrope"},
                             {"short_factor", numbers(model.longrope_short_factor)},
                             {"long_factor", numbers(model.longrope_long_factor)}};

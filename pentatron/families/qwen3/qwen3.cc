@@ -16,8 +16,8 @@ void start(ModelConfig& model) {
 // The class's own size of heads is not hidden size / heads.
 KeyRules keys() {
   return joined(llama_sizes({.head_size = 128}),
-                {fixed_key("attention_bias", false), rope_keys(),
-                 windows_by_layer({.switched = true}), tied_embeddings(/*missing=*/false)});
+                {attention_biases(), rope_keys(), windows_by_layer({.switched = true}),
+                 tied_embeddings(/*missing=*/false)});
 }
 
 }  // namespace

@@ -52,10 +52,9 @@ KeyRule unrotated_layers() {
 }
 
 KeyRules keys() {
-  return joined(llama_sizes(),
-                {rope_keys({.missing_theta = 2000000.0}), unrotated_layers(),
-                 fixed_key("attention_bias", false), fixed_key("mlp_bias", false),
-                 windows_by_layer({.switched = true}), tied_embeddings(/*missing=*/true)});
+  return joined(llama_sizes(), {rope_keys({.missing_theta = 2000000.0}), unrotated_layers(),
+                                attention_and_mlp_biases(), windows_by_layer({.switched = true}),
+                                tied_embeddings(/*missing=*/true)});
 }
 
 }  // namespace

@@ -14,6 +14,16 @@ void start(ModelConfig& model) {
   model.bias_gelu_fusion = true;
 }
 
+// GELU is the tanh form, which is the fused kernel's only where there is a bias.
+KeyRule biases() {
+  KeyRule rule = flag_key("use_bias", &ModelConfig::add_bias_linear, /*missing=*/true);
+  rule.read = [flag = rule.read](const ConfigFile& file, ModelConfig& model) {
+    flag(file, model);
+    model.openai_gelu = !model.add_bias_linear;
+  };
+  return rule;
+}
+
 KeyRules keys() {
   return joined(
       usual_sizes(),
@@ -21,9 +31,9 @@ KeyRules keys() {
        number_key("norm_epsilon", &ModelConfig::layernorm_epsilon, 1e-5),
        number_key("initializer_range", &ModelConfig::init_method_std, 0.018042),
        number_key("attention_dropout", &ModelConfig::attention_dropout, 0.0),
-       residual_dropout("residual_dropout", "embedding_dropout", /*missing=*/0.0),
-       fixed_key("use_bias", true), fixed_key("mlp_type", "default"),
-       fixed_key("norm_type", "layer_norm"), fixed_key("scale_attn_weights", true),
+       residual_dropout("residual_dropout", "embedding_dropout", /*missing=*/0.0), biases(),
+       fixed_key("mlp_type", "default"), fixed_key("norm_type", "layer_norm"),
+       fixed_key("scale_attn_weights", true),
        // Of older versions: norm_epsilon; and of precision
        ignored_keys(
            {"layer_norm_epsilon", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"}),
