@@ -70,8 +70,7 @@ const Family& gpt_neox() {
                               .ignored_tensors = kIgnored,
                               .start = start,
                               .keys = keys,
-                              .names = names,
-                              .presets = presets_of("gpt_neox")};
+                              .names = names};
   return kFamily;
 }
 
