@@ -43,13 +43,13 @@ EncodePipeline::EncodePipeline(const PreprocessOptions& options,
 
 std::optional<EncodedBatch> EncodePipeline::next() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_.contains(next_out_) || next_out_ == end_; });
+  encoded_.wait(lock, [&] { return done_.contains(next_out_) || next_out_ == end_; });
   if (next_out_ == end_) return std::nullopt;
   EncodedBatch batch = std::move(done_.extract(next_out_).mapped());
   ++next_out_;
   bytes_under_way_ -= batch.bytes;
   lock.unlock();
-  changed_.notify_all();
+  room_.notify_one();
   if (batch.exception) std::rethrow_exception(batch.exception);
   return batch;
 }
@@ -77,14 +77,15 @@ void EncodePipeline::stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
   }
-  changed_.notify_all();
+  room_.notify_all();
+  lines_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
 bool EncodePipeline::wait_for_room() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] {
+  room_.wait(lock, [&] {
     const bool room =
         next_in_ - next_out_ < window_ && bytes_under_way_ < options_.max_bytes_under_way;
     return stopped_ || room;
@@ -120,7 +121,8 @@ void EncodePipeline::read() {
       if (waiting.id < 0) waiting.id = next_in_++;
       done_.emplace(waiting.id, std::move(failed));
       end_ = next_in_;
-      changed_.notify_all();
+      lines_.notify_all();
+      encoded_.notify_one();
       return;
     }
     hand_over(std::move(waiting));
@@ -132,7 +134,7 @@ void EncodePipeline::hand_over(Waiting waiting) {
     const std::lock_guard lock(mutex_);
     waiting_.push_back(std::move(waiting));
   }
-  changed_.notify_all();
+  lines_.notify_one();
 }
 
 void EncodePipeline::finish_reading() {
@@ -140,13 +142,14 @@ void EncodePipeline::finish_reading() {
     const std::lock_guard lock(mutex_);
     end_ = next_in_;
   }
-  changed_.notify_all();
+  lines_.notify_all();
+  encoded_.notify_one();
 }
 
 // None when there is nothing left to do.
 std::optional<EncodePipeline::Waiting> EncodePipeline::take() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stopped_ || !waiting_.empty() || end_ >= 0; });
+  lines_.wait(lock, [&] { return stopped_ || !waiting_.empty() || end_ >= 0; });
   if (stopped_ || waiting_.empty()) return std::nullopt;
   Waiting waiting = std::move(waiting_.front());
   waiting_.pop_front();
@@ -154,11 +157,13 @@ std::optional<EncodePipeline::Waiting> EncodePipeline::take() {
 }
 
 void EncodePipeline::deliver(std::int64_t id, EncodedBatch batch) {
+  bool is_next = false;
   {
     const std::lock_guard lock(mutex_);
     done_.emplace(id, std::move(batch));
+    is_next = id == next_out_;
   }
-  changed_.notify_all();
+  if (is_next) encoded_.notify_one();
 }
 
 void EncodePipeline::work() {

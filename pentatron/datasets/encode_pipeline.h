@@ -57,7 +57,10 @@ class EncodePipeline final {
   CorpusReader reader_;               // of the reading thread
   std::int64_t window_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  // Each for those who wait for one thing: a thread woken for nothing takes a core from a worker.
+  std::condition_variable room_;     // the reading thread
+  std::condition_variable lines_;    // workers
+  std::condition_variable encoded_;  // next()
   std::deque<Waiting> waiting_;
   std::map<std::int64_t, EncodedBatch> done_;
   std::vector<EncodedBatch> spare_;

@@ -121,6 +121,29 @@ TEST(JsonlParser, MissingKeyNamesTheKeysThere) {
   EXPECT_EQ(problem_of(parser, "{}"), R"(1: key "text" is missing (--json-keys))");
 }
 
+// Bytes behind a line that may be read change nothing, whatever they are and wherever it ends.
+TEST(JsonlParser, WhatFollowsTheLineIsNoPartOfIt) {
+  const std::string whole = R"({"n": 12345, "text": "a\u00e9\")"
+                            "\xc3\xa9\xe2\x82\xac"
+                            R"(\ud83d\ude00", "l": [true, null]})";
+  JsonlParser alone({"text"});
+  JsonlParser beside({"text"});
+  int good = 0;
+  for (const std::string& more : {whole, std::string(200, '}'), std::string(200, '\xa9')}) {
+    for (std::size_t size = 0; size <= whole.size(); ++size) {
+      const std::string buffer = whole.substr(0, size) + more;
+      const std::string_view line = std::string_view(buffer).substr(0, size);
+      const auto problem = beside.parse(line, buffer.size());
+      EXPECT_EQ(problem ? std::to_string(problem->column) + ": " + problem->message : "",
+                problem_of(alone, std::string(line)));
+      if (problem) continue;
+      ++good;
+      EXPECT_EQ(beside.texts(), alone.texts());
+    }
+  }
+  EXPECT_EQ(good, 3);
+}
+
 TEST(JsonlParser, PlaceOfInvalidUtf8) {
   EXPECT_EQ(invalid_utf8_offset("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z"), std::nullopt);
   EXPECT_EQ(invalid_utf8_offset("\xc3\xa9\xff"), 2U);

@@ -95,12 +95,13 @@ JsonlParser::~JsonlParser() = default;
 
 // The fast way: one pass that converts everything. Where it cannot tell a line's texts, explain()
 // finds out why, or that the reason stands in a field nobody asked for.
-std::optional<JsonlProblem> JsonlParser::parse(std::string_view line) {
+std::optional<JsonlProblem> JsonlParser::parse(std::string_view line, std::size_t readable) {
   if (line.starts_with("\xef\xbb\xbf")) {
     return JsonlProblem{1, "starts with a byte order mark: save the file as UTF-8 without it"};
   }
+  const bool copy = readable < line.size() + simdjson::SIMDJSON_PADDING;
   dom::object object;
-  if (impl_->parser.parse(line.data(), line.size()).get(object) != simdjson::SUCCESS) {
+  if (impl_->parser.parse(line.data(), line.size(), copy).get(object) != simdjson::SUCCESS) {
     return explain(line);
   }
   impl_->found.assign(keys_.size(), false);

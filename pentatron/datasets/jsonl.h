@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,8 +28,9 @@ class JsonlParser final {
   JsonlParser(const JsonlParser&) = delete;
   JsonlParser& operator=(const JsonlParser&) = delete;
 
-  // On success texts()[k] holds the pieces of key k, valid until the next call.
-  [[nodiscard]] std::optional<JsonlProblem> parse(std::string_view line);
+  // On success texts()[k] holds the pieces of key k, valid until the next call. `readable`: bytes
+  // that may be read from the line's first one on; a line with a few behind it is not copied.
+  [[nodiscard]] std::optional<JsonlProblem> parse(std::string_view line, std::size_t readable = 0);
 
   // Gives back the memory that long lines needed; texts() are no longer valid.
   void release_large_buffers();

@@ -30,19 +30,18 @@ ParsedBatch LineParser::parse(const CorpusBatch& batch, InputFormat format) {
   parsed.bytes.reserve(batch.lines.bytes.size());
   parsed.documents.reserve(batch.lines.lines.size());
   for (const LineBatch::Line& line : batch.lines.lines) {
-    const std::string_view text = batch.lines.text(line);
-    if (!line.too_long && is_blank(text)) {
+    if (!line.too_long && is_blank(batch.lines.text(line))) {
       ++parsed.blank_lines;
       continue;
     }
-    parsed.documents.push_back({line.number, parse_line(text, line, format, parsed)});
+    parsed.documents.push_back({line.number, parse_line(batch.lines, line, format, parsed)});
     // The run ends there.
     if (parsed.documents.back().problem && options_.on_bad_line == OnBadLine::kStop) break;
   }
   return parsed;
 }
 
-std::optional<LineProblem> LineParser::parse_line(std::string_view text,
+std::optional<LineProblem> LineParser::parse_line(const LineBatch& lines,
                                                   const LineBatch::Line& line, InputFormat format,
                                                   ParsedBatch& parsed) {
   if (line.too_long) {
@@ -50,8 +49,11 @@ std::optional<LineProblem> LineParser::parse_line(std::string_view text,
                        {1, fmt::format("longer than {} bytes (--max-line-mb allows longer ones)",
                                        options_.max_line_bytes)}};
   }
+  std::string_view text = lines.text(line);
   if (format == InputFormat::kJsonLines) {
-    if (auto problem = parser_.parse(text)) return LineProblem{line.number, std::move(*problem)};
+    if (auto problem = parser_.parse(text, lines.readable(line))) {
+      return LineProblem{line.number, std::move(*problem)};
+    }
     for (const std::vector<std::string_view>& texts : parser_.texts()) {
       parsed.num_pieces.push_back(texts.size());
       for (const std::string_view piece : texts) add_piece(piece, parsed);

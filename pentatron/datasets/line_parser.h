@@ -58,7 +58,7 @@ class LineParser final {
   void release_large_buffers() { parser_.release_large_buffers(); }
 
  private:
-  [[nodiscard]] std::optional<LineProblem> parse_line(std::string_view text,
+  [[nodiscard]] std::optional<LineProblem> parse_line(const LineBatch& lines,
                                                       const LineBatch::Line& line,
                                                       InputFormat format, ParsedBatch& parsed);
   static void add_piece(std::string_view text, ParsedBatch& parsed);

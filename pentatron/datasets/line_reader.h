@@ -34,6 +34,8 @@ struct LineBatch {
   [[nodiscard]] std::string_view text(const Line& line) const {
     return std::string_view(bytes).substr(line.begin, line.size);
   }
+  // Bytes from the line's first one on that may be read, other lines' too.
+  [[nodiscard]] std::size_t readable(const Line& line) const { return bytes.size() - line.begin; }
 };
 
 struct LineReaderOptions {

@@ -51,37 +51,42 @@ std::string two_keys(int count) {
 }
 
 // The tests named Child run in the folder of the environment when a fault test below starts them in
-// a process of their own.
+// a process of their own; else in a folder of their own, on `text`.
+class Child final {
+ public:
+  void run(const PreprocessOptions& options, const std::string& text) const {
+    if (given_ == nullptr) testing::write_text(options.inputs[0], text);
+    (void)preprocess(options, ByteTokenizer());
+  }
+  [[nodiscard]] fs::path folder() const { return given_ == nullptr ? own_.path() : given_; }
+  [[nodiscard]] std::int64_t num_documents(const std::string& key) const {
+    return IndexedDataset((folder() / ("out_" + key + "_document")).string()).num_documents();
+  }
+
+ private:
+  const TempFolder own_;
+  const char* const given_ = std::getenv("PENTATRON_TEST_FOLDER");
+};
+
 TEST(PreprocessFaults, ChildWritesBothFiles) {
-  const TempFolder own;
-  const char* given = std::getenv("PENTATRON_TEST_FOLDER");
-  const fs::path folder = given == nullptr ? own.path() : fs::path(given);
-  const PreprocessOptions options = options_in(folder);
-  if (given == nullptr) testing::write_text(options.inputs[0], many_lines(100));
-  (void)preprocess(options, ByteTokenizer());
-  EXPECT_EQ(IndexedDataset((folder / "out_text_document").string()).num_documents(), 98);
+  const Child child;
+  child.run(options_in(child.folder()), many_lines(100));
+  EXPECT_EQ(child.num_documents("text"), 98);
 }
 
 TEST(PreprocessFaults, ChildWritesTwoKeys) {
-  const TempFolder own;
-  const char* given = std::getenv("PENTATRON_TEST_FOLDER");
-  const fs::path folder = given == nullptr ? own.path() : fs::path(given);
-  PreprocessOptions options = options_in(folder);
+  const Child child;
+  PreprocessOptions options = options_in(child.folder());
   options.json_keys = {"text", "title"};
-  if (given == nullptr) testing::write_text(options.inputs[0], two_keys(100));
-  (void)preprocess(options, ByteTokenizer());
-  EXPECT_EQ(IndexedDataset((folder / "out_title_document").string()).num_documents(), 100);
+  child.run(options, two_keys(100));
+  EXPECT_EQ(child.num_documents("title"), 100);
 }
 
 TEST(PreprocessFaults, ChildWritesWithAState) {
-  const TempFolder own;
-  const char* given = std::getenv("PENTATRON_TEST_FOLDER");
-  const fs::path folder = given == nullptr ? own.path() : fs::path(given);
-  const PreprocessOptions options = resumable_in(folder);
-  if (given == nullptr) testing::write_text(options.inputs[0], two_keys(1500));
-  (void)preprocess(options, ByteTokenizer());
-  EXPECT_EQ(IndexedDataset((folder / "out_title_document").string()).num_documents(), 1500);
-  EXPECT_FALSE(fs::exists(folder / "out.partial"));
+  const Child child;
+  child.run(resumable_in(child.folder()), two_keys(1500));
+  EXPECT_EQ(child.num_documents("title"), 1500);
+  EXPECT_FALSE(fs::exists(child.folder() / "out.partial"));
 }
 
 // Exit status of a test above with a fault planned.

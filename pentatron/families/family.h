@@ -50,7 +50,6 @@ struct Family {
   void (*start)(ModelConfig& model) = nullptr;
   KeyRules (*keys)();
   std::span<const NameRule> (*names)(const ModelConfig& model) = nullptr;
-  std::span<const Preset> presets = {};
   const OuterModel* outer = nullptr;  // null: there are none
   // Options of which start() sets others than the defaults, by destination, where no key says so
   std::vector<std::string_view> needs = {};

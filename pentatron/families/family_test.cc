@@ -367,8 +367,8 @@ TEST(Family, AnotherFamilyThatCannotSayItSaysWhatDiffers) {
 TEST(Presets, FillInTheModel) {
   std::size_t count = 0;
   for (const Family* family : families()) {
-    EXPECT_FALSE(family->presets.empty()) << family->name;
-    for (const Preset& preset : family->presets) {
+    EXPECT_FALSE(presets_of(family->name).empty()) << family->name;
+    for (const Preset& preset : presets_of(family->name)) {
       SCOPED_TRACE(preset.name);
       ++count;
       const Description d = preset_model(preset.name);

@@ -51,7 +51,7 @@ config::ValueLayer layer_of(const ModelConfig& model, config::Origin origin, std
 Description preset_model(std::string_view name) {
   std::vector<std::string> known;
   for (const Family* family : families()) {
-    for (const Preset& preset : family->presets) {
+    for (const Preset& preset : presets_of(family->name)) {
       if (preset.name == name) {
         return read_config(preset.config, fmt::format("the preset {}", name));
       }
@@ -74,7 +74,7 @@ std::string preset_table() {
       fmt::format("{:<18} {:<11} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>9}\n", "preset", "family",
                   "layers", "hidden", "ffn", "heads", "groups", "vocab", "positions");
   for (const Family* family : families()) {
-    for (const Preset& preset : family->presets) {
+    for (const Preset& preset : presets_of(family->name)) {
       const Description d = preset_model(preset.name);
       const ModelConfig& m = d.model;
       text += fmt::format("{:<18} {:<11} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>9}\n", preset.name,

@@ -33,16 +33,25 @@ nn::ParameterPlan plan_for(const LeafContext& context, std::int64_t vocab, std::
   return plan;
 }
 
+// Of kVocab words in `padded` rows, with values and room for gradients.
+std::unique_ptr<VocabHead> filled_head(const LeafContext& context, const PrecisionPolicy& policy,
+                                       std::int64_t padded, double softcap = 0.0) {
+  auto head = std::make_unique<VocabHead>(context, plan_for(context, kVocab, padded, kHidden), "w",
+                                          softcap);
+  initialise(*head, 4);
+  bind_gradients(*head, policy);
+  return head;
+}
+
 // Loss, logits, input and weight gradient; with `postpone` the weight gradient waits in a queue,
 // with `pieces` the loss never sees more than a few rows of logits.
 void run_head(const LeafContext& context, const PrecisionPolicy& policy, bool postpone,
               Gathered& out, double softcap = 0.0, double smoothing = 0.0, bool pieces = false) {
-  VocabHead head(context, plan_for(context, kVocab, 32, kHidden), "w", softcap);
+  const auto made = filled_head(context, policy, 32, softcap);
+  VocabHead& head = *made;
   head.set_label_smoothing(smoothing);
   // Of the 16 rows of 32 fp64 logits three on one rank: the last piece is a smaller one.
   if (pieces) head.set_logit_memory({.most = 1, .piece = 3 * 32 * 8});
-  initialise(head, 4);
-  bind_gradients(head, policy);
   const Batch meta = make_batch({{5, 3}, {8}}, kVocab);
   WeightGradQueue queue;
   queue.set_postpone(postpone);
@@ -117,9 +126,8 @@ TEST(VocabHead, InPiecesEqualsAllAtOnce) {
 std::vector<Tensor> results_of_loss(const PrecisionPolicy& policy, bool known) {
   std::vector<Tensor> results;
   run_layout({1, false}, policy, [&](const LeafContext& c) {
-    VocabHead head(c, plan_for(c, kVocab, 32, kHidden), "w");
-    initialise(head, 4);
-    bind_gradients(head, policy);
+    const auto made = filled_head(c, policy, 32);
+    VocabHead& head = *made;
     Batch meta = make_batch({{6}}, kVocab);
     meta.fields["loss_mask"] = tensor::from_vector(std::vector<float>{0, 1, 0, 0.5, 1, 1});
     nn::StepContext step{.batch = meta, .policy = policy};
@@ -149,9 +157,8 @@ TEST(VocabHead, KnownGradientGivesTheSameBits) {
 TEST(VocabHead, AnotherGradientThanTheKnownOneIsRefused) {
   const PrecisionPolicy policy = precision_policy("fp64");
   run_layout({1, false}, policy, [&](const LeafContext& c) {
-    VocabHead head(c, plan_for(c, kVocab, 32, kHidden), "w");
-    initialise(head, 4);
-    bind_gradients(head, policy);
+    const auto made = filled_head(c, policy, 32);
+    VocabHead& head = *made;
     const Batch meta = make_batch({{6}}, kVocab);
     nn::StepContext step{.batch = meta, .policy = policy};
     const Tensor x = random_tensor({6, kHidden}, "x").set_requires_grad(true);
@@ -186,10 +193,9 @@ void expect_plain_formula(std::int64_t tokens, double cap, double smoothing) {
   const double share = smoothing * kVocab / (kVocab - 1.0);
   const PrecisionPolicy policy = precision_policy("fp64");
   run_layout({1, false}, policy, [&](const LeafContext& context) {
-    VocabHead head(context, plan_for(context, kVocab, 16, kHidden), "w", cap);
+    const auto made = filled_head(context, policy, 16, cap);
+    VocabHead& head = *made;
     head.set_label_smoothing(smoothing);
-    initialise(head, 4);
-    bind_gradients(head, policy);
     const Batch meta = make_batch({{tokens}}, kVocab);
     nn::StepContext step{.batch = meta, .policy = policy};
     const Tensor x = random_tensor({tokens, kHidden}, "x").set_requires_grad(true);
@@ -223,9 +229,8 @@ TEST(VocabHead, SmoothedLabelsEqualThePlainFormula) {
 TEST(VocabHead, EvaluationsAreNotSmoothed) {
   const PrecisionPolicy policy = precision_policy("fp64");
   run_layout({1, false}, policy, [&](const LeafContext& context) {
-    VocabHead head(context, plan_for(context, kVocab, 16, kHidden), "w");
-    initialise(head, 4);
-    bind_gradients(head, policy);
+    const auto made = filled_head(context, policy, 16);
+    VocabHead& head = *made;
     const Batch meta = make_batch({{12}}, kVocab);
     const Tensor x = random_tensor({12, kHidden}, "x");
     const auto loss_in = [&](nn::Phase phase) {
@@ -291,9 +296,8 @@ TEST(Cases, MegatronLM_7452_GatheredLogits) {
 TEST(VocabHead, MaskedTokensGiveNoGradient) {
   const PrecisionPolicy policy = precision_policy("fp64");
   run_layout({1, false}, policy, [&](const LeafContext& c) {
-    VocabHead head(c, plan_for(c, kVocab, 16, kHidden), "w");
-    initialise(head, 4);
-    bind_gradients(head, policy);
+    const auto made = filled_head(c, policy, 16);
+    VocabHead& head = *made;
     Batch meta = make_batch({{6}}, kVocab);
     meta.fields["loss_mask"] = tensor::from_vector(std::vector<float>{0, 1, 0, 0, 1, 0});
     nn::StepContext step{.batch = meta, .policy = policy};

@@ -48,10 +48,13 @@ std::string StreamingDecoder::add(std::int32_t id) {
 
 std::string StreamingDecoder::add_bytes(std::int32_t id) {
   bytes_ += tokenizer_.decode({&id, 1});
-  const std::size_t waiting = unfinished_bytes(bytes_);
-  std::string text =
-      replace_invalid_utf8(std::string_view(bytes_).substr(0, bytes_.size() - waiting));
-  bytes_.erase(0, bytes_.size() - waiting);
+  return take_whole_characters();
+}
+
+std::string StreamingDecoder::take_whole_characters() {
+  const std::size_t whole = bytes_.size() - unfinished_bytes(bytes_);
+  std::string text = replace_invalid_utf8(std::string_view(bytes_).substr(0, whole));
+  bytes_.erase(0, whole);
   return text;
 }
 
@@ -70,11 +73,7 @@ std::string StreamingDecoder::take_window() {
   }
   window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(kept));
   shown_ = kept;
-  const std::size_t waiting = unfinished_bytes(bytes_);
-  std::string certain =
-      replace_invalid_utf8(std::string_view(bytes_).substr(0, bytes_.size() - waiting));
-  bytes_.erase(0, bytes_.size() - waiting);
-  return certain;
+  return take_whole_characters();
 }
 
 std::string StreamingDecoder::finish() {

@@ -27,6 +27,8 @@ class StreamingDecoder final {
  private:
   [[nodiscard]] std::string add_bytes(std::int32_t id);
   [[nodiscard]] std::string take_window();
+  // Of bytes_, what no later byte can change.
+  [[nodiscard]] std::string take_whole_characters();
 
   const Tokenizer& tokenizer_;
   std::string bytes_;  // of an unfinished character

@@ -53,9 +53,23 @@ class Parser final {
   // `body` up to {% name %}, which is taken.
   Statements body_until(std::string_view name) {
     Statements body = statements({name});
+    end_of(name);
+    return body;
+  }
+
+  void end_of(std::string_view name) {
     if (!t_.take_word(name)) t_.fail(fmt::format("{{% {} %}} is missing", name));
     end_tag();
-    return body;
+  }
+
+  // What stands behind {% else %}, where that stands, up to the end.
+  Statements else_until(std::string_view name) {
+    if (t_.take_word("else")) {
+      end_tag();
+      return body_until(name);
+    }
+    end_of(name);
+    return {};
   }
 
   std::unique_ptr<Statement> block(Place place) {
@@ -100,13 +114,7 @@ class Parser final {
         if (++chain_ > kMaxBranches) t_.fail("too many elif");
         continue;
       }
-      if (t_.take_word("else")) {
-        end_tag();
-        last->otherwise = body_until("endif");
-      } else {
-        if (!t_.take_word("endif")) t_.fail("{% endif %} is missing");
-        end_tag();
-      }
+      last->otherwise = else_until("endif");
       return node;
     }
   }
@@ -122,13 +130,7 @@ class Parser final {
     ++loops_;
     node->body = statements({"else", "endfor"});
     --loops_;
-    if (t_.take_word("else")) {
-      end_tag();
-      node->otherwise = body_until("endfor");
-    } else {
-      if (!t_.take_word("endfor")) t_.fail("{% endfor %} is missing");
-      end_tag();
-    }
+    node->otherwise = else_until("endfor");
     return node;
   }
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/functional/tiny_run.h"
+#include "tests/functional/trained_bpe.h"
 
 // `pentatron generate` on a tiny checkpoint: of numbers (NullTokenizer) and of text (BPE).
 namespace pentatron::functional {
@@ -30,7 +31,6 @@ constexpr const char* kSentence = "the cat sat on the mat and the rat ran to the
 // A model that has learnt one sentence by heart.
 fs::path text_model() {
   static const fs::path kFolder = [] {
-    const fs::path made = new_folder();
     std::string text;
     std::string lines;
     for (int i = 0; i < 60; ++i) {
@@ -39,31 +39,15 @@ fs::path text_model() {
       lines += R"(the cat sat on the mat and the rat ran to the hat\n"})";
       lines += "\n";
     }
-    write_file(made / "text.txt", text);
-    write_file(made / "text.jsonl", lines);
-    EXPECT_TRUE(call({"train_tokenizer", "--input", (made / "text.txt").string(), "--vocab-size",
-                      "275", "--output", made.string()})
-                    .ok());
-    const std::string vocabulary = (made / "vocab.json").string();
-    const std::string merges = (made / "merges.txt").string();
-    EXPECT_TRUE(
-        call({"preprocess_data", "--input", (made / "text.jsonl").string(), "--output-prefix",
-              (made / "corpus").string(), "--tokenizer-type", "GPT2BPETokenizer", "--vocab-file",
-              vocabulary, "--merge-file", merges, "--append-eod"})
-            .ok());
-    const TinyRun run =
-        train(saving(base()
-                         .without("--vocab-size")
-                         .with("--tokenizer-type", "GPT2BPETokenizer")
-                         .with("--vocab-file", vocabulary)
-                         .with("--merge-file", merges)
-                         .with("--data-path", (made / "corpus_text_document").string())
-                         .with("--hidden-size", 32)
-                         .with("--seq-length", 32)
-                         .with("--max-position-embeddings", 64)
-                         .with("--init-method-std", "0.05")
-                         .with("--train-iters", 80),
-                     made / "checkpoints"));
+    const fs::path made = trained_bpe(text, 275);
+    const TinyRun run = train(saving(with_bpe(base(), made)
+                                         .with("--data-path", bpe_corpus(lines, made))
+                                         .with("--hidden-size", 32)
+                                         .with("--seq-length", 32)
+                                         .with("--max-position-embeddings", 64)
+                                         .with("--init-method-std", "0.05")
+                                         .with("--train-iters", 80),
+                                     made / "checkpoints"));
     EXPECT_LT(run.last_loss(), 0.5 * run.first_loss());
     return made / "checkpoints";
   }();

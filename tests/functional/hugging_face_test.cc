@@ -7,6 +7,7 @@
 #include "pentatron/base/sha256.h"
 #include "tests/functional/converted.h"
 #include "tests/functional/tiny_run.h"
+#include "tests/functional/trained_bpe.h"
 
 // `pentatron convert`, --load of Hugging Face folders and --model-preset, end to end. What the
 // folders mean to another program: tools/reference/hugging_face_reference.py.
@@ -459,29 +460,14 @@ TEST(HuggingFace, OfTextAndPicturesTheLanguageModel) {
 // The checkpoint's own copy, wherever the files of the run have gone.
 TEST(HuggingFace, ATrainedCheckpointExportsItsTokenizer) {
   const fs::path folder = new_folder();
-  const fs::path made = folder / "made";
-  write_file(folder / "text.txt", "the cat sat on the mat and the rat ran to the hat\n");
-  write_file(folder / "text.jsonl", R"({"text": "the cat sat on the mat and the rat ran to it"})"
-                                    "\n");
-  ASSERT_TRUE(call({"train_tokenizer", "--input", (folder / "text.txt").string(), "--vocab-size",
-                    "270", "--output", made.string()})
-                  .ok());
-  const std::string vocabulary = (made / "vocab.json").string();
-  const std::string merges = (made / "merges.txt").string();
-  ASSERT_TRUE(
-      call({"preprocess_data", "--input", (folder / "text.jsonl").string(), "--output-prefix",
-            (folder / "corpus").string(), "--tokenizer-type", "GPT2BPETokenizer", "--vocab-file",
-            vocabulary, "--merge-file", merges, "--append-eod"})
-          .ok());
-  (void)train(saving(small_llama()
-                         .without("--vocab-size")
-                         .with("--tokenizer-type", "GPT2BPETokenizer")
-                         .with("--vocab-file", vocabulary)
-                         .with("--merge-file", merges)
-                         .with("--data-path", (folder / "corpus_text_document").string()),
-                     folder / "save"));
-  const std::string vocabulary_text = read_file(vocabulary);
-  const std::string merges_text = read_file(merges);
+  const fs::path made = trained_bpe("the cat sat on the mat and the rat ran to the hat\n", 270);
+  const std::string prefix =
+      bpe_corpus(R"({"text": "the cat sat on the mat and the rat ran to it"})"
+                 "\n",
+                 made);
+  (void)train(saving(with_bpe(small_llama(), made).with("--data-path", prefix), folder / "save"));
+  const std::string vocabulary_text = read_file(made / "vocab.json");
+  const std::string merges_text = read_file(made / "merges.txt");
   fs::remove_all(made);
   const ProgramResult out = convert_export(folder / "save", folder / "hf");
   ASSERT_TRUE(out.ok()) << out.describe();

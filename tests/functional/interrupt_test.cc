@@ -11,6 +11,7 @@
 #include <set>
 
 #include "tests/functional/tiny_run.h"
+#include "tests/functional/trained_bpe.h"
 
 // Ctrl-C at any moment: what stands under a final name is whole, and no other name stays.
 namespace pentatron::functional {
@@ -153,14 +154,7 @@ fs::path jsonl(int documents, int salt) {
 }
 
 fs::path bpe_folder() {
-  static const fs::path kFolder = [] {
-    const fs::path made = new_folder();
-    write_file(made / "text.txt", some_text(200, 1));
-    EXPECT_TRUE(call({"train_tokenizer", "--input", (made / "text.txt").string(), "--vocab-size",
-                      "300", "--output", made.string()})
-                    .ok());
-    return made;
-  }();
+  static const fs::path kFolder = trained_bpe(some_text(200, 1), 300);
   return kFolder;
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/functional/tiny_run.h"
+#include "tests/functional/trained_bpe.h"
 
 // Each test fails when the program ignores the option that it is named after.
 namespace pentatron::functional {
@@ -24,22 +25,9 @@ std::set<std::string> names_in(const fs::path& folder) {
 
 // vocab.json and merges.txt of a byte-level BPE of `tokens` tokens.
 fs::path make_bpe(int tokens) {
-  const fs::path folder = new_folder();
   std::string text;
   for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the rat ran to the hat\n";
-  write_file(folder / "text.txt", text);
-  const ProgramResult made =
-      call({"train_tokenizer", "--input", (folder / "text.txt").string(), "--vocab-size",
-            std::to_string(tokens), "--output", folder.string()});
-  EXPECT_TRUE(made.ok()) << made.describe();
-  return folder;
-}
-
-Options with_bpe(const Options& options, const fs::path& folder) {
-  return options.without("--vocab-size")
-      .with("--tokenizer-type", "GPT2BPETokenizer")
-      .with("--vocab-file", (folder / "vocab.json").string())
-      .with("--merge-file", (folder / "merges.txt").string());
+  return trained_bpe(text, tokens);
 }
 
 std::size_t index_files(const fs::path& folder) {

@@ -27,7 +27,7 @@ fs::path recipe_of(const families::Family& family) {
 // The family's preset that the recipe begins with.
 std::string preset_of(const families::Family& family) {
   const std::string text = read_file(recipe_of(family));
-  for (const families::Preset& preset : family.presets) {
+  for (const families::Preset& preset : families::presets_of(family.name)) {
     if (count(text, "model-preset: " + std::string(preset.name) + "\n") == 1) {
       return std::string(preset.name);
     }

@@ -5,11 +5,12 @@
 // clang-format on
 //
 // Any bytes as a line of a JSONL corpus: a problem with a column inside the line, or valid texts
-// for every key.
+// for every key; the same when other bytes follow the line in its buffer.
 #include <simdjson.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "pentatron/datasets/jsonl.h"
@@ -20,9 +21,16 @@ using pentatron::fuzz::require;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace pentatron::datasets;
   static JsonlParser parser({"a", "text"});
+  static JsonlParser beside({"a", "text"});
   const std::string_view line(reinterpret_cast<const char*>(data), size);
   if (is_blank(line)) return 0;
-  if (const auto problem = parser.parse(line)) {
+  const std::string twice = std::string(line) + std::string(line) + std::string(64, '0');
+  const auto same = beside.parse(std::string_view(twice).substr(0, size), twice.size());
+  const auto problem = parser.parse(line);
+  require(problem.has_value() == same.has_value());
+  require(problem ? problem->column == same->column && problem->message == same->message
+                  : parser.texts() == beside.texts());
+  if (problem) {
     require(problem->column >= 1 && problem->column <= static_cast<std::int64_t>(size) + 1);
     require(!problem->message.empty());
     return 0;

@@ -407,6 +407,12 @@ def write_list(path):
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
+def tell_failed(names):
+    """The last line, and the exit code."""
+    print(f"{len(names)} failed" + (": " + ", ".join(names) if names else ""))
+    return 1 if names else 0
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program")
@@ -436,8 +442,7 @@ def main():
             except (AssertionError, RuntimeError) as problem:
                 failed.append(name)
                 print(f"{name}: {problem}", flush=True)
-    print(f"{len(failed)} failed" + (": " + ", ".join(failed) if failed else ""))
-    return 1 if failed else 0
+    return tell_failed(failed)
 
 
 if __name__ == "__main__":

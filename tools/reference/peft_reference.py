@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hugging_face_reference import MODELS, TOLERANCE, build, randomise  # noqa: E402 (enters the virtual environment)
+from hugging_face_reference import MODELS, TOLERANCE, build, randomise, tell_failed  # noqa: E402 (enters the virtual environment)
 
 import numpy  # noqa: E402
 import peft  # noqa: E402
@@ -109,8 +109,7 @@ def main():
                 except AssertionError as problem:
                     failed.append(what)
                     print(f"  FAILED: {problem}", flush=True)
-    print(f"{len(failed)} failed" + (": " + ", ".join(failed) if failed else ""))
-    return 1 if failed else 0
+    return tell_failed(failed)
 
 
 if __name__ == "__main__":

@@ -174,8 +174,7 @@ const Family& falcon() {
                               .ignored_tensors = kIgnored,
                               .start = start,
                               .keys = keys,
-                              .names = names,
-                              .presets = presets_of("falcon")};
+                              .names = names};
   return kFamily;
 }
 

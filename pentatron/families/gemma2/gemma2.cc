@@ -79,12 +79,10 @@ std::span<const NameRule> gemma_names(const ModelConfig&) {
 const Family& gemma2() {
   static const Family kFamily =
       of_llama_kind({.name = "gemma2",
-                     .model_type = "gemma2",
                      .architecture = "Gemma2ForCausalLM",
                      .start = start_gemma,
                      .keys = keys,
                      .names = gemma_names,
-                     .presets = presets_of("gemma2"),
                      .needs = {"norm_placement", "geglu", "embedding_multiplier"}});
   return kFamily;
 }

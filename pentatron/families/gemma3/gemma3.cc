@@ -107,7 +107,6 @@ const Family& gemma3() {
                      .start = start,
                      .keys = keys,
                      .names = gemma_names,
-                     .presets = presets_of("gemma3"),
                      .outer = &kWithPictures,
                      .needs = {"norm_placement", "geglu", "embedding_multiplier"}});
   return kFamily;

@@ -76,8 +76,7 @@ const Family& gpt2() {
                               .ignored_tensors = kIgnored,
                               .start = start,
                               .keys = keys,
-                              .names = names,
-                              .presets = presets_of("gpt2")};
+                              .names = names};
   return kFamily;
 }
 

@@ -80,8 +80,7 @@ const Family& gpt_neox() {
                               .ignored_tensors = kIgnored,
                               .start = start,
                               .keys = keys,
-                              .names = names,
-                              .presets = presets_of("gpt_neox")};
+                              .names = names};
   return kFamily;
 }
 

@@ -64,17 +64,15 @@ std::vector<NameRule> llama_names_with(std::initializer_list<NameRule> own) {
 Family of_llama_kind(Family family) {
   family.base_prefix = "model.";
   family.ignored_tensors = kIgnored;
+  if (family.model_type.empty()) family.model_type = family.name;
   if (family.start == nullptr) family.start = start_llama;
   if (family.names == nullptr) family.names = llama_names;
   return family;
 }
 
 const Family& llama() {
-  static const Family kFamily = of_llama_kind({.name = "llama",
-                                               .model_type = "llama",
-                                               .architecture = "LlamaForCausalLM",
-                                               .keys = keys,
-                                               .presets = presets_of("llama")});
+  static const Family kFamily =
+      of_llama_kind({.name = "llama", .architecture = "LlamaForCausalLM", .keys = keys});
   return kFamily;
 }
 

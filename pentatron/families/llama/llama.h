@@ -24,8 +24,8 @@ struct LlamaDefaults {
 [[nodiscard]] std::span<const NameRule> llama_names(const ModelConfig& model);
 // Of files whose layers have one norm less or other matrices: what is `own` goes before Llama's.
 [[nodiscard]] std::vector<NameRule> llama_names_with(std::initializer_list<NameRule> own);
-// The family with what it shares with Llama: prefix, ignored tensors, and start_llama() and
-// llama_names() where it has none of its own.
+// The family with what it shares with Llama: prefix, ignored tensors, and start_llama(),
+// llama_names() and its name as model type where it has none of its own.
 [[nodiscard]] Family of_llama_kind(Family family);
 
 }  // namespace pentatron::families

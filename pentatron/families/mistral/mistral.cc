@@ -15,11 +15,8 @@ KeyRules keys() {
 }  // namespace
 
 const Family& mistral() {
-  static const Family kFamily = of_llama_kind({.name = "mistral",
-                                               .model_type = "mistral",
-                                               .architecture = "MistralForCausalLM",
-                                               .keys = keys,
-                                               .presets = presets_of("mistral")});
+  static const Family kFamily =
+      of_llama_kind({.name = "mistral", .architecture = "MistralForCausalLM", .keys = keys});
   return kFamily;
 }
 

@@ -35,12 +35,10 @@ std::span<const NameRule> names(const ModelConfig&) {
 
 const Family& nemotron() {
   static const Family kFamily = of_llama_kind({.name = "nemotron",
-                                               .model_type = "nemotron",
                                                .architecture = "NemotronForCausalLM",
                                                .start = start,
                                                .keys = keys,
-                                               .names = names,
-                                               .presets = presets_of("nemotron")});
+                                               .names = names});
   return kFamily;
 }
 

@@ -30,12 +30,10 @@ std::span<const NameRule> names(const ModelConfig&) {
 
 const Family& olmo2() {
   static const Family kFamily = of_llama_kind({.name = "olmo2",
-                                               .model_type = "olmo2",
                                                .architecture = "Olmo2ForCausalLM",
                                                .start = start,
                                                .keys = keys,
                                                .names = names,
-                                               .presets = presets_of("olmo2"),
                                                .needs = {"norm_placement", "qk_norm_scope"}});
   return kFamily;
 }

@@ -137,12 +137,8 @@ std::span<const NameRule> names(const ModelConfig&) {
 }  // namespace
 
 const Family& phi3() {
-  static const Family kFamily = of_llama_kind({.name = "phi3",
-                                               .model_type = "phi3",
-                                               .architecture = "Phi3ForCausalLM",
-                                               .keys = keys,
-                                               .names = names,
-                                               .presets = presets_of("phi3")});
+  static const Family kFamily = of_llama_kind(
+      {.name = "phi3", .architecture = "Phi3ForCausalLM", .keys = keys, .names = names});
   return kFamily;
 }
 

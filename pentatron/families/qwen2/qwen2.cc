@@ -28,12 +28,8 @@ KeyRules keys() {
 }  // namespace
 
 const Family& qwen2() {
-  static const Family kFamily = of_llama_kind({.name = "qwen2",
-                                               .model_type = "qwen2",
-                                               .architecture = "Qwen2ForCausalLM",
-                                               .start = start,
-                                               .keys = keys,
-                                               .presets = presets_of("qwen2")});
+  static const Family kFamily = of_llama_kind(
+      {.name = "qwen2", .architecture = "Qwen2ForCausalLM", .start = start, .keys = keys});
   return kFamily;
 }
 

@@ -23,12 +23,8 @@ KeyRules keys() {
 }  // namespace
 
 const Family& qwen3() {
-  static const Family kFamily = of_llama_kind({.name = "qwen3",
-                                               .model_type = "qwen3",
-                                               .architecture = "Qwen3ForCausalLM",
-                                               .start = start,
-                                               .keys = keys,
-                                               .presets = presets_of("qwen3")});
+  static const Family kFamily = of_llama_kind(
+      {.name = "qwen3", .architecture = "Qwen3ForCausalLM", .start = start, .keys = keys});
   return kFamily;
 }
 

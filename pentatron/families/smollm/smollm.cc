@@ -63,8 +63,7 @@ const Family& smollm() {
   static const Family kFamily = of_llama_kind({.name = "smollm",
                                                .model_type = "smollm3",
                                                .architecture = "SmolLM3ForCausalLM",
-                                               .keys = keys,
-                                               .presets = presets_of("smollm")});
+                                               .keys = keys});
   return kFamily;
 }
 

@@ -51,12 +51,10 @@ std::span<const NameRule> names(const ModelConfig&) {
 
 const Family& starcoder2() {
   static const Family kFamily = of_llama_kind({.name = "starcoder2",
-                                               .model_type = "starcoder2",
                                                .architecture = "Starcoder2ForCausalLM",
                                                .start = start,
                                                .keys = keys,
-                                               .names = names,
-                                               .presets = presets_of("starcoder2")});
+                                               .names = names});
   return kFamily;
 }
 
