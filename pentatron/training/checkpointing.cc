@@ -93,7 +93,7 @@ void check_matches(const Engine& engine, const TrainState& saved, const TrainSta
                   model);
   if (wanted.weights_alone) return;
   const std::string run =
-      json_differences(with_later_options(saved.run, run_identity(born)), asked.run);
+      json_differences(with_later_options(saved.run, run_identity(config::RunConfig())), asked.run);
   PENTATRON_CHECK(run.empty(), kCheckpoint,
                   "{} was trained otherwise: {}. Give the same options, or start a new run from "
                   "these weights with --finetune.",
