@@ -91,7 +91,7 @@ void cuda::divergence_gradient_(const LogitPair& logits, const LogitNormalisers&
                               .sub_(softmax(logits.teacher_tv, lse.teacher_t))
                               .mul_(column(coefficient_t, begin, count, computed).div(temperature));
     const Tensor piece = logits.student_tv.narrow(0, begin, count);
-    softmax_gradient_(
+    cuda::softmax_gradient_(
         piece, plain.labels_t.narrow(0, begin, count), plain.log_sum_exp_t.narrow(0, begin, count),
         plain.coefficient_t.narrow(0, begin, count), plain.column_begin, valid, plain.target);
     const Tensor valid_piece = piece.narrow(1, 0, valid);

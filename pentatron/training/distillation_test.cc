@@ -13,6 +13,7 @@
 #include "pentatron/checkpoint/store.h"
 #include "pentatron/comm/group.h"
 #include "pentatron/inference/loaded_model.h"
+#include "pentatron/tensor/ops.h"
 #include "pentatron/training/checkpointing.h"
 #include "pentatron/training/engine.h"
 #include "pentatron/training/teacher.h"
