@@ -163,15 +163,14 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
       context, config.parallel.sequence_parallel, policy_, device);
   const std::vector<config::StagePlan> plans = config::plan_pipeline(config.model, config.parallel);
   // Before memory is taken: a teacher that does not fit is refused at once.
-  std::optional<Teacher> teacher;
-  if (config::distils(config)) teacher.emplace(config);
+  if (config::distils(config)) teacher_ = std::make_unique<Teacher>(config);
   for (auto stage = static_cast<std::size_t>(context.coordinate("pp")); stage < plans.size();
        stage += static_cast<std::size_t>(context.size("pp"))) {
     auto made = make_stage ? make_stage(leaf_context, plans[stage])
                            : models::make_stage(models::model_kind(config.model), config.model,
                                                 leaf_context, plans[stage]);
-    stages_.add(teacher ? teacher->beside(std::move(made), context, leaf_context)
-                        : std::move(made));
+    stages_.add(teacher_ ? teacher_->beside(std::move(made), context, leaf_context)
+                         : std::move(made));
   }
   decay_qk_norms(config, stages_.parameters());
   freeze_parameters(config, stages_.parameters());

@@ -125,10 +125,10 @@ void check_recompute(const config::DistillationForm& form, const config::ModelCo
 }  // namespace
 
 Teacher::Teacher(const config::RunConfig& student)
-    : form_(config::read_distillation(student.checkpoint.export_kd_cfg)),
-      stored_(inference::open_weights(student.checkpoint.export_kd_teacher_load, 0, kOption)) {
-  const std::string& folder = student.checkpoint.export_kd_teacher_load;
-  check_fits(student.model, stored_.config.model, folder);
+    : folder_(student.checkpoint.export_kd_teacher_load),
+      form_(config::read_distillation(student.checkpoint.export_kd_cfg)),
+      stored_(inference::open_weights(folder_, 0, kOption)) {
+  check_fits(student.model, stored_.config.model, folder_);
   config_ = in_layout_of(student, stored_.config);
   const std::string label = student.checkpoint.export_kd_cfg.empty()
                                 ? std::string(kOption)
@@ -139,7 +139,7 @@ Teacher::Teacher(const config::RunConfig& student)
     config::resolve(config_, config::Purpose::kModel);
     stored_.check(config_.model);
   } catch (const Error& error) {
-    throw Error(error.kind(), fmt::format("{} {}: {}", kOption, folder, error.what()), __FILE__,
+    throw Error(error.kind(), fmt::format("{} {}: {}", kOption, folder_, error.what()), __FILE__,
                 __LINE__);
   }
 }
@@ -153,7 +153,23 @@ std::unique_ptr<nn::Stage> Teacher::beside(std::unique_ptr<nn::Stage> student,
   auto stages = std::make_unique<nn::LocalStages>();
   stages->add(models::make_stage(models::model_kind(model), model, leaf_context, plans.front()));
   stored_.read_into(*stages, context);
+  stored_.checkpoint.reset();
+  stored_.hugging_face.reset();
   return std::make_unique<DistilledStage>(std::move(student), std::move(stages), form_);
+}
+
+std::string Teacher::line() const {
+  const config::ModelConfig& model = config_.model;
+  return fmt::format(" > learns from {}: {} layers of {} channels", folder_, model.num_layers,
+                     model.hidden_size);
+}
+
+std::string Teacher::tokenizer_warning(const std::string& identity) const {
+  if (stored_.tokenizer.empty() || identity.empty() || stored_.tokenizer == identity) return "";
+  return fmt::format(
+      "{} {}: the teacher was trained with other tokenizer files; its distributions mean something "
+      "only if the ids are the same",
+      kOption, folder_);
 }
 
 }  // namespace pentatron::training

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "pentatron/comm/parallel_context.h"
 #include "pentatron/config/config.h"
@@ -30,10 +31,14 @@ class Teacher final {
                                                   comm::ParallelContext& context,
                                                   const parallel_layers::LeafContext& leaf_context);
 
-  [[nodiscard]] const config::RunConfig& config() const { return config_; }
-  [[nodiscard]] const config::DistillationForm& form() const { return form_; }
+  // For the screen, at start: " > learns from ...".
+  [[nodiscard]] std::string line() const;
+  // What to warn of where the run's tokenizer is not the one that the teacher was trained with, as
+  // far as that is recorded: distributions are compared id by id. Empty: nothing.
+  [[nodiscard]] std::string tokenizer_warning(const std::string& identity) const;
 
  private:
+  std::string folder_;
   config::DistillationForm form_;
   inference::StoredWeights stored_;
   config::RunConfig config_;  // in the student's layout and precision

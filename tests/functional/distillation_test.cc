@@ -38,6 +38,9 @@ TEST(Distillation, Options) {
   // The student's own loss is told, though it is not trained on.
   EXPECT_EQ(run.first_loss(), plain.first_loss());
   EXPECT_NE(run.last_loss(), plain.last_loss());
+  EXPECT_NE(run.program.out.find(" > learns from " + teacher().string() + ": 3 layers of 16 "),
+            std::string::npos);
+  EXPECT_EQ(run.program.err.find("tokenizer"), std::string::npos) << run.program.err;
   const std::string line = run.iteration_lines().at(0);
   for (const char* part : {"lm loss: ", "total loss: ", "logits distillation loss: "}) {
     EXPECT_NE(line.find(part), std::string::npos) << line;
