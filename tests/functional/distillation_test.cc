@@ -36,7 +36,7 @@ Options student() { return small_llama().with("--export-kd-teacher-load", teache
 TEST(Distillation, Options) {
   const TinyRun plain = train(small_llama()), run = train(student());
   // The student's own loss is told, though it is not trained on.
-  EXPECT_EQ(run.first_loss(), plain.first_loss());
+  EXPECT_NEAR(run.first_loss(), plain.first_loss(), 1e-6 * plain.first_loss());
   EXPECT_NE(run.last_loss(), plain.last_loss());
   EXPECT_NE(run.program.out.find(" > learns from " + teacher().string() + ": 3 layers of 16 "),
             std::string::npos);
@@ -46,7 +46,11 @@ TEST(Distillation, Options) {
     EXPECT_NE(line.find(part), std::string::npos) << line;
   }
   EXPECT_EQ(line.find("intermediate distillation loss"), std::string::npos) << line;
-  EXPECT_EQ(run.series("train", "total_loss"), run.series("train", "logits_distillation_loss"));
+  // The total is summed in fp32, its parts are told in fp64.
+  const std::vector<double> total = run.series("train", "total_loss");
+  const std::vector<double> logits = run.series("train", "logits_distillation_loss");
+  ASSERT_EQ(total.size(), logits.size());
+  for (std::size_t i = 0; i < total.size(); ++i) EXPECT_NEAR(total[i], logits[i], 1e-6 * logits[i]);
   const TinyRun formed = train(student().with("--export-kd-cfg", form_file(kForm).string()));
   EXPECT_NE(formed.iteration_lines().at(0).find("intermediate distillation loss: "),
             std::string::npos);
@@ -111,7 +115,7 @@ TEST(Distillation, WhatDoesNotFitIsRefused) {
   refused(student().with("--export-kd-teacher-load", (new_folder() / "none").string()), 7,
           {"--export-kd-teacher-load", "no checkpoint there"});
   refused(student().with("--loss-mean", "micro-batches"), 2, {"--loss-mean micro-batches"});
-  refused(student().with("--seq-length", 24).with("--max-position-embeddings", 24), 2,
+  refused(student().with("--seq-length", 128).with("--max-position-embeddings", 128), 2,
           {"--export-kd-teacher-load", "--seq-length"});
 }
 
