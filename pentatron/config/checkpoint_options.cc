@@ -37,6 +37,25 @@ constexpr OptionSpec kRows[] = {
      .test = "functional_test Options.PretrainedCheckpoint; functional_test "
              "HuggingFace.OneCommandStartsAndGoesOn",
      .field = checkpoint<&CheckpointConfig::pretrained_checkpoint>()},
+    {.names = "--export-kd-teacher-load",
+     .dest = "export_kd_teacher_load",
+     .check = not_empty,
+     .topic = Topic::kTraining,
+     .help = "learn from this model, the teacher: a checkpoint's folder or a Hugging Face folder",
+     .test = "training_test Distillation.TheStudentComesNearerToItsTeacher; functional_test "
+             "Distillation.Options",
+     .field = checkpoint<&CheckpointConfig::export_kd_teacher_load>()},
+    {.names = "--export-kd-cfg",
+     .dest = "export_kd_cfg",
+     .check = not_empty,
+     .topic = Topic::kTraining,
+     .help = "YAML file that says what is learnt from the teacher: intermediate_layer_pairs, "
+             "skip_lm_loss, kd_loss_scale, kd_loss_alpha, logit_kl_temperature; without it "
+             "distributions at temperature 1 alone",
+     .test = "training_test Distillation.FormsChangeWhatIsTrained; functional_test "
+             "Distillation.Options",
+     .needs = kDistils,
+     .field = checkpoint<&CheckpointConfig::export_kd_cfg>()},
     {.names = "--save-interval --persistent-save-interval",
      .dest = "save_interval",
      .kind = OptionKind::kInt,

@@ -393,7 +393,9 @@ struct CheckpointConfig {
   bool use_checkpoint_args = false;  // model options come from the checkpoint
   bool use_mp_args_from_checkpoint_args = false;
   bool use_tokenizer_model_from_checkpoint_args = true;
-  std::string lora_load;  // adapter to start from, a folder of PEFT's files
+  std::string lora_load;               // adapter to start from, a folder of PEFT's files
+  std::string export_kd_teacher_load;  // model that this one learns from; empty: none
+  std::string export_kd_cfg;           // YAML file (distillation.h); empty: the usual
 };
 
 struct RunConfig {

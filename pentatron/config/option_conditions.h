@@ -268,6 +268,9 @@ inline constexpr Condition kLoads{[](const RunConfig& c) {
                                            !checkpoint.pretrained_checkpoint.empty();
                                   },
                                   "there is no --load"};
+inline constexpr Condition kDistils{
+    [](const RunConfig& c) { return !c.checkpoint.export_kd_teacher_load.empty(); },
+    "there is no --export-kd-teacher-load"};
 inline constexpr Condition kUsesCheckpointArgs{
     [](const RunConfig& c) { return c.checkpoint.use_checkpoint_args; },
     "there is no --use-checkpoint-args"};

@@ -6,6 +6,7 @@
 #include "pentatron/config/adapters.h"
 #include "pentatron/config/attention_window.h"
 #include "pentatron/config/choices.h"
+#include "pentatron/config/distillation.h"
 #include "pentatron/config/heterogeneous_layers.h"
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/mup.h"
@@ -418,6 +419,7 @@ void resolve_into(RunConfig& config, const Origins& origins, Purpose purpose, Pr
   if (purpose != Purpose::kTrain) return;
   if (layout_fine) check_fp8(config, problems);
   check_optimizer_state(config, problems);
+  check_distillation(config, problems);
   resolve_training(config, origins, layout_fine, problems);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "pentatron/nn/hidden_states.h"
 #include "pentatron/nn/step_ledger.h"
 #include "pentatron/ops/scope.h"
 #include "pentatron/tensor/batch.h"
@@ -11,13 +12,17 @@
 namespace pentatron::ops {
 class UnitEventSink;
 }
+namespace pentatron::parallel_layers {
+struct Distillation;  // distilled_loss.h
+}
 
 namespace pentatron::nn {
 
 enum class Phase { kTrain, kRecompute, kEvaluate, kPrefill, kDecode };
 
-// What a model returns behind its last layer.
-enum class StageOutput { kLoss, kLogits };
+// What a model returns behind its last layer. Teacher's logits are what losses are made of: in the
+// logits dtype and with the padding columns of this rank.
+enum class StageOutput { kLoss, kLogits, kTeacherLogits };
 
 class KvCache;  // declared in nn/kv_cache.h
 
@@ -35,9 +40,19 @@ struct StepContext {
   int first_unit = 0;                    // index on this rank of the stage's first unit (nn/unit.h)
   KvCache* kv_cache = nullptr;           // prefill and decode
   StepLedger* ledger = nullptr;          // null: nothing is recorded
+  HiddenStates* hidden = nullptr;        // null: none are taken
+  const parallel_layers::Distillation* distillation = nullptr;  // null: the loss is the labels'
 
   [[nodiscard]] bool training() const {
     return phase == Phase::kTrain || phase == Phase::kRecompute;
+  }
+
+  // Modules offer what they make under their name. What recompute makes again was offered already.
+  [[nodiscard]] bool takes(std::string_view name) const {
+    return hidden != nullptr && phase != Phase::kRecompute && hidden->wants(name);
+  }
+  void offer(std::string_view name, const Tensor& x) const {
+    if (takes(name)) hidden->put(name, x);
   }
 
   // Modules record their numbers through these. Recompute records nothing: the first forward has.

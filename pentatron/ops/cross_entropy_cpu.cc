@@ -9,18 +9,6 @@
 namespace pentatron::ops {
 namespace {
 
-// Terms go through fp64 every 1,024 columns: the sum over a large vocabulary keeps all digits of
-// its terms.
-template <typename C>
-double sum_exp(const C* row, C shift, std::int64_t n) {
-  constexpr std::int64_t kBlock = 1024;
-  double total = 0.0;
-  for (std::int64_t at = 0; at < n; at += kBlock) {
-    total += rows::sum_exp_shifted(row + at, shift, std::min(kBlock, n - at));
-  }
-  return total;
-}
-
 template <typename C>
 double sum_of(const C* row, std::int64_t n) {
   double total = 0.0;
@@ -83,7 +71,7 @@ SoftmaxPieces cpu::softmax_pieces(const Tensor& logits_tv, const Tensor& labels_
       for (std::int64_t t = from; t < to; ++t) {
         const C* row = read(logits + t * v, valid_columns);
         maxima[t] = rows::max(row, valid_columns);
-        sums[t] = static_cast<C>(sum_exp(row, maxima[t], valid_columns));
+        sums[t] = static_cast<C>(sum_exp_in_blocks(row, maxima[t], valid_columns));
         const std::int64_t column = label[t] - column_begin;
         targets[t] = column >= 0 && column < valid_columns ? row[column] : C(0);
         if (logit_sum) logit_sums[t] = static_cast<C>(sum_of(row, valid_columns));

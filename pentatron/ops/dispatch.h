@@ -4,6 +4,7 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -98,6 +99,18 @@ class RowWriter final {
  private:
   std::vector<C> buffer_;
 };
+
+// Terms go through fp64 every 1,024 columns: the sum over a large vocabulary keeps all digits of
+// its terms.
+template <typename C>
+[[nodiscard]] double sum_exp_in_blocks(const C* row, C shift, std::int64_t n) {
+  constexpr std::int64_t kBlock = 1024;
+  double total = 0.0;
+  for (std::int64_t at = 0; at < n; at += kBlock) {
+    total += rows::sum_exp_shifted(row + at, shift, std::min(kBlock, n - at));
+  }
+  return total;
+}
 
 // Rows of a parallel range, so that one holds about 16 thousand elements.
 [[nodiscard]] inline std::int64_t row_grain(std::int64_t row_length) {

@@ -5,6 +5,7 @@
 #include "pentatron/ops/adamw.h"
 #include "pentatron/ops/attention_plan.h"
 #include "pentatron/ops/cross_entropy.h"
+#include "pentatron/ops/distillation.h"
 #include "pentatron/ops/products.h"
 #include "pentatron/tensor/random.h"
 #include "pentatron/tensor/weight_ref.h"

@@ -140,6 +140,15 @@ Tensor leave_split(const LeafContext& context, const Tensor& x) {
                                             : reduce_from_tensor(context, x);
 }
 
+Tensor gather_row_values(const LeafContext& context, const Tensor& values_r) {
+  if (alone(context) || !context.layout().sequence_parallel) return values_r;
+  const std::int64_t rows = values_r.size(0), begin = context.coordinate("tp") * rows;
+  return through(values_r, "gather_row_values", gathered(context.group("tp")),
+                 [begin, rows](const Tensor& t) {
+                   return t.narrow(0, begin, rows).clone(at::MemoryFormat::Contiguous);
+                 });
+}
+
 std::vector<Tensor> split_columns(const Tensor& x_tw, const std::vector<std::int64_t>& widths,
                                   std::int64_t inner) {
   std::vector<Tensor> outputs;

@@ -23,6 +23,11 @@ namespace pentatron::parallel_layers {
 // The first, or the second under sequence parallelism.
 [[nodiscard]] Tensor leave_split(const LeafContext& context, const Tensor& x);
 
+// Values of this rank's rows, [local rows] (all of them without sequence parallelism). Forward: the
+// ranks' values one behind the other. Backward: this rank's part of the gradient, which is that of
+// something that all ranks make of the gathered values alike.
+[[nodiscard]] Tensor gather_row_values(const LeafContext& context, const Tensor& values_r);
+
 // [t, sum(widths)] -> views [t, widths[i] / inner, inner] of x; backward joins the gradients in one
 // copy, or in none where they were written side by side. Widths that do not add up or are no
 // multiples of `inner`: kInternal.

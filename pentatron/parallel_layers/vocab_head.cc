@@ -70,6 +70,20 @@ Tensor VocabHead::loss(const Tensor& x_th, nn::StepContext& step, const Tensor& 
   return ops::weighted_sum(token_losses(x_th, step), weights_t, step.policy.loss);
 }
 
+ops::DistilledLosses VocabHead::distilled_losses(const Tensor& x_th, nn::StepContext& step,
+                                                 const Tensor& teacher_tv, double temperature) {
+  const std::unique_ptr<ops::RowReducer> ranks = vocabulary_reducer(context_);
+  return ops::distilled_losses(x_th, projection(step), teacher_tv, step.batch.labels(), temperature,
+                               loss_options(x_th.size(0), step, ranks.get()));
+}
+
+Tensor VocabHead::teacher_logits(const Tensor& x_th, nn::StepContext& step) {
+  const tensor::NoGrad no_grad;
+  const Tensor logits_tv = projection(step)->forward(x_th, step.policy.logits);
+  ops::cap_logits_(logits_tv, logit_softcap_);
+  return logits_tv;
+}
+
 Tensor VocabHead::logits(const Tensor& x_th, nn::StepContext& step) {
   const tensor::NoGrad no_grad;
   const Tensor logits_tv = projection(step)->forward(x_th, step.policy.statistics);

@@ -7,6 +7,7 @@
 
 #include "pentatron/nn/module.h"
 #include "pentatron/nn/parameter_plan.h"
+#include "pentatron/ops/distillation.h"
 #include "pentatron/ops/projection.h"
 #include "pentatron/ops/token_losses.h"
 #include "pentatron/parallel_layers/leaf_context.h"
@@ -50,6 +51,13 @@ class VocabHead final : public nn::Module {
   // Their sum weighted by the batch's loss_mask: a scalar in the loss dtype. `seed`, if it is
   // known: the gradient that will come for it (ops::seeded_token_loss).
   [[nodiscard]] Tensor loss(const Tensor& x_th, nn::StepContext& step, const Tensor& seed = {});
+  // The same losses, and beside them each token's divergence from a teacher's distribution
+  // (ops::distilled_losses): `teacher_tv` as teacher_logits() of a head of this layout gave it.
+  // Logits are whole in memory, those of both models.
+  [[nodiscard]] ops::DistilledLosses distilled_losses(const Tensor& x_th, nn::StepContext& step,
+                                                      const Tensor& teacher_tv, double temperature);
+  // [tokens, this rank's vocabulary rows with padding] in the dtype that losses are made of.
+  [[nodiscard]] Tensor teacher_logits(const Tensor& x_th, nn::StepContext& step);
   // [tokens, this rank's true vocabulary rows] in the logits dtype.
   [[nodiscard]] Tensor logits(const Tensor& x_th, nn::StepContext& step);
 

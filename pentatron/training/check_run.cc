@@ -11,6 +11,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/terminal.h"
 #include "pentatron/config/batch_schedule.h"
+#include "pentatron/config/distillation.h"
 #include "pentatron/datasets/blend.h"
 #include "pentatron/datasets/indexed_dataset.h"
 #include "pentatron/datasets/remote_file.h"
@@ -96,6 +97,8 @@ void check_folders(const config::CheckpointConfig& checkpoint, Files& files) {
                      (checkpoint.load == checkpoint.save && !checkpoint.exit_on_missing_checkpoint);
   if (!fresh || fs::exists(checkpoint.load, ignored)) files.file("--load", checkpoint.load);
   files.file("--pretrained-checkpoint", checkpoint.pretrained_checkpoint);
+  files.file("--export-kd-teacher-load", checkpoint.export_kd_teacher_load);
+  files.file("--export-kd-cfg", checkpoint.export_kd_cfg);
   if (checkpoint.save.empty() || !fs::exists(checkpoint.save, ignored)) return;
   if (!fs::is_directory(checkpoint.save, ignored)) {
     files.add(fmt::format("missing: --save {}: it is not a folder", checkpoint.save));
@@ -130,7 +133,10 @@ RunCheck check_run(const config::ParsedOptions& options) {
   }
   check_folders(config.checkpoint, files);
   RunCheck check{.text = files.text(), .files_missing = files.any_missing()};
+  std::error_code ignored;
   try {
+    const std::string& form = config.checkpoint.export_kd_cfg;
+    if (fs::exists(form, ignored)) static_cast<void>(config::read_distillation(form));
     const dry_run::DryRun plan = dry_run::plan_of(options);
     check.text += "\n" + dry_run::short_text(plan) + "\n" + run_text(plan.config, plan.step_flops);
   } catch (const Error& error) {

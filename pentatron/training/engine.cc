@@ -30,6 +30,7 @@
 #include "pentatron/training/recorded_steps.h"
 #include "pentatron/training/run_policy.h"
 #include "pentatron/training/run_trace.h"
+#include "pentatron/training/teacher.h"
 
 namespace pentatron::training {
 namespace {
@@ -161,11 +162,15 @@ Engine::Engine(const config::RunConfig& config, comm::ParallelContext& context, 
   const parallel_layers::LeafContext leaf_context = parallel_layers::make_leaf_context(
       context, config.parallel.sequence_parallel, policy_, device);
   const std::vector<config::StagePlan> plans = config::plan_pipeline(config.model, config.parallel);
+  // Before memory is taken: a teacher that does not fit is refused at once.
+  if (config::distils(config)) teacher_ = std::make_unique<Teacher>(config);
   for (auto stage = static_cast<std::size_t>(context.coordinate("pp")); stage < plans.size();
        stage += static_cast<std::size_t>(context.size("pp"))) {
-    stages_.add(make_stage ? make_stage(leaf_context, plans[stage])
+    auto made = make_stage ? make_stage(leaf_context, plans[stage])
                            : models::make_stage(models::model_kind(config.model), config.model,
-                                                leaf_context, plans[stage]));
+                                                leaf_context, plans[stage]);
+    stages_.add(teacher_ ? teacher_->beside(std::move(made), context, leaf_context)
+                         : std::move(made));
   }
   decay_qk_norms(config, stages_.parameters());
   freeze_parameters(config, stages_.parameters());

@@ -21,6 +21,8 @@
 
 namespace pentatron::training {
 
+class Teacher;  // teacher.h
+
 // What the host decides about a step before it begins.
 struct StepInputs {
   double lr = 0;
@@ -110,6 +112,8 @@ class Engine final {
   [[nodiscard]] optimizer::ModelOptimizer& optimizer() { return *optimizer_; }
   // Steps of so many shapes are recorded (recorded_steps.h).
   [[nodiscard]] std::int64_t num_recorded_shapes() const;
+  // That this model learns from; null: none.
+  [[nodiscard]] const Teacher* teacher() const { return teacher_.get(); }
   // Of the next step; read_step counts what came of the last.
   [[nodiscard]] optimizer::LossScaler& loss_scaler() { return loss_scaler_; }
   [[nodiscard]] const PrecisionPolicy& policy() const { return policy_; }
@@ -169,6 +173,7 @@ class Engine final {
   std::unique_ptr<DynamicContext> dynamic_context_;
   Device device_;
   PrecisionPolicy policy_;
+  std::unique_ptr<Teacher> teacher_;
   nn::LocalStages stages_;
   std::unique_ptr<State> state_;
   std::unique_ptr<optimizer::ModelOptimizer> optimizer_;

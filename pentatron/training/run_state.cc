@@ -11,9 +11,11 @@
 #include "pentatron/base/error.h"
 #include "pentatron/base/log.h"
 #include "pentatron/base/sha256.h"
+#include "pentatron/comm/group.h"
 #include "pentatron/config/choices.h"
 #include "pentatron/optimizer/width_scaling.h"
 #include "pentatron/training/spikes.h"
+#include "pentatron/training/teacher.h"
 
 namespace pentatron::training {
 namespace {
@@ -54,6 +56,10 @@ TrainState new_state(const config::RunConfig& config, const datasets::SampleSour
 LoadResult load_run(Engine& engine, const config::BatchSchedule& batches, config::RunConfig& config,
                     TrainState& state) {
   check_agreement(engine.context(), state.data_identity, "the order of their data");
+  if (engine.teacher() != nullptr && engine.context().world().rank() == 0) {
+    const std::string warning = engine.teacher()->tokenizer_warning(state.tokenizer);
+    if (!warning.empty()) log::warn("{}", warning);
+  }
   LoadResult result = load_engine(engine, state);
   // What this run reads, not what the checkpoint knew: that may be less.
   TrainState read = result.state;

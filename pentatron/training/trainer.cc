@@ -37,6 +37,7 @@
 #include "pentatron/training/run_trace.h"
 #include "pentatron/training/samples.h"
 #include "pentatron/training/step_reruns.h"
+#include "pentatron/training/teacher.h"
 
 namespace pentatron::training {
 namespace {
@@ -206,6 +207,7 @@ void Trainer::build() {
   }
   const auto parts = model_parts(*engine_);
   say("{}", weight_decay_line(parts, config_.optimizer.weight_decay));
+  if (engine_->teacher() != nullptr) say("{}", engine_->teacher()->line());
   if (config_.model.use_mup) {
     say("{}", optimizer::width_scaling_line(config_.model, config_.optimizer));
   }

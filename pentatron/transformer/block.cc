@@ -87,6 +87,15 @@ ResidualStream TransformerBlock::forward_layer(int number, const ResidualStream&
                              }));
 }
 
+void TransformerBlock::offer(int number, ResidualStream& stream,
+                             const nn::StepContext& step) const {
+  if (step.hidden == nullptr) return;
+  const std::string name = name_ + ".layers." + std::to_string(first_layer_ + number);
+  if (!step.takes(name)) return;
+  stream = {.x_th = stream.sum()};
+  step.offer(name, stream.x_th);
+}
+
 Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
   ResidualStream hidden{.x_th = x_th};
   const auto num_layers = static_cast<int>(layers_.size());
@@ -99,6 +108,7 @@ Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
         host_->begin_unit(step.first_unit + first_unit_ + begin, step.scope.micro_batch);
       }
       hidden = forward_layer(begin, hidden, step);
+      offer(begin, hidden, step);
       continue;
     }
     // One tensor stays of a run that is made again.
@@ -112,6 +122,7 @@ Tensor TransformerBlock::forward(const Tensor& x_th, nn::StepContext& step) {
                     return out.sum();
                   },
                   saves_.get())};
+    offer(end - 1, hidden, step);
   }
   if (offloads) host_->end_units();
   return hidden.sum();

@@ -42,6 +42,9 @@ class TransformerBlock final : public nn::Module {
   [[nodiscard]] ResidualStream forward_layer(int number, const ResidualStream& in,
                                              nn::StepContext& step);
 
+  // What a layer leaves, to whoever takes hidden states; it is one tensor then.
+  void offer(int number, ResidualStream& stream, const nn::StepContext& step) const;
+
   std::string name_;
   int first_layer_;
   int first_unit_;

@@ -86,7 +86,8 @@ TransformerLayer::TransformerLayer(const LeafContext& context, const nn::Paramet
                                    const std::string& name, const config::ModelConfig& config,
                                    const LayerSpec& spec, LayerPositions positions,
                                    std::unique_ptr<LayerSaves> saves, std::int64_t cache_layer)
-    : recompute_mlp_(RecomputePlan::recomputes(config, RecomputedModule::kMlp)),
+    : name_(name),
+      recompute_mlp_(RecomputePlan::recomputes(config, RecomputedModule::kMlp)),
       saves_(std::move(saves)),
       parallel_(spec.parallel),
       shared_norm_(spec.shared_norm),
@@ -136,6 +137,11 @@ Norm::Added TransformerLayer::add_and_norm(Norm& norm, const ResidualStream& in,
   return norm.add_and_norm(in.x_th, in.delta_th, step);
 }
 
+void TransformerLayer::offer(const char* norm, const Tensor& x_th,
+                             const nn::StepContext& step) const {
+  if (step.hidden != nullptr) step.offer(name_ + "." + norm, x_th);
+}
+
 Tensor TransformerLayer::attended(const Tensor& in_th, nn::StepContext& step) {
   return normalised(post_attention_norm_, OffloadedModule::kAttnNorm,
                     attention_ != nullptr ? attention_->forward(in_th, step)
@@ -177,6 +183,7 @@ ResidualStream TransformerLayer::forward_layer(const ResidualStream& in, nn::Ste
     x_th = in.sum();
     if (mixes) in_th = normalised(input_norm_, OffloadedModule::kAttnNorm, x_th, step);
   }
+  offer(kInputNorm, in_th, step);
   const auto residual = [&](const Tensor& before_th, const Tensor& normalised_th) {
     return residual_after_norm_ ? tensor::cast(normalised_th, x_th.scalar_type()) : before_th;
   };
@@ -202,6 +209,7 @@ ResidualStream TransformerLayer::forward_layer(const ResidualStream& in, nn::Ste
     mlp_in_th =
         normalised(pre_mlp_norm_, OffloadedModule::kMlpNorm, parallel_ ? x_th : middle_th, step);
   }
+  offer(kPreMlpNorm, mlp_in_th, step);
   return {.x_th = residual(middle_th, mlp_in_th),
           .delta_th = mlp_dropout_->drop(fed_forward(mlp_in_th, step), step)};
 }

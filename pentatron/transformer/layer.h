@@ -45,6 +45,9 @@ class TransformerLayer final : public nn::Module {
                                   const nn::ParameterPlan& plan, const std::string& name,
                                   const config::ModelConfig& config);
 
+  // A norm's output, to whoever takes hidden states.
+  void offer(const char* norm, const Tensor& x_th, const nn::StepContext& step) const;
+
   // What mixer and feed-forward give before they are added.
   [[nodiscard]] Tensor attended(const Tensor& in_th, nn::StepContext& step);
   [[nodiscard]] Tensor fed_forward(const Tensor& in_th, nn::StepContext& step);
@@ -60,6 +63,7 @@ class TransformerLayer final : public nn::Module {
   // The layer itself, under the policy that forward() sets.
   [[nodiscard]] ResidualStream forward_layer(const ResidualStream& in, nn::StepContext& step);
 
+  std::string name_;  // under which its norms' outputs are offered (nn/hidden_states.h)
   bool recompute_mlp_;
   std::unique_ptr<LayerSaves> saves_;
   bool parallel_;

@@ -6,6 +6,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/config/choices.h"
 #include "pentatron/nn/recipe_scope.h"
+#include "pentatron/parallel_layers/distilled_loss.h"
 #include "pentatron/tensor/ops.h"
 
 namespace pentatron::models {
@@ -20,6 +21,7 @@ using parallel_layers::VocabHead;
 namespace {
 constexpr const char* kWordEmbeddings = "embedding.word_embeddings";
 constexpr const char* kOutputLayer = "output_layer";
+constexpr const char* kFinalNorm = "decoder.final_layernorm";
 constexpr const char* kLoss = "lm loss";  // as nn::Stage declares it
 constexpr int kEmbeddingUnit = 0;
 
@@ -58,8 +60,9 @@ Tensor GptEmbedding::forward(nn::StepContext& step) {
 GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
                  const config::ModelConfig& config, const std::string& weight_name,
                  nn::Parameter* tied_weight)
-    : norm_(add_child(std::make_unique<Norm>(context, plan, "decoder.final_layernorm",
-                                             transformer::norm_form(config)))),
+    : context_(context),
+      norm_(add_child(
+          std::make_unique<Norm>(context, plan, kFinalNorm, transformer::norm_form(config)))),
       logit_multiplier_(config.use_mup ? config.mup_output_mult : 1.0),
       recipe_(transformer::output_recipe(config)) {
   // A weight that the embedding owns is complete after the embedding's gradient: its head work
@@ -74,18 +77,24 @@ GptHead::GptHead(const LeafContext& context, const nn::ParameterPlan& plan,
 
 Tensor GptHead::normalised(const Tensor& hidden_th, nn::StepContext& step) {
   const Tensor x_th = norm_.forward(hidden_th, step);
+  step.offer(kFinalNorm, x_th);
   return logit_multiplier_ == 1.0 ? x_th : x_th.mul(logit_multiplier_);
 }
 
 Tensor GptHead::loss(const Tensor& hidden_th, nn::StepContext& step) {
   const nn::RecipeScope products(step, recipe_);
+  if (step.distillation != nullptr) {
+    return parallel_layers::distilled_loss(context_, *output_, normalised(hidden_th, step), step);
+  }
   const bool known = step.phase == nn::Phase::kTrain && step.records() && step.ledger->has_seeds();
   return output_->loss(normalised(hidden_th, step), step,
                        known ? step.ledger->seed_of(kLoss) : Tensor());
 }
 
 Tensor GptHead::logits(const Tensor& hidden_th, nn::StepContext& step) {
-  return output_->logits(normalised(hidden_th, step), step);
+  const Tensor x_th = normalised(hidden_th, step);
+  return step.output == nn::StageOutput::kTeacherLogits ? output_->teacher_logits(x_th, step)
+                                                        : output_->logits(x_th, step);
 }
 
 GptStage::GptStage(const config::ModelConfig& config, const LeafContext& context,
@@ -149,7 +158,8 @@ nn::Bundle GptStage::forward(const nn::Bundle& input, nn::StepContext& step) {
       position, hidden_th, step, [this, loss](const Tensor& x_th, nn::StepContext& inner) {
         return loss ? head_->loss(x_th, inner) : head_->logits(x_th, inner);
       });
-  return {{loss ? kLoss : "logits", output, loss}};
+  const char* name = step.distillation != nullptr ? parallel_layers::kTotalLoss : kLoss;
+  return {{loss ? name : "logits", output, loss}};
 }
 
 nn::BundleSpec GptStage::hidden_spec(const Batch& batch) const {

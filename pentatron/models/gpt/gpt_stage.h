@@ -41,6 +41,7 @@ class GptHead final : public nn::Module {
           const config::ModelConfig& config, const std::string& weight_name,
           nn::Parameter* tied_weight);
   // hidden [local rows, hidden]; results as those of parallel_layers::VocabHead.
+  // With a teacher (StepContext::distillation): parallel_layers::distilled_loss.
   [[nodiscard]] Tensor loss(const Tensor& hidden_th, nn::StepContext& step);
   [[nodiscard]] Tensor logits(const Tensor& hidden_th, nn::StepContext& step);
 
@@ -48,6 +49,7 @@ class GptHead final : public nn::Module {
   // What the output layer reads. The factor of the logits stands here, on fewer numbers.
   [[nodiscard]] Tensor normalised(const Tensor& hidden_th, nn::StepContext& step);
 
+  parallel_layers::LeafContext context_;
   parallel_layers::Norm& norm_;
   double logit_multiplier_;
   ops::Recipe recipe_;
