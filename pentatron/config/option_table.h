@@ -123,6 +123,7 @@ struct ConfigField {
 
 [[nodiscard]] std::span<const OptionSpec> run_options();
 [[nodiscard]] std::span<const OptionSpec> model_options();
+[[nodiscard]] std::span<const OptionSpec> latent_options();
 [[nodiscard]] std::span<const OptionSpec> rotary_options();
 [[nodiscard]] std::span<const OptionSpec> fp8_options();
 [[nodiscard]] std::span<const OptionSpec> adapter_options();

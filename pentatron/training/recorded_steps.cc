@@ -10,6 +10,7 @@
 
 #include "pentatron/base/log.h"
 #include "pentatron/config/choices.h"
+#include "pentatron/config/latent_attention.h"
 #include "pentatron/tensor/attention_library.h"
 #include "pentatron/tensor/batch_tensors.h"
 #include "pentatron/tensor/ops.h"
@@ -29,9 +30,10 @@ bool reads_boundaries_on_device(const config::RunConfig& config) {
   const config::ModelConfig& m = config.model;
   const std::string& positions = m.position_embedding_type;
   return config::is_narrow(config::precision(config.training)) &&
-         m.kv_channels % tensor::kAttentionAlignment == 0 && m.attention_dropout == 0 &&
-         !m.attn_logit_softcapping && m.window_size.empty() && positions != "alibi" &&
-         positions != "relative" && !config.logging.log_max_attention_logit && !m.qk_clip &&
+         std::max(m.kv_channels, config::value_channels(m)) % tensor::kAttentionAlignment == 0 &&
+         m.attention_dropout == 0 && !m.attn_logit_softcapping && m.window_size.empty() &&
+         positions != "alibi" && positions != "relative" &&
+         !config.logging.log_max_attention_logit && !m.qk_clip &&
          config.parallel.context_parallel_size == 1 && m.heterogeneous_layers_config_path.empty() &&
          m.heterogeneous_layers_config_encoded_json.empty();
 }
