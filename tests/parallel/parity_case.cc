@@ -146,9 +146,9 @@ void set_latent(config::ModelConfig& m, const std::string& attention) {
   m.group_query_attention = false;
   m.multi_latent_attention = true;
   m.kv_lora_rank = 10;
-  m.qk_head_dim = 6;
+  m.qk_head_dim = 12;
   m.qk_pos_emb_head_dim = 4;
-  m.v_head_dim = attention == "latent" ? 8 : 12;
+  m.v_head_dim = attention == "latent" ? 8 : 24;
   if (attention == "latent") return;
   m.q_lora_rank = 14;
   m.qk_layernorm = true;

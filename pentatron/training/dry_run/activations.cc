@@ -252,7 +252,7 @@ class StageFormula final {
   [[nodiscard]] std::int64_t travelling(const Widths& w) const { return std::max(w.q, w.values); }
   // Whether the core's output is a part of what it makes.
   [[nodiscard]] bool cuts_values(const Widths& w) const {
-    return context_size_ > 1 && w.values != w.q;
+    return context_size_ > 1 && w.values < w.q;
   }
   // Queries, keys, values and the output. Of the packed product nothing is left where all its views
   // have gone and neither norms of heads nor a gate hold it.
