@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/bench/train_bound.h"
 
+#include <utility>
+#include <vector>
+
 #include "pentatron/config/choices.h"
+#include "pentatron/config/latent_attention.h"
 #include "pentatron/tensor/ops.h"
 #include "pentatron/training/run_policy.h"
 
@@ -35,8 +39,26 @@ struct Sizes {
 
 double layer_parameters(const Sizes& s) {
   const config::ModelConfig& m = s.model;
+  if (m.multi_latent_attention) {
+    return config::latent_projection_weights(m) +
+           static_cast<double>(m.hidden_size) * static_cast<double>(s.fc1 + m.ffn_hidden_size);
+  }
   return static_cast<double>(m.hidden_size) *
          static_cast<double>(2 * s.query + 2 * s.keys + s.fc1 + m.ffn_hidden_size);
+}
+
+// Outputs and inputs of the linear maps around attention.
+std::vector<std::pair<std::int64_t, std::int64_t>> attention_products(const Sizes& s) {
+  const config::ModelConfig& m = s.model;
+  const std::int64_t h = m.hidden_size, values = m.num_attention_heads * config::value_channels(m);
+  if (!m.multi_latent_attention) return {{s.query + 2 * s.keys, h}, {h, values}};
+  std::vector<std::pair<std::int64_t, std::int64_t>> products = {
+      {m.kv_lora_rank + m.qk_pos_emb_head_dim, h},
+      {m.num_attention_heads * m.qk_head_dim + values, m.kv_lora_rank},
+      {h, values}};
+  if (m.q_lora_rank > 0) products.emplace_back(m.q_lora_rank, h);
+  products.emplace_back(s.query, m.q_lora_rank > 0 ? m.q_lora_rank : h);
+  return products;
 }
 
 double layer_bytes(const Sizes& s) {
@@ -96,9 +118,8 @@ TrainBound train_bound(Device device, const config::RunConfig& config,
     return time_products(device, {"", s.tokens, outputs, inputs}, dtype, operands).total();
   };
   const bool fp8 = !m.fp8.empty();
-  const double layer = times(s.query + 2 * s.keys, m.hidden_size, fp8) +
-                       times(m.hidden_size, s.query, fp8) + times(s.fc1, m.hidden_size, fp8) +
-                       times(m.hidden_size, m.ffn_hidden_size, fp8);
+  double layer = times(s.fc1, m.hidden_size, fp8) + times(m.hidden_size, m.ffn_hidden_size, fp8);
+  for (const auto& [outputs, inputs] : attention_products(s)) layer += times(outputs, inputs, fp8);
   const double head = times(m.padded_vocab_size, m.hidden_size, fp8 && m.fp8_output_proj);
   const AttentionTimes attention =
       time_attention(device,

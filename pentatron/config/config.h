@@ -20,9 +20,18 @@ struct ModelConfig {
   std::int64_t hidden_size = 0;
   std::int64_t ffn_hidden_size = 0;  // resolved: 4h, with swiglu floor(8h/3/64)*64
   std::int64_t num_attention_heads = 0;
-  std::int64_t kv_channels = 0;  // resolved: hidden_size / num_attention_heads
+  // Resolved: hidden_size / num_attention_heads; of latent attention a query's and key's channels
+  std::int64_t kv_channels = 0;
   bool group_query_attention = false;
   std::int64_t num_query_groups = 0;  // resolved: heads unless group_query_attention
+  // Multi-latent attention (latent_attention.h)
+  bool multi_latent_attention = false;
+  std::int64_t q_lora_rank = 0;  // 0: queries have no latent
+  std::int64_t kv_lora_rank = 32;
+  std::int64_t qk_head_dim = 128;         // channels of a query and key that are not rotated
+  std::int64_t qk_pos_emb_head_dim = 64;  // those that are
+  std::int64_t v_head_dim = 128;
+  std::string rope_type;  // rope, yarn; empty: yarn
   std::int64_t max_position_embeddings = 0;
   std::int64_t seq_length = 0;
   std::int64_t vocab_size = 0;         // true vocabulary, from the tokenizer unless set
@@ -41,7 +50,7 @@ struct ModelConfig {
   double rope_scaling_factor = 8.0;
   std::string no_rope_freq;        // layers without rotation (layer_pattern.h); empty: none
   double rotary_base_local = 0.0;  // of layers with a window; 0: rotary_base
-  // position_embedding_type yarn
+  // position_embedding_type yarn, or rope_type
   double rotary_scaling_factor = 1.0;
   std::int64_t yarn_original_max_position_embeddings = 0;  // 0: 4096
   double yarn_beta_fast = 32.0;

@@ -68,6 +68,7 @@ constexpr OptionSpec kRows[] = {
      .check = at_least<1>,
      .help = "size of one head; default hidden size / heads",
      .test = "config_test Resolve.DerivesModelSizes; functional_test Options.ModelShape",
+     .needs = kHeadsOfOneSize,
      .field = model<&ModelConfig::kv_channels>()},
     {.names = "--group-query-attention",
      .dest = "group_query_attention",

@@ -13,13 +13,31 @@ namespace pentatron::config {
 inline constexpr Condition kGroupedQueries{
     [](const RunConfig& c) { return c.model.group_query_attention; },
     "there is no --group-query-attention"};
-inline constexpr Condition kRotates{[](const RunConfig& c) {
-                                      const std::string& type = c.model.position_embedding_type;
-                                      return type == "rope" || type == "yarn" ||
-                                             type == "longrope" || type == "mrope";
-                                    },
-                                    "it belongs to --position-embedding-type rope, yarn, longrope "
-                                    "and mrope"};
+inline constexpr Condition kLatent{
+    [](const RunConfig& c) { return c.model.multi_latent_attention; },
+    "there is no --multi-latent-attention"};
+inline constexpr Condition kHeadsOfOneSize{
+    [](const RunConfig& c) { return !c.model.multi_latent_attention; },
+    "--multi-latent-attention has --qk-head-dim, --qk-pos-emb-head-dim and --v-head-dim"};
+// Queries and keys as --position-embedding-type says.
+inline constexpr Condition kRotatesHeads{
+    [](const RunConfig& c) {
+      const std::string& type = c.model.position_embedding_type;
+      return !c.model.multi_latent_attention &&
+             (type == "rope" || type == "yarn" || type == "longrope" || type == "mrope");
+    },
+    "it belongs to --position-embedding-type rope, yarn, longrope and mrope"};
+inline constexpr Condition kRotates{
+    [](const RunConfig& c) { return kRotatesHeads.holds(c) || c.model.multi_latent_attention; },
+    "it belongs to --position-embedding-type rope, yarn, longrope and mrope and to "
+    "--multi-latent-attention"};
+inline constexpr Condition kRotatesShare{
+    [](const RunConfig& c) {
+      return kRotatesHeads.holds(c) ||
+             (c.model.multi_latent_attention && c.model.rope_type == "rope");
+    },
+    "it belongs to --position-embedding-type rope, yarn, longrope and mrope and to --rope-type "
+    "rope"};
 inline constexpr Condition kLongRope{
     [](const RunConfig& c) { return c.model.position_embedding_type == "longrope"; },
     "it belongs to --position-embedding-type longrope"};
@@ -27,16 +45,27 @@ inline constexpr Condition kMrope{
     [](const RunConfig& c) { return c.model.position_embedding_type == "mrope"; },
     "it belongs to --position-embedding-type mrope"};
 inline constexpr Condition kInterpolates{[](const RunConfig& c) {
-                                           return c.model.position_embedding_type == "rope" ||
-                                                  c.model.position_embedding_type == "mrope";
+                                           return kRotatesHeads.holds(c) &&
+                                                  (c.model.position_embedding_type == "rope" ||
+                                                   c.model.position_embedding_type == "mrope");
                                          },
                                          "it belongs to --position-embedding-type rope and mrope"};
 inline constexpr Condition kYarn{
-    [](const RunConfig& c) { return c.model.position_embedding_type == "yarn"; },
-    "it belongs to --position-embedding-type yarn"};
-inline constexpr Condition kRope{
-    [](const RunConfig& c) { return c.model.position_embedding_type == "rope"; },
-    "it belongs to --position-embedding-type rope"};
+    [](const RunConfig& c) {
+      return c.model.multi_latent_attention ? c.model.rope_type != "rope"
+                                            : c.model.position_embedding_type == "yarn";
+    },
+    "it belongs to --position-embedding-type yarn, or with --multi-latent-attention to --rope-type "
+    "yarn"};
+// What scales attention counts whichever form the rotation has.
+inline constexpr Condition kYarnScale{
+    [](const RunConfig& c) { return kYarn.holds(c) || c.model.multi_latent_attention; },
+    "it belongs to --position-embedding-type yarn and to --multi-latent-attention"};
+inline constexpr Condition kRope{[](const RunConfig& c) {
+                                   return kRotatesHeads.holds(c) &&
+                                          c.model.position_embedding_type == "rope";
+                                 },
+                                 "it belongs to --position-embedding-type rope"};
 inline constexpr Condition kAlibi{
     [](const RunConfig& c) { return c.model.position_embedding_type == "alibi"; },
     "it belongs to --position-embedding-type alibi"};
@@ -44,7 +73,7 @@ inline constexpr Condition kRelative{
     [](const RunConfig& c) { return c.model.position_embedding_type == "relative"; },
     "it belongs to --position-embedding-type relative"};
 inline constexpr Condition kWindowRotates{
-    [](const RunConfig& c) { return kRotates.holds(c) && !c.model.window_size.empty(); },
+    [](const RunConfig& c) { return kRotatesHeads.holds(c) && !c.model.window_size.empty(); },
     "no layer has both a window and a rotation"};
 inline constexpr Condition kSixteenBit{
     [](const RunConfig& c) { return is_narrow(precision(c.training)); },

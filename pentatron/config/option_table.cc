@@ -16,6 +16,7 @@ std::vector<const OptionSpec*> all_options() {
   };
   append(run_options());
   append(model_options());
+  append(latent_options());
   append(rotary_options());
   append(mup_options());
   append(fp8_options());

@@ -124,6 +124,7 @@ struct ConfigField {
 
 [[nodiscard]] std::span<const OptionSpec> run_options();
 [[nodiscard]] std::span<const OptionSpec> model_options();
+[[nodiscard]] std::span<const OptionSpec> latent_options();
 [[nodiscard]] std::span<const OptionSpec> rotary_options();
 [[nodiscard]] std::span<const OptionSpec> mup_options();
 [[nodiscard]] std::span<const OptionSpec> fp8_options();

@@ -135,7 +135,7 @@ TEST(Parser, OptionsWithoutEffectAreNamed) {
             "no effect here: --no-rope-fusion (asks for an unfused kernel; results are the same "
             "and there is one path), --async-save (a save ends before the next step begins; what "
             "is saved is the same), --rotary-base (it belongs to --position-embedding-type rope, "
-            "yarn, longrope and mrope)");
+            "yarn, longrope and mrope and to --multi-latent-attention)");
   EXPECT_EQ(no_effect_line(parse(request(""))), "");
   // A value that could not be meant is refused all the same.
   EXPECT_EQ(problem_of("--empty-unused-memory-level much"),

@@ -10,6 +10,7 @@
 
 #include "pentatron/base/error.h"
 #include "pentatron/base/format.h"
+#include "pentatron/config/choices.h"
 
 namespace pentatron::config {
 namespace {
@@ -40,8 +41,25 @@ std::vector<double> divisors(const std::vector<std::string>& words, std::int64_t
 
 }  // namespace
 
+bool rotates(const ModelConfig& model) {
+  return model.multi_latent_attention || rotates(position_kind(model));
+}
+
+bool rotates_by_yarn(const ModelConfig& model) {
+  return model.multi_latent_attention ? model.rope_type != "rope"
+                                      : position_kind(model) == PositionKind::kYarn;
+}
+
+RotaryChannels rotary_channels(const ModelConfig& model) {
+  if (!model.multi_latent_attention) return {model.kv_channels, "--kv-channels"};
+  return {model.qk_pos_emb_head_dim, "--qk-pos-emb-head-dim"};
+}
+
 std::int64_t rotated_channels(const ModelConfig& model) {
-  return static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent);
+  const std::int64_t channels = rotary_channels(model).number;
+  // As Megatron has it, all channels turn by YaRN's angles there.
+  if (model.multi_latent_attention && rotates_by_yarn(model)) return channels;
+  return static_cast<std::int64_t>(static_cast<double>(channels) * model.rotary_percent);
 }
 
 double longrope_magnitude(std::int64_t longest, std::int64_t original) {

@@ -9,7 +9,17 @@
 // Forms of rotation whose numbers are lists.
 namespace pentatron::config {
 
-// Channels of a head that are rotated.
+// Whether queries and keys are rotated, in layers that --no-rope-freq leaves.
+[[nodiscard]] bool rotates(const ModelConfig& model);
+// By YaRN's angles.
+[[nodiscard]] bool rotates_by_yarn(const ModelConfig& model);
+// Channels of a head of which --rotary-percent is rotated, and their option.
+struct RotaryChannels {
+  std::int64_t number = 0;
+  const char* option = "";
+};
+[[nodiscard]] RotaryChannels rotary_channels(const ModelConfig& model);
+// Those that are.
 [[nodiscard]] std::int64_t rotated_channels(const ModelConfig& model);
 
 // --position-embedding-type longrope (Y. Ding et al., "LongRoPE", 2024; as transformers has it for

@@ -8,6 +8,7 @@
 #include "pentatron/config/choices.h"
 #include "pentatron/config/distillation.h"
 #include "pentatron/config/heterogeneous_layers.h"
+#include "pentatron/config/latent_attention.h"
 #include "pentatron/config/layer_pattern.h"
 #include "pentatron/config/mup.h"
 #include "pentatron/config/pipeline_layout.h"
@@ -118,6 +119,7 @@ void resolve_query_groups(ModelConfig& model, std::int64_t tp, Problems& problem
 void resolve_widths(ModelConfig& model, std::int64_t tp, Problems& problems) {
   const std::int64_t hidden = model.hidden_size;
   const std::int64_t heads = model.num_attention_heads;
+  resolve_latent_attention(model, problems);
   if (model.kv_channels == 0) {
     if (hidden % heads != 0) {
       problems.add(
@@ -312,6 +314,11 @@ void resolve_model(ModelConfig& model, ParallelConfig& parallel, Problems& probl
                   {"--kv-channels", model.kv_channels},
                   {"--mup-base-hidden-size", model.mup_base_hidden_size},
                   {"--num-query-groups", model.num_query_groups},
+                  {"--q-lora-rank", model.q_lora_rank},
+                  {"--kv-lora-rank", model.kv_lora_rank},
+                  {"--qk-head-dim", model.qk_head_dim},
+                  {"--qk-pos-emb-head-dim", model.qk_pos_emb_head_dim},
+                  {"--v-head-dim", model.v_head_dim},
                   {"--max-position-embeddings", model.max_position_embeddings},
                   {"--seq-length", model.seq_length},
                   {"--vocab-size", model.vocab_size},

@@ -84,14 +84,15 @@ void check_qk_clip(const ModelConfig& model, Problems& problems) {
 
 void check_rotation(const ModelConfig& model, Problems& problems) {
   const PositionKind kind = position_kind(model);
-  if (!rotates(kind)) return;
+  if (!rotates(model)) return;
   const bool mrope = kind == PositionKind::kMrope;
+  const RotaryChannels of_head = rotary_channels(model);
   const std::int64_t rotated = rotated_channels(model);
   if (rotated < 2 || rotated % 2 != 0) {
     problems.add(
-        fmt::format("--kv-channels {} x --rotary-percent {} rotates {} channels of a "
-                    "head: the number must be even and at least 2",
-                    model.kv_channels, model.rotary_percent, rotated));
+        fmt::format("{} {} x --rotary-percent {} rotates {} channels of a head: the number must be "
+                    "even and at least 2",
+                    of_head.option, of_head.number, model.rotary_percent, rotated));
   }
   try {
     if (kind == PositionKind::kLongRope) static_cast<void>(longrope_of(model));
@@ -104,16 +105,16 @@ void check_rotation(const ModelConfig& model, Problems& problems) {
         "--rotary-interleaved and --position-embedding-type mrope exclude each other: the sections "
         "of --mrope-section are of halves");
   }
-  if (kind != PositionKind::kYarn) return;
+  if (!rotates_by_yarn(model)) return;
   if (model.yarn_beta_fast <= model.yarn_beta_slow) {
     problems.add(fmt::format("--yarn-beta-fast {} must be above --yarn-beta-slow {}",
                              model.yarn_beta_fast, model.yarn_beta_slow));
   }
   if (model.rotary_base < 2) {
     problems.add(
-        fmt::format("--rotary-base {} gives all channels one frequency: "
-                    "--position-embedding-type yarn needs at least 2",
-                    model.rotary_base));
+        fmt::format("--rotary-base {} gives all channels one frequency: {} yarn needs at least 2",
+                    model.rotary_base,
+                    model.multi_latent_attention ? "--rope-type" : "--position-embedding-type"));
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Megatron-LM's validation rules that speak of what is built here, a row each: the message names
 // both values and the option to change, and comes before anything is allocated. Rules of mixture of
-// experts, latent attention and extra prediction heads come with these; a process's
+// experts and extra prediction heads come with these; a process's
 // CUDA_DEVICE_MAX_CONNECTIONS is not asked for, since no kernel here depends on the order that it
 // gives.
 #include <gtest/gtest.h>
@@ -366,11 +366,70 @@ std::vector<Rule> rules_of_files_and_recomputation() {
   };
 }
 
+std::vector<Rule> rules_of_latent_attention() {
+  return {
+      // 13
+      {"Latent", "--train-iters 4 --multi-latent-attention --qk-layernorm", {}},
+      {"LatentWithAnyWidth",  // heads have sizes of their own
+       "--train-iters 4 --multi-latent-attention --hidden-size 60 --ffn-hidden-size 64",
+       {}},
+      {"LatentWithQueryGroups",
+       "--train-iters 4 --multi-latent-attention --group-query-attention --num-query-groups 2",
+       {"--multi-latent-attention", "--num-query-groups 2", "--num-attention-heads 8", "drop one"}},
+      {"LatentWithHeterogeneousLayers",
+       "--train-iters 4 --multi-latent-attention --heterogeneous-layers-config-encoded-json "
+       R"({"block_configs":[{},{},{},{}]})",
+       {"--multi-latent-attention", "--heterogeneous-layers-config-path", "drop one"}},
+      {"LatentByOtherAngles",
+       "--train-iters 4 --multi-latent-attention --position-embedding-type yarn",
+       {"--rope-type", "--position-embedding-type yarn", "take rope or none"}},
+      {"LatentInterleaved",
+       "--train-iters 4 --multi-latent-attention --rotary-interleaved",
+       {"--multi-latent-attention", "drop --rotary-interleaved"}},
+      {"LatentWithOddRotation",
+       "--train-iters 4 --multi-latent-attention --qk-pos-emb-head-dim 7",
+       {"--qk-pos-emb-head-dim 7", "rotates 7 channels"}},
+      {"LatentWithL2Norm",
+       "--train-iters 4 --multi-latent-attention --qk-l2-norm",
+       {"--multi-latent-attention", "--qk-l2-norm", "drop one"}},
+      {"LatentWithNormOfAllHeads",
+       "--train-iters 4 --multi-latent-attention --qk-layernorm --normalization RMSNorm "
+       "--qk-norm-scope all-heads",
+       {"--multi-latent-attention", "--qk-norm-scope all-heads", "drop one"}},
+      {"LatentWithGate",
+       "--train-iters 4 --multi-latent-attention --attention-output-gate",
+       {"--multi-latent-attention", "--attention-output-gate", "drop one"}},
+      {"LatentWithQkvBias",
+       "--train-iters 4 --multi-latent-attention --disable-bias-linear --add-qkv-bias",
+       {"--multi-latent-attention", "--add-qkv-bias", "drop one"}},
+      {"LatentWithClip",
+       "--train-iters 4 --multi-latent-attention --qk-clip",
+       {"--multi-latent-attention", "--qk-clip", "drop one"}},
+      {"LatentWithMup",
+       "--train-iters 4 --multi-latent-attention --use-mup",
+       {"--multi-latent-attention", "--use-mup", "drop one"}},
+      {"LatentWithAdapters",
+       "--train-iters 4 --multi-latent-attention --lora-rank 3",
+       {"--multi-latent-attention", "--lora-rank 3", "drop one"}},
+      {"LatentInFp8",
+       "--train-iters 4 --multi-latent-attention --bf16 --fp8-format hybrid",
+       {"--multi-latent-attention", "--fp8-format hybrid", "drop one"}},
+      {"LatentWithoutScores",
+       "--train-iters 4 --multi-latent-attention --rotary-scaling-factor 1e300 --mscale-all-dim "
+       "1e300",
+       {"--mscale-all-dim 1e+300", "--rotary-scaling-factor 1e+300"}},
+      {"YarnOfOthers",
+       "--train-iters 4 --rope-type yarn",
+       {"--rope-type yarn", "--multi-latent-attention", "instead of learned_absolute"}},
+      {"RopeOfOthers", "--train-iters 4 --rope-type rope", {}},
+  };
+}
+
 std::vector<Rule> rules() {
   std::vector<Rule> all;
-  for (const auto& part :
-       {rules_of_ranks(), rules_of_widths(), rules_of_stages(), rules_of_pipeline_layouts(),
-        rules_of_lengths(), rules_of_steps(), rules_of_files_and_recomputation()}) {
+  for (const auto& part : {rules_of_ranks(), rules_of_widths(), rules_of_stages(),
+                           rules_of_pipeline_layouts(), rules_of_lengths(), rules_of_steps(),
+                           rules_of_files_and_recomputation(), rules_of_latent_attention()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

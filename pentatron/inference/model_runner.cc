@@ -10,6 +10,7 @@
 #include "pentatron/comm/group.h"
 #include "pentatron/config/choices.h"
 #include "pentatron/config/heterogeneous_layers.h"
+#include "pentatron/config/latent_attention.h"
 #include "pentatron/config/pipeline_layout.h"
 #include "pentatron/inference/forward_pass.h"
 #include "pentatron/tensor/ops.h"
@@ -51,8 +52,11 @@ void ModelRunner::begin(std::int64_t max_tokens, bool use_cache) {
       // Fewer key and value heads than ranks: each holds one.
       heads.push_back(groups == 0 ? 0 : std::max<std::int64_t>(1, groups / context_.size("tp")));
     }
-    caches_.push_back(std::make_unique<nn::KvCache>(heads, max_tokens, config_.model.kv_channels,
-                                                    policy_.compute, device_));
+    // Of latent attention the keys and values of its heads.
+    const nn::KvCache::HeadDims dims{.keys = config_.model.kv_channels,
+                                     .values = config::value_channels(config_.model)};
+    caches_.push_back(
+        std::make_unique<nn::KvCache>(heads, max_tokens, dims, policy_.compute, device_));
   }
 }
 

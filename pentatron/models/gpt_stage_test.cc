@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "pentatron/config/latent_attention.h"
 #include "pentatron/models/model_test_support.h"
 #include "pentatron/nn/kv_cache.h"
 #include "pentatron/ops/event_test_support.h"
@@ -57,7 +58,18 @@ std::vector<config::ModelConfig> kinds_of_decoders() {
   olmo.position_embedding_type = "yarn";
   olmo.rotary_scaling_factor = 4.0;
   neox.parallel_attention = "own-norms";
-  return {gpt2_kind(), llama_kind(), gemma, olmo, neox};
+  config::ModelConfig latent = llama_kind();
+  latent.group_query_attention = false;
+  latent.num_query_groups = latent.num_attention_heads;
+  latent.multi_latent_attention = true;
+  latent.qk_layernorm = true;
+  latent.q_lora_rank = 9;
+  latent.kv_lora_rank = 10;
+  latent.qk_head_dim = 6;
+  latent.qk_pos_emb_head_dim = 4;
+  latent.v_head_dim = 5;
+  latent.kv_channels = 10;
+  return {gpt2_kind(), llama_kind(), gemma, olmo, neox, latent};
 }
 
 TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
@@ -73,8 +85,11 @@ TEST(GptStage, CachedDecodingGivesTheLogitsOfTheWholeSequence) {
                                  .phase = nn::Phase::kEvaluate,
                                  .output = nn::StageOutput::kLogits};
             const Tensor expected = stage.forward({}, step).at(0).tensor;
-            nn::KvCache cache(config.num_layers, 12, config.num_query_groups / tensor_size,
-                              config.kv_channels, policy.compute);
+            const std::vector<std::int64_t> heads(static_cast<std::size_t>(config.num_layers),
+                                                  config.num_query_groups / tensor_size);
+            nn::KvCache cache(
+                heads, 12, {.keys = config.kv_channels, .values = config::value_channels(config)},
+                policy.compute);
             std::vector<Tensor> rows;
             for (const auto& [begin, end] : std::vector<std::pair<std::int64_t, std::int64_t>>{
                      {0, 5}, {5, 6}, {6, 7}, {7, 10}, {10, 11}, {11, 12}}) {

@@ -38,6 +38,16 @@ constexpr const char* kYarn =
 constexpr const char* kRelative =
     "--position-embedding-type relative --relative-attention-num-buckets 6 "
     "--relative-attention-max-distance 10 ";
+constexpr const char* kLatent =
+    "--multi-latent-attention --kv-lora-rank 10 --qk-head-dim 6 --qk-pos-emb-head-dim 8 "
+    "--v-head-dim 5 ";
+constexpr const char* kLatentQueries =
+    "--multi-latent-attention --q-lora-rank 9 --kv-lora-rank 10 --qk-head-dim 6 "
+    "--qk-pos-emb-head-dim 8 --v-head-dim 5 ";
+constexpr const char* kLatentYarn =
+    "--multi-latent-attention --kv-lora-rank 10 --qk-head-dim 6 --qk-pos-emb-head-dim 8 "
+    "--v-head-dim 5 --rotary-base 100 --rotary-scaling-factor 8 "
+    "--yarn-original-max-position-embeddings 64 --yarn-beta-fast 8 ";
 constexpr const char* kQuick = "--quick-geglu ";
 constexpr const char* kMup = "--use-mup --mup-base-hidden-size 12 ";
 
@@ -121,6 +131,35 @@ constexpr OptionCase kCases[] = {
     {"window_skip", "--window-size 3,0", "--window-attn-skip-freq 2"},
     {"score_capping", "", "--attn-logit-softcapping 0.8"},
     {"logit_capping", "", "--final-logit-softcapping 1.5"},
+    // Multi-latent attention.
+    {"latent", "", kLatent},
+    {"latent_kv_rank", kLatent, "--kv-lora-rank 7"},
+    {"latent_qk_head_dim", kLatent, "--qk-head-dim 3"},
+    {"latent_rotated_dim", kLatent, "--qk-pos-emb-head-dim 4"},
+    {"latent_v_head_dim", kLatent, "--v-head-dim 17"},
+    {"latent_queries", kLatent, kLatentQueries},
+    {"latent_norms", kLatentQueries, "--qk-layernorm"},
+    {"latent_key_norm", kLatent, "--qk-layernorm --normalization RMSNorm"},
+    {"latent_norms_1p", "--normalization RMSNorm --qk-layernorm --multi-latent-attention",
+     "--apply-layernorm-1p"},
+    {"latent_base", kLatent, "--rotary-base 50"},
+    {"latent_rope", kLatent, "--rope-type rope", true},  // YaRN by a factor of 1
+    {"latent_rope_percent", "--multi-latent-attention --rope-type rope", "--rotary-percent 0.5"},
+    {"latent_positions", "--multi-latent-attention --position-embedding-type none",
+     "--position-embedding-type rope", true},
+    {"latent_no_table", kLatent, "--position-embedding-type none"},
+    {"latent_yarn", kLatentYarn, "--rope-type rope"},
+    {"latent_yarn_factor", kLatentYarn, "--rotary-scaling-factor 3"},
+    {"latent_yarn_original", kLatentYarn, "--yarn-original-max-position-embeddings 8"},
+    {"latent_yarn_beta", kLatentYarn, "--yarn-beta-fast 2 --yarn-beta-slow 0.1"},
+    {"latent_mscale", kLatentYarn, "--mscale 2"},
+    {"latent_mscale_all_dim", kLatentYarn, "--mscale-all-dim 0.7"},
+    {"latent_rope_mscale_all_dim",
+     "--multi-latent-attention --rope-type rope --rotary-scaling-factor 4", "--mscale-all-dim 0.7"},
+    {"latent_scale", kLatent, "--softmax-scale 0.9"},
+    {"latent_window", kLatent, "--window-size 3,0"},
+    {"latent_sink", kLatent, "--softmax-type learnable"},
+    {"latent_no_biases", kLatent, "--disable-bias-linear"},
     // Biases.
     {"no_biases", "", "--disable-bias-linear"},
     {"qkv_bias", "--disable-bias-linear", "--add-qkv-bias"},

@@ -218,7 +218,8 @@ class PlainGpt {
   Tensor turn(const Tensor& x, const Tensor& positions, const Tensor& axes,
               std::int64_t layer) const {
     const bool local = c_.rotary_base_local > 0 && windowed(layer);
-    const bool yarn = c_.position_embedding_type == "yarn" && !local;
+    const bool yarn = !local && (c_.multi_latent_attention ? c_.rope_type != "rope"
+                                                           : c_.position_embedding_type == "yarn");
     const std::int64_t half = x.size(1) / 2;
     const Tensor exponents =
         tensor::arange(half, DType::Double).mul(2.0 / static_cast<double>(x.size(1)));
@@ -313,12 +314,19 @@ class PlainGpt {
     return std::stoll(c_.window_size) + (mistake_ == Mistake::kWiderWindow ? 1 : 0);
   }
 
+  double usual_scale() const {
+    if (!c_.multi_latent_attention) return 1.0 / std::sqrt(static_cast<double>(c_.kv_channels));
+    const double length =
+        1.0 + 0.1 * c_.mscale_all_dim * std::log(std::max(c_.rotary_scaling_factor, 1.0));
+    return length * length /
+           std::sqrt(static_cast<double>(c_.qk_head_dim + c_.qk_pos_emb_head_dim));
+  }
+
   // Probabilities of the keys of one head of one segment, from q k^T, [size, size].
   Tensor probabilities(const Tensor& products, const std::string& name, std::int64_t head,
                        std::int64_t layer) const {
     const std::int64_t size = products.size(0);
-    Tensor scores = products.mul(
-        c_.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(c_.kv_channels))));
+    Tensor scores = products.mul(c_.softmax_scale.value_or(usual_scale()));
     if (c_.attn_logit_softcapping) {
       const double cap = *c_.attn_logit_softcapping;
       scores = scores.div(cap).tanh().mul(cap);
@@ -340,8 +348,63 @@ class PlainGpt {
         .narrow(1, 0, size);
   }
 
+  // Rotated channels of multi-latent attention, [s, d], in Megatron's order: of those that turn the
+  // even ones and then the odd ones, whose halves turn against each other.
+  Tensor rotate_latent(const Tensor& x, const Tensor& positions, std::int64_t layer) const {
+    const double share = c_.rope_type == "rope" ? c_.rotary_percent : 1.0;
+    const auto turning = static_cast<std::int64_t>(static_cast<double>(x.size(1)) * share);
+    std::vector<std::int64_t> order;
+    for (std::int64_t i = 0; i < turning; ++i) {
+      order.push_back(i < turning / 2 ? 2 * i : 2 * i - turning + 1);
+    }
+    const Tensor halves = x.narrow(1, 0, turning).index_select(1, tensor::from_vector(order));
+    return tensor::cat(
+        {turn(halves, positions, {}, layer), x.narrow(1, turning, x.size(1) - turning)}, 1);
+  }
+
+  // Multi-latent attention as DeepSeek-V2 writes it, head by head: scores are the products of
+  // channels without position plus those of rotated channels, of which keys have one set.
+  Tensor latent_attention(const Tensor& x, const std::string& name, const Batch& batch,
+                          std::int64_t layer) const {
+    const std::int64_t plain = c_.qk_head_dim, turned = c_.qk_pos_emb_head_dim;
+    const std::int64_t value = c_.v_head_dim, rank = c_.kv_lora_rank;
+    const auto latent = [&](const Tensor& of, const char* norm_name) {
+      return c_.qk_layernorm ? norm(of, name + norm_name) : of;
+    };
+    const Tensor q = c_.q_lora_rank == 0
+                         ? linear(x, name + "linear_q_proj")
+                         : linear(latent(linear(x, name + "linear_q_down_proj"), "q_layernorm"),
+                                  name + "linear_q_up_proj");
+    const Tensor down = linear(x, name + "linear_kv_down_proj");
+    const Tensor kv =
+        linear(latent(down.narrow(1, 0, rank), "kv_layernorm"), name + "linear_kv_up_proj");
+    std::vector<Tensor> segments;
+    for (const AttentionSegment& segment : batch.text().attention()->segments) {
+      const auto rows = [&](const Tensor& t) {
+        return t.narrow(0, segment.q_begin, segment.q_len);
+      };
+      const Tensor at = rows(batch.text().positions());
+      const Tensor k_turned = rotate_latent(rows(down).narrow(1, rank, turned), at, layer);
+      const bool shifted = mistake_ == Mistake::kShiftedPositions;
+      std::vector<Tensor> heads;
+      for (std::int64_t j = 0; j < c_.num_attention_heads; ++j) {
+        const Tensor qj = rows(q).narrow(1, j * (plain + turned), plain + turned);
+        const Tensor kvj = rows(kv).narrow(1, j * (plain + value), plain + value);
+        const Tensor q_turned =
+            rotate_latent(qj.narrow(1, plain, turned), shifted ? at.add(1) : at, layer);
+        const Tensor products =
+            qj.narrow(1, 0, plain).mm(kvj.narrow(1, 0, plain).t()).add(q_turned.mm(k_turned.t()));
+        heads.push_back(probabilities(products, name, j, layer).mm(kvj.narrow(1, plain, value)));
+      }
+      if (mistake_ == Mistake::kSwappedHeads) std::swap(heads[1], heads[2]);
+      segments.push_back(tensor::cat(heads, 1));
+    }
+    return linear(rounded(tensor::cat(segments, 0)), name + "linear_proj");
+  }
+
   Tensor attention(const Tensor& x, const std::string& name, const Batch& batch,
                    std::int64_t layer) const {
+    if (c_.multi_latent_attention) return latent_attention(x, name, batch, layer);
     // Of --no-rope-freq the numbers only.
     const std::string& type = c_.position_embedding_type;
     const bool rotates =

@@ -2,6 +2,7 @@
 #include "pentatron/nn/kv_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "pentatron/base/error.h"
 #include "pentatron/tensor/ops.h"
@@ -34,17 +35,17 @@ std::size_t checked_layers(std::int64_t num_layers, std::int64_t num_kv_heads) {
 KvCache::KvCache(std::int64_t num_layers, std::int64_t max_tokens, std::int64_t num_kv_heads,
                  std::int64_t head_dim, DType dtype, Device device)
     : KvCache(std::vector<std::int64_t>(checked_layers(num_layers, num_kv_heads), num_kv_heads),
-              max_tokens, head_dim, dtype, device) {}
+              max_tokens, HeadDims{head_dim, head_dim}, dtype, device) {}
 
 KvCache::KvCache(const std::vector<std::int64_t>& num_kv_heads_of_layers, std::int64_t max_tokens,
-                 std::int64_t head_dim, DType dtype, Device device)
+                 const HeadDims& head_dims, DType dtype, Device device)
     : max_tokens_(max_tokens) {
   for (const std::int64_t heads : num_kv_heads_of_layers) {
-    PENTATRON_CHECK(max_tokens >= 1 && heads >= 0 && head_dim >= 1, kInternal,
-                    "a cache of {} tokens, {} heads of size {} cannot be made", max_tokens, heads,
-                    head_dim);
-    keys_.push_back(tensor::empty({0, heads, head_dim}, dtype, device));
-    values_.push_back(tensor::empty({0, heads, head_dim}, dtype, device));
+    PENTATRON_CHECK(max_tokens >= 1 && heads >= 0 && head_dims.keys >= 1 && head_dims.values >= 1,
+                    kInternal, "a cache of {} tokens, {} heads of size {} and {} cannot be made",
+                    max_tokens, heads, head_dims.keys, head_dims.values);
+    keys_.push_back(tensor::empty({0, heads, head_dims.keys}, dtype, device));
+    values_.push_back(tensor::empty({0, heads, head_dims.values}, dtype, device));
     lengths_.push_back(0);
   }
 }
@@ -55,11 +56,11 @@ KvCache::View KvCache::append(std::int64_t layer, const Tensor& k_tgd, const Ten
   const auto index = static_cast<std::size_t>(layer);
   Tensor& keys = keys_[index];
   Tensor& values = values_[index];
-  for (const Tensor* added : {&k_tgd, &v_tgd}) {
+  for (const auto& [held, added] : {std::pair{&keys, &k_tgd}, std::pair{&values, &v_tgd}}) {
     PENTATRON_CHECK(added->dim() == 3 && added->size(0) == k_tgd.size(0) &&
-                        added->size(1) == keys.size(1) && added->size(2) == keys.size(2),
+                        added->size(1) == held->size(1) && added->size(2) == held->size(2),
                     kInternal, "the cache of layer {} holds {}, not {}", layer,
-                    tensor::describe(keys), tensor::describe(*added));
+                    tensor::describe(*held), tensor::describe(*added));
   }
   const std::int64_t length = lengths_[index];
   const std::int64_t total = length + k_tgd.size(0);

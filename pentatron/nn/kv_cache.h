@@ -14,8 +14,13 @@ class KvCache final {
  public:
   KvCache(std::int64_t num_layers, std::int64_t max_tokens, std::int64_t num_kv_heads,
           std::int64_t head_dim, DType dtype, Device device = kCpu);
+  // Channels of a head of keys and of one of values.
+  struct HeadDims {
+    std::int64_t keys = 0;
+    std::int64_t values = 0;
+  };
   KvCache(const std::vector<std::int64_t>& num_kv_heads_of_layers, std::int64_t max_tokens,
-          std::int64_t head_dim, DType dtype, Device device = kCpu);
+          const HeadDims& head_dims, DType dtype, Device device = kCpu);
   // Appends [n, g, d] to a layer and returns views [s, g, d] of all keys and values so far, good
   // until the next append. More than max_tokens: kConfig error.
   struct View {

@@ -62,8 +62,8 @@ class AttentionBackward final : public Backward {
 
 void check_heads(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd) {
   PENTATRON_CHECK(
-      q_tnd.dim() == 3 && k_tgd.dim() == 3 && k_tgd.sizes() == v_tgd.sizes() &&
-          q_tnd.size(2) == k_tgd.size(2) && k_tgd.size(1) > 0 &&
+      q_tnd.dim() == 3 && k_tgd.dim() == 3 && v_tgd.dim() == 3 && k_tgd.size(0) == v_tgd.size(0) &&
+          k_tgd.size(1) == v_tgd.size(1) && q_tnd.size(2) == k_tgd.size(2) && k_tgd.size(1) > 0 &&
           q_tnd.size(1) % k_tgd.size(1) == 0 && q_tnd.scalar_type() == k_tgd.scalar_type() &&
           q_tnd.scalar_type() == v_tgd.scalar_type(),
       kInternal, "attention: q {}, k {} and v {} do not fit (query heads divide by kv heads)",

@@ -62,7 +62,9 @@ struct AttentionOptions {
 // softmax(scale * q k^T + mask) v inside each segment of layout.attention(), blocked (memory linear
 // in tokens: keeps q, k, v, out and the log-sum-exp). q [t, n, d] holds the layout's rows, k and v
 // [s, g, d] those rows too, or the keys of a cross layout (SequenceLayout::with_keys), with n
-// divisible by g (query head j uses kv head j / (n/g)); out [t, n, d]. A causal mask ends with the
+// divisible by g (query head j uses kv head j / (n/g)); heads of v may have another d than those of
+// q and k, and out [t, n, d] has v's (GPUs fill the smaller heads with zeros for the fused
+// kernels). A causal mask ends with the
 // last query seeing the last key; queries that see none give 0. Dropout mask on probabilities:
 // Philox(site.key, {key index / 8, query index, sample id low, sample id high << 20 ^ head}),
 // indices inside the sample, the sample that of the query; kept values are scaled by 1/(1-p). q, k,

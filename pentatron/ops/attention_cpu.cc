@@ -21,7 +21,7 @@ Tensor prepared(const Tensor& x_tnd, DType computed) {
 AttentionOutput cpu::attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
                                        const Tensor& k_tgd, const Tensor& v_tgd) {
   const DType computed = compute_dtype(q_tnd.scalar_type(), plan.options.statistics);
-  Tensor out = tensor::empty(q_tnd.sizes(), computed);
+  Tensor out = tensor::empty({q_tnd.size(0), q_tnd.size(1), v_tgd.size(2)}, computed);
   Tensor lse = tensor::empty({q_tnd.size(1), q_tnd.size(0)}, computed);
   blocked_attention_forward(plan, prepared(q_tnd, computed), prepared(k_tgd, computed),
                             prepared(v_tgd, computed), out, lse);
@@ -38,7 +38,7 @@ AttentionGradients cpu::attention_backward(const AttentionPlan& plan, const Tens
   const Tensor v = prepared(v_tgd, computed);
   // Side by side, as the fused projection that they usually come from holds them.
   const std::int64_t n = q.size(1), g = k.size(1);
-  const bool one_matrix = q.size(0) == k.size(0) && dtype == computed;
+  const bool one_matrix = q.size(0) == k.size(0) && q.size(2) == v.size(2) && dtype == computed;
   // The segments leave no row out, so all is written.
   const Tensor all = tensor::empty({one_matrix ? q.size(0) : 0, n + 2 * g, q.size(2)}, computed);
   const auto part = [&](const Tensor& like, std::int64_t begin) {

@@ -40,8 +40,8 @@ bool knows_window(const AttentionPlan& plan) {
 
 // The library's fused backward takes neither slopes nor biases nor a cap, and has random numbers of
 // its own. The fused kernels' statistics are fp32; batches without queries or keys need no kernel.
-bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd) {
-  return tensor::flash_attention_takes(q_tnd) && plan.rows->num_q_rows > 0 &&
+bool is_fused(const AttentionPlan& plan, const Tensor& q_tnd, std::int64_t channels) {
+  return tensor::flash_attention_takes(q_tnd, channels) && plan.rows->num_q_rows > 0 &&
          plan.rows->num_k_rows > 0 && !plan.options.alibi_n.defined() &&
          !plan.options.bias_nd.defined() && plan.options.softcap == 0.0 &&
          plan.options.dropout.p == 0.0 && knows_window(plan) &&
@@ -74,26 +74,50 @@ std::optional<tensor::CudnnArguments> equal_segments(const AttentionPlan& plan,
                                 .causal = plan.options.causal};
 }
 
+// Heads of `channels` channels, zeros behind their own: as keys and queries they change no score,
+// as values they give zeros.
+Tensor filled(const Tensor& x_tnd, std::int64_t channels) {
+  const std::int64_t own = x_tnd.size(2);
+  if (own == channels) return x_tnd;
+  const Tensor wide =
+      tensor::zeros({x_tnd.size(0), x_tnd.size(1), channels}, x_tnd.scalar_type(), x_tnd.device());
+  wide.narrow(2, 0, own).copy_(x_tnd);
+  return wide;
+}
+// The way back.
+Tensor cut(const Tensor& x_tnd, std::int64_t channels) {
+  return x_tnd.size(2) == channels ? x_tnd : x_tnd.narrow(2, 0, channels).contiguous();
+}
+// The fused kernels know heads of one size.
+std::int64_t fused_channels(const Tensor& q_tnd, const Tensor& v_tgd) {
+  return std::max(q_tnd.size(2), v_tgd.size(2));
+}
+
 }  // namespace
 
 AttentionOutput cuda::attention_forward(const AttentionPlan& plan, const Tensor& q_tnd,
                                         const Tensor& k_tgd, const Tensor& v_tgd) {
   const DType computed = compute_dtype(q_tnd.scalar_type(), plan.options.statistics);
-  if (is_fused(plan, q_tnd)) {
+  const std::int64_t channels = fused_channels(q_tnd, v_tgd);
+  if (is_fused(plan, q_tnd, channels)) {
     // The fused kernels do not tell it.
     if (plan.options.max_logit.defined()) {
       attention_math_max_logit(plan, q_tnd.to(computed), k_tgd.to(computed));
     }
-    const auto equal = equal_segments(plan, q_tnd);
+    const Tensor q = filled(q_tnd, channels), k = filled(k_tgd, channels);
+    const Tensor v = filled(v_tgd, channels);
+    const auto equal = equal_segments(plan, q);
     const tensor::FlashOutput out =
-        equal ? tensor::cudnn_attention_forward(q_tnd, k_tgd, v_tgd, *equal)
-              : tensor::flash_attention_forward(q_tnd, k_tgd, v_tgd, flash_arguments(plan));
+        equal ? tensor::cudnn_attention_forward(q, k, v, *equal)
+              : tensor::flash_attention_forward(q, k, v, flash_arguments(plan));
     // The library says +infinity of a query without keys.
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const Tensor lse = plan.options.partial
                            ? out.lse_nt.masked_fill(out.lse_nt.eq(kInfinity), -kInfinity)
                            : out.lse_nt;
-    return {.out_tnd = out.out_tnd, .lse_nt = lse, .library = {out.rng_state, out.unused}};
+    return {.out_tnd = cut(out.out_tnd, v_tgd.size(2)),
+            .lse_nt = lse,
+            .library = {out.rng_state, out.unused}};
   }
   AttentionOutput out =
       attention_math_forward(plan, q_tnd.to(computed), k_tgd.to(computed), v_tgd.to(computed));
@@ -104,18 +128,22 @@ AttentionOutput cuda::attention_forward(const AttentionPlan& plan, const Tensor&
 AttentionGradients cuda::attention_backward(const AttentionPlan& plan, const Tensor& q_tnd,
                                             const Tensor& k_tgd, const Tensor& v_tgd,
                                             const AttentionOutput& output, const Tensor& dout_tnd) {
-  if (is_fused(plan, q_tnd)) {
-    const tensor::FlashOutput kept{.out_tnd = output.out_tnd,
+  const std::int64_t channels = fused_channels(q_tnd, v_tgd);
+  if (is_fused(plan, q_tnd, channels)) {
+    const Tensor q = filled(q_tnd, channels), k = filled(k_tgd, channels);
+    const Tensor v = filled(v_tgd, channels), dout = filled(dout_tnd, channels);
+    const tensor::FlashOutput kept{.out_tnd = filled(output.out_tnd, channels),
                                    .lse_nt = output.lse_nt,
                                    .rng_state = output.library.at(0),
                                    .unused = output.library.at(1)};
     // The forward's choice: it depends on the plan and the mode of the process alone.
-    const auto equal = equal_segments(plan, q_tnd);
+    const auto equal = equal_segments(plan, q);
     const tensor::FlashGradients grads =
-        equal ? tensor::cudnn_attention_backward(dout_tnd, q_tnd, k_tgd, v_tgd, kept, *equal)
-              : tensor::flash_attention_backward(dout_tnd, q_tnd, k_tgd, v_tgd, kept,
-                                                 flash_arguments(plan));
-    return {.dq_tnd = grads.dq_tnd, .dk_tgd = grads.dk_tgd, .dv_tgd = grads.dv_tgd};
+        equal ? tensor::cudnn_attention_backward(dout, q, k, v, kept, *equal)
+              : tensor::flash_attention_backward(dout, q, k, v, kept, flash_arguments(plan));
+    return {.dq_tnd = cut(grads.dq_tnd, q_tnd.size(2)),
+            .dk_tgd = cut(grads.dk_tgd, q_tnd.size(2)),
+            .dv_tgd = cut(grads.dv_tgd, v_tgd.size(2))};
   }
   const DType computed = output.lse_nt.scalar_type();
   const DType dtype = plan.options.partial ? computed : q_tnd.scalar_type();

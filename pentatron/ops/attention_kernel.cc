@@ -194,14 +194,16 @@ class DropoutRow final {
 template <typename C>
 class ForwardWorker final {
  public:
-  ForwardWorker(const AttentionPlan& plan, std::int64_t d)
+  // Channels of queries and keys, and of values.
+  ForwardWorker(const AttentionPlan& plan, std::int64_t d, std::int64_t v_d)
       : plan_(plan),
         d_(d),
+        v_d_(v_d),
         drop_(plan),
         query_block_(query_block(plan)),
         key_stride_(score_stride(plan)),
         scores_(new C[query_block_ * key_stride_]),
-        sums_(query_block_ * d),
+        sums_(query_block_ * v_d),
         maximum_(query_block_),
         normalizer_(query_block_) {}
 
@@ -212,7 +214,7 @@ class ForwardWorker final {
     std::fill(maximum_.begin(), maximum_.end(), -std::numeric_limits<C>::infinity());
     std::fill(normalizer_.begin(), normalizer_.end(), C(0));
     const KeyRange seen = seen_keys(s, q_begin, q_len, plan_.options);
-    if (seen.begin == seen.end) std::fill(sums_.begin(), sums_.begin() + q_len * d_, C(0));
+    if (seen.begin == seen.end) std::fill(sums_.begin(), sums_.begin() + q_len * v_d_, C(0));
     over_key_blocks(seen, q_begin, q_len, [&](const Block& b) {
       gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_,
            static_cast<C>(plan_.options.scale), q.row(s.q_begin + q_begin), q.stride,
@@ -220,15 +222,15 @@ class ForwardWorker final {
       for (std::int64_t r = 0; r < q_len; ++r) {
         soften(s, b, r, head);
       }
-      gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, C(1), scores_.get(), key_stride_,
-           v.row(s.k_begin + b.k_begin), v.stride, b.first ? C(0) : C(1), sums_.data(), d_);
+      gemm(Transpose::kNo, Transpose::kNo, b.q_len, v_d_, b.k_len, C(1), scores_.get(), key_stride_,
+           v.row(s.k_begin + b.k_begin), v.stride, b.first ? C(0) : C(1), sums_.data(), v_d_);
     });
     for (std::int64_t r = 0; r < q_len; ++r) {
       const std::int64_t t = s.q_begin + q_begin + r;
       // A query that sees no key: its sums are 0, and so is its output.
       const C sum = normalizer_[r];
-      rows::scale(sums_.data() + r * d_, sum == C(0) ? C(0) : C(1) / sum, d_);
-      std::copy_n(sums_.data() + r * d_, d_, out.row(t));
+      rows::scale(sums_.data() + r * v_d_, sum == C(0) ? C(0) : C(1) / sum, v_d_);
+      std::copy_n(sums_.data() + r * v_d_, v_d_, out.row(t));
       lse[t] = maximum_[r] + std::log(normalizer_[r]);
     }
     return *std::max_element(maximum_.begin(), maximum_.begin() + q_len);
@@ -254,7 +256,7 @@ class ForwardWorker final {
     const auto [highest, sum] = rows::softmax_visible(row, n, b.k_len, maximum_[r]);
     const C correction = b.first ? C(0) : std::exp(maximum_[r] - highest);
     normalizer_[r] = normalizer_[r] * correction + sum;
-    if (!b.first && correction != C(1)) rows::scale(sums_.data() + r * d_, correction, d_);
+    if (!b.first && correction != C(1)) rows::scale(sums_.data() + r * v_d_, correction, v_d_);
     maximum_[r] = highest;
     if (drop_.active()) {
       rows::multiply(row, drop_(s.q_begin + b.q_begin + r, head, s.k_begin + b.k_begin, n), n);
@@ -262,7 +264,7 @@ class ForwardWorker final {
   }
 
   const AttentionPlan& plan_;
-  std::int64_t d_;
+  std::int64_t d_, v_d_;
   DropoutRow<C> drop_;
   std::int64_t query_block_;
   std::int64_t key_stride_;
@@ -273,7 +275,7 @@ class ForwardWorker final {
 template <typename C>
 void forward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
                 const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt) {
-  const std::int64_t heads = q_tnd.size(1), d = q_tnd.size(2);
+  const std::int64_t heads = q_tnd.size(1);
   const std::int64_t heads_per_kv = heads / k_tgd.size(1);
   struct Task {
     const AttentionSegment* segment;
@@ -290,7 +292,7 @@ void forward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_
   const bool of_heads = max_logit.defined() && max_logit.dim() == 1;
   std::mutex mutex;
   tensor::parallel_tasks(static_cast<std::int64_t>(tasks.size()), [&](tensor::TaskSource& source) {
-    ForwardWorker<C> worker(plan, d);
+    ForwardWorker<C> worker(plan, q_tnd.size(2), v_tgd.size(2));
     std::vector<C> highest(of_heads ? heads : 1, -std::numeric_limits<C>::infinity());
     for (std::int64_t i = 0; source.next(i);) {
       const Task& task = tasks[i];
@@ -326,9 +328,11 @@ struct BackwardHeads {
 template <typename C>
 class BackwardWorker final {
  public:
-  BackwardWorker(const AttentionPlan& plan, std::int64_t d)
+  // Channels of queries and keys, and of values.
+  BackwardWorker(const AttentionPlan& plan, std::int64_t d, std::int64_t v_d)
       : plan_(plan),
         d_(d),
+        v_d_(v_d),
         drop_(plan),
         query_block_(query_block(plan)),
         key_stride_(score_stride(plan)),
@@ -340,8 +344,8 @@ class BackwardWorker final {
 
   void run(const AttentionSegment& s, const BackwardHeads<C>& h) {
     if (h.first_of_kv && !written_at_once(s)) {
-      clear(h.dk, s.k_begin, s.k_len);
-      clear(h.dv, s.k_begin, s.k_len);
+      clear(h.dk, s.k_begin, s.k_len, d_);
+      clear(h.dv, s.k_begin, s.k_len, v_d_);
     }
     // The last queries first: they see every key.
     const std::int64_t last = s.q_len > 0 ? (s.q_len - 1) / query_block_ * query_block_ : -1;
@@ -349,10 +353,10 @@ class BackwardWorker final {
       const std::int64_t q_len = std::min(query_block_, s.q_len - q_begin);
       for (std::int64_t r = 0; r < q_len && !row_is_here(s); ++r) {
         const std::int64_t t = s.q_begin + q_begin + r;
-        delta_[r] = rows::dot(h.dout.row(t), h.out.row(t), d_);
+        delta_[r] = rows::dot(h.dout.row(t), h.out.row(t), v_d_);
       }
       const KeyRange seen = seen_keys(s, q_begin, q_len, plan_.options);
-      if (seen.begin == seen.end) clear(h.dq, s.q_begin + q_begin, q_len);
+      if (seen.begin == seen.end) clear(h.dq, s.q_begin + q_begin, q_len, d_);
       over_key_blocks(seen, q_begin, q_len, [&](const Block& b) { run_block(s, b, h); });
     }
   }
@@ -366,8 +370,8 @@ class BackwardWorker final {
   [[nodiscard]] bool row_is_here(const AttentionSegment& s) const {
     return s.k_len <= kKeyBlock && !plan_.options.partial && !plan_.options.sink_n.defined();
   }
-  void clear(HeadRows<C> x, std::int64_t begin, std::int64_t rows) const {
-    for (std::int64_t r = begin; r < begin + rows; ++r) std::fill_n(x.row(r), d_, C(0));
+  static void clear(HeadRows<C> x, std::int64_t begin, std::int64_t rows, std::int64_t channels) {
+    for (std::int64_t r = begin; r < begin + rows; ++r) std::fill_n(x.row(r), channels, C(0));
   }
 
   void run_block(const AttentionSegment& s, const Block& b, const BackwardHeads<C>& h) {
@@ -375,8 +379,8 @@ class BackwardWorker final {
     const C scale = static_cast<C>(plan_.options.scale);
     gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_, scale, h.q.row(t), h.q.stride,
          h.k.row(u), h.k.stride, C(0), p_.get(), key_stride_);
-    gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, d_, C(1), h.dout.row(t), h.dout.stride,
-         h.v.row(u), h.v.stride, C(0), dp_.get(), key_stride_);
+    gemm(Transpose::kNo, Transpose::kYes, b.q_len, b.k_len, v_d_, C(1), h.dout.row(t),
+         h.dout.stride, h.v.row(u), h.v.stride, C(0), dp_.get(), key_stride_);
     for (std::int64_t r = 0; r < b.q_len; ++r) {
       row_gradient(s, b, r, h);
     }
@@ -384,7 +388,7 @@ class BackwardWorker final {
     const C adds_q = b.first ? C(0) : C(1);
     const bool first = h.first_of_kv && b.q_begin + b.q_len == s.q_len;
     const C adds_k = first && written_at_once(s) ? C(0) : C(1);
-    gemm(Transpose::kYes, Transpose::kNo, b.k_len, d_, b.q_len, C(1), weights, key_stride_,
+    gemm(Transpose::kYes, Transpose::kNo, b.k_len, v_d_, b.q_len, C(1), weights, key_stride_,
          h.dout.row(t), h.dout.stride, adds_k, h.dv.row(u), h.dv.stride);
     gemm(Transpose::kNo, Transpose::kNo, b.q_len, d_, b.k_len, scale, dp_.get(), key_stride_,
          h.k.row(u), h.k.stride, adds_q, h.dq.row(t), h.dq.stride);
@@ -428,7 +432,7 @@ class BackwardWorker final {
   }
 
   const AttentionPlan& plan_;
-  std::int64_t d_;
+  std::int64_t d_, v_d_;
   DropoutRow<C> drop_;
   std::int64_t query_block_;
   std::int64_t key_stride_;
@@ -481,7 +485,7 @@ void backward_of(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k
   // Each run of segments sums for itself: the sum does not depend on threads.
   BiasSums sums(dbias_nd, runs);
   tensor::parallel_tasks(runs * kv_heads, [&](tensor::TaskSource& source) {
-    BackwardWorker<C> worker(plan, q_tnd.size(2));
+    BackwardWorker<C> worker(plan, q_tnd.size(2), v_tgd.size(2));
     const auto run_head = [&](std::int64_t segment, std::int64_t head) {
       const std::int64_t kv = head / heads_per_kv;
       worker.run(plan.rows->segments[segment],

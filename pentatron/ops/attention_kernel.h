@@ -10,7 +10,8 @@
 // computes probabilities again from the log-sum-exp.
 namespace pentatron::ops {
 
-// All tensors fp32 or all fp64, last dimension contiguous. out [t, n, d], lse [n, t]. Raises the
+// All tensors fp32 or all fp64, last dimension contiguous. out [t, n, d]
+// with the d of v, lse [n, t]. Raises the
 // options' max_logit.
 void blocked_attention_forward(const AttentionPlan& plan, const Tensor& q_tnd, const Tensor& k_tgd,
                                const Tensor& v_tgd, const Tensor& out_tnd, const Tensor& lse_nt);

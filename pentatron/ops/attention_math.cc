@@ -219,7 +219,8 @@ AttentionOutput attention_math_forward(const AttentionPlan& plan, const Tensor& 
                                        std::int64_t max_scores) {
   const std::int64_t heads = q_tnd.size(1), kv_heads = k_tgd.size(1);
   AttentionOutput out{
-      .out_tnd = tensor::zeros(q_tnd.sizes(), q_tnd.scalar_type(), q_tnd.device()),
+      .out_tnd =
+          tensor::zeros({q_tnd.size(0), heads, v_tgd.size(2)}, q_tnd.scalar_type(), q_tnd.device()),
       .lse_nt = tensor::full({heads, q_tnd.size(0)}, -std::numeric_limits<double>::infinity(),
                              q_tnd.scalar_type(), q_tnd.device()),
       .library = {}};

@@ -25,6 +25,7 @@ struct MathCase {
   double softcap = 0.0;
   std::int64_t furthest = 0;  // of the biases by distance; 0: none
   bool alibi = false;         // in bf16
+  std::int64_t v_d = 0;       // channels of values; 0: d
 };
 
 void add_alibi(AttentionOptions& options, std::int64_t heads) {
@@ -79,6 +80,8 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
       {{0, 9, 20, 24}, 2, 1, 8, true, 2 * 11, {0, 3, 14, 14}, -1, 0.0, 5},
       {{0, 9, 50}, 16, 4, 3, true, 7 * 41 * 16, {}, -1, 0.0, 0, true},
       {{0, 700}, 2, 1, 4, false, 1 << 20, {}, 300, 0.0, 0, true},
+      {{0, 9, 50}, 4, 2, 6, true, 7 * 41 * 4, {}, -1, 0.0, 0, false, 4},
+      {{0, 9, 50}, 4, 4, 3, false, 1 << 20, {}, 7, 1.3, 5, false, 8},
   };
   for (const MathCase& c : cases) {
     for (const DType dtype : {DType::Double, DType::Float}) {
@@ -89,8 +92,10 @@ TEST(AttentionMath, EqualsTheBlockedKernel) {
       const Tensor qkv = normal({std::max(t, keys), c.heads + 2 * c.kv_heads, c.d}, 1, dtype);
       const Tensor q = qkv.narrow(0, 0, t).narrow(1, 0, c.heads);
       const Tensor k = qkv.narrow(0, 0, keys).narrow(1, c.heads, c.kv_heads);
-      const Tensor v = qkv.narrow(0, 0, keys).narrow(1, c.heads + c.kv_heads, c.kv_heads);
-      const Tensor g = normal({t, c.heads, c.d}, 2, dtype);
+      const Tensor v = c.v_d > 0
+                           ? normal({keys, c.kv_heads, c.v_d}, 6, dtype)
+                           : qkv.narrow(0, 0, keys).narrow(1, c.heads + c.kv_heads, c.kv_heads);
+      const Tensor g = normal({t, c.heads, v.size(2)}, 2, dtype);
       AttentionPlan plan = plan_of(c);
       plan.options.bias_nd = biases_of(c, dtype);
       if (c.alibi) add_alibi(plan.options, c.heads);

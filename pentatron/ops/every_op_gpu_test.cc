@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every differentiable op on a GPU against the fp64 reference that the CPU implementation is held
 // to (test_cases.h), and against itself.
+#include <fmt/format.h>
+
 #include "pentatron/base/error.h"
 #include "pentatron/ops/test_cases.h"
 #include "pentatron/tensor/gpu_test_support.h"
@@ -207,6 +209,49 @@ TEST(AttentionOnGpu, TakesPartsOfAFusedTensor) {
     const Tensor out = run(gpu, g.to(kGpu));
     testing::expect_close(out, expected, tolerance, "output");
     testing::expect_close(gpu.grad(), host.grad(), tolerance, "gradient of the fused tensor");
+  }
+}
+
+// Values narrower and wider than queries and keys, which the fused kernels get with zeros: segments
+// of one length, as cuDNN takes them, and of several; and cached keys.
+TEST(AttentionOnGpu, ValuesOfAnotherSizeEqualTheHosts) {
+  PENTATRON_NEEDS_GPUS(1);
+  constexpr std::int64_t kTokens = 128;
+  for (const std::vector<std::int64_t>& boundaries :
+       {std::vector<std::int64_t>{0, 64, kTokens}, {0, 1, 40, kTokens}}) {
+    const SequenceLayout layout({.boundaries = boundaries});
+    for (const auto& [dtype, d, v_d, tolerance] : {std::tuple{DType::BFloat16, 192, 128, 0.02},
+                                                   {DType::BFloat16, 24, 16, 0.02},
+                                                   {DType::BFloat16, 64, 128, 0.02},
+                                                   {DType::BFloat16, 20, 12, 0.02},
+                                                   {DType::Float, 24, 16, 3e-6}}) {
+      const Tensor q = testing::normal({kTokens, 4, d}, 1).to(dtype);
+      const Tensor k = testing::normal({kTokens, 4, d}, 2).to(dtype);
+      // Behind other channels of its head, as multi-latent attention makes them.
+      const Tensor kv = testing::normal({kTokens, 4, 8 + v_d}, 3).to(dtype);
+      const Tensor g = testing::normal({kTokens, 4, v_d}, 4).to(dtype);
+      const auto run = [&, v_d = v_d](Device device, DType computed) {
+        std::vector<Tensor> inputs;
+        for (const Tensor& t : {q, k, kv}) {
+          inputs.push_back(testing::leaf(t.to(device).to(computed)));
+        }
+        const Tensor out = attention(inputs[0], inputs[1], inputs[2].narrow(2, 8, v_d),
+                                     layout.to(device), {.scale = 0.1});
+        run_backward(out, g.to(device).to(computed));
+        return std::vector<Tensor>{out.detach(), inputs[0].grad(), inputs[1].grad(),
+                                   inputs[2].grad()};
+      };
+      const std::vector<Tensor> expected = run(kCpu, DType::Double), got = run(kGpu, dtype);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        testing::expect_close(got[i], expected[i], tolerance,
+                              fmt::format("{} and {} channels, result {}", d, v_d, i));
+      }
+      const Tensor v = kv.narrow(2, 8, v_d);
+      testing::expect_close(attention_with_cache(q.to(kGpu).narrow(0, 100, 1), k.to(kGpu),
+                                                 v.to(kGpu), {.scale = 0.1}),
+                            attention_with_cache(q.narrow(0, 100, 1), k, v, {.scale = 0.1}),
+                            tolerance, "cached");
+    }
   }
 }
 

@@ -31,6 +31,9 @@ struct AttentionShape {
   bool both_ways = false;
   double alibi_scale = 1.0;
   bool alibi_in_bf16 = false;
+  std::int64_t v_d = 0;  // of values; 0: d
+
+  std::int64_t value_channels() const { return v_d > 0 ? v_d : d; }
 };
 
 // Sample 3 begins at the second segment, half-way through its tokens: indices are those inside the
@@ -212,7 +215,9 @@ inline OpCase attention_case(const std::string& name, const AttentionShape& s) {
   const std::int64_t t = s.boundaries.back();
   const std::int64_t keys = s.k_boundaries.empty() ? t : s.k_boundaries.back();
   return {.name = name,
-          .inputs = {{t, s.heads, s.d}, {keys, s.kv_heads, s.d}, {keys, s.kv_heads, s.d}},
+          .inputs = {{t, s.heads, s.d},
+                     {keys, s.kv_heads, s.d},
+                     {keys, s.kv_heads, s.value_channels()}},
           .weights = attention_weights(s),
           .op =
               [=](const Tensors& x, std::vector<TestWeight>& w) {
@@ -354,12 +359,31 @@ inline void add_alibi_cases(FormCases& to) {
   });
 }
 
+// Heads of values narrower and wider than those of queries and keys.
+inline void add_value_cases(FormCases& to) {
+  const FormShapes& shapes = to.shapes;
+  const auto of = [](std::int64_t channels) { return [=](auto& s) { s.v_d = channels; }; };
+  to.add("narrow_values", shapes.few, of(5));
+  to.add("narrow_values_blocks", shapes.many, of(3));
+  to.add("wide_values", shapes.few, of(16));
+  to.add("wide_values_blocks", shapes.many, of(11));
+  to.add("wide_values_cross", shapes.cross, of(24));
+  to.add("narrow_values_few_keys", shapes.few_keys, of(1));
+  to.add("narrow_values_window_sink_softcap_alibi", shapes.many, [](auto& s) {
+    s.v_d = 4;
+    s.window = 100;
+    s.softcap = 3.0;
+    s.sink = s.alibi = true;
+  });
+}
+
 // Windows, capped scores and sinks, by themselves and together.
 inline std::vector<OpCase> attention_form_cases() {
   FormCases cases;
   add_window_and_sink_cases(cases);
   add_bias_cases(cases);
   add_alibi_cases(cases);
+  add_value_cases(cases);
   return std::move(cases.cases);
 }
 

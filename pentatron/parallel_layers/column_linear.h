@@ -23,6 +23,7 @@ class ColumnLinear final : public LinearLeaf {
   [[nodiscard]] std::vector<Tensor> forward_heads(const Tensor& x_ti, std::int64_t head_dim,
                                                   nn::StepContext& step);
 
+  [[nodiscard]] std::size_t num_parts() const { return weight().spec().parts.size(); }
   // Output channels of part `index` on this rank and on all, and the global number of the first.
   [[nodiscard]] std::int64_t part_width(std::size_t index) const;
   [[nodiscard]] std::int64_t part_total(std::size_t index) const;

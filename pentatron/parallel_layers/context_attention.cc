@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/parallel_layers/context_attention.h"
 
+#include <algorithm>
+
 #include "pentatron/base/error.h"
 #include "pentatron/parallel_layers/context_rows.h"
 #include "pentatron/tensor/ops.h"
@@ -30,10 +32,30 @@ KeysAndValues unpack(const Tensor& kv) {
   return {tensor::narrowed(kv, 1, 0, heads), tensor::narrowed(kv, 1, heads, heads)};
 }
 
+namespace {
+
+// Zeros behind each head's own channels.
+Tensor filled(const Tensor& x_tnd, std::int64_t channels) {
+  const std::int64_t missing = channels - x_tnd.size(2);
+  if (missing == 0) return x_tnd;
+  return tensor::cat({x_tnd, tensor::zeros({x_tnd.size(0), x_tnd.size(1), missing},
+                                           x_tnd.scalar_type(), x_tnd.device())},
+                     2);
+}
+
+}  // namespace
+
 Tensor context_attention(config::ContextComm type, const Tensor& q_tnd, const Tensor& k_tgd,
                          const Tensor& v_tgd, const SequenceLayout& rows,
                          const ops::AttentionOptions& options, const ops::Scope& scope) {
   using config::ContextComm;
+  // Keys and values travel as one tensor: zero channels change neither scores nor outputs.
+  if (const std::int64_t own = v_tgd.size(2); own != q_tnd.size(2)) {
+    const std::int64_t channels = std::max(q_tnd.size(2), own);
+    return context_attention(type, filled(q_tnd, channels), filled(k_tgd, channels),
+                             filled(v_tgd, channels), rows, options, scope)
+        .narrow(2, 0, own);
+  }
   switch (type) {
     case ContextComm::kP2p:
       return ring_attention(q_tnd, k_tgd, v_tgd, rows, options, scope);

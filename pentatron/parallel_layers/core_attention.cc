@@ -27,7 +27,7 @@ CoreAttention::CoreAttention(const LeafContext& context, const nn::ParameterPlan
       own_heads_(qkv.part_width(0) / options_.head_dim),
       max_logits_(options_.tells_each_head ? max_logits_of(name) : "") {
   declare_logits(qkv);
-  for (std::size_t part = 0; part < 3; ++part) {
+  for (std::size_t part = 0; part < std::min<std::size_t>(3, qkv.num_parts()); ++part) {
     PENTATRON_CHECK(
         qkv.part_width(part) % options_.head_dim == 0, kConfig,
         "the {} channels of this rank hold no whole heads of --kv-channels {}: the heads "

@@ -51,12 +51,13 @@ class CoreAttention final : public nn::Module {
     // How rows that are a share see the keys of the other ranks.
     config::ContextComm context_comm = config::ContextComm::kP2p;
   };
-  // `qkv` tells which heads stand on this rank; its first parts are q, k, v. The weights of a
+  // `qkv` tells which heads stand on this rank; its first parts are q, or q, k, v. The weights of a
   // learned sink are planned as `name`.softmax_offset. Channels that are no whole heads: kConfig.
   CoreAttention(const LeafContext& context, const nn::ParameterPlan& plan, const std::string& name,
                 const ColumnLinear& qkv, Options options);
 
-  // q [rows, local q heads, d]; k, v [rows of the keys, local kv heads, d].
+  // q [rows, local q heads, d]; k, v [rows of the keys, local kv heads, d], values with the same d
+  // or another.
   [[nodiscard]] Tensor forward(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                                nn::StepContext& step);
 

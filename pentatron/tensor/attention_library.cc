@@ -28,10 +28,10 @@ Tensor aligned_rows(const Tensor& x_tnd) {
   return fits ? x_tnd : x_tnd.contiguous();
 }
 
-bool flash_attention_takes(const Tensor& q_tnd) {
+bool flash_attention_takes(const Tensor& q_tnd, std::int64_t channels) {
   const DType dtype = q_tnd.scalar_type();
   return q_tnd.is_cuda() && (dtype == DType::BFloat16 || dtype == DType::Half) &&
-         q_tnd.size(2) % kAttentionAlignment == 0 && q_tnd.size(2) > 0 && q_tnd.size(2) <= 256;
+         channels % kAttentionAlignment == 0 && channels > 0 && channels <= 256;
 }
 
 FlashOutput flash_attention_forward(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,

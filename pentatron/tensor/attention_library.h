@@ -36,8 +36,9 @@ struct FlashGradients {
   Tensor dq_tnd, dk_tgd, dv_tgd;
 };
 
-// Whether these kernels take q of this kind: bf16 or fp16, channels a multiple of 8 up to 256.
-[[nodiscard]] bool flash_attention_takes(const Tensor& q_tnd);
+// Whether these kernels take heads of so many channels on q's device in its dtype: bf16 or fp16, a
+// multiple of 8 up to 256.
+[[nodiscard]] bool flash_attention_takes(const Tensor& q_tnd, std::int64_t channels);
 // q [t, n, d], k and v [s, g, d], n divisible by g; channels side by side, rows of any stride.
 [[nodiscard]] FlashOutput flash_attention_forward(const Tensor& q_tnd, const Tensor& k_tgd,
                                                   const Tensor& v_tgd,

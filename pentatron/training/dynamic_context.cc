@@ -7,6 +7,7 @@
 #include "pentatron/base/error.h"
 #include "pentatron/comm/axis_name.h"
 #include "pentatron/comm/group.h"
+#include "pentatron/config/latent_attention.h"
 #include "pentatron/training/data.h"
 
 namespace pentatron::training {
@@ -28,11 +29,15 @@ double attention_cost(const config::ModelConfig& m) {
   const std::int64_t heads = m.num_attention_heads * m.kv_channels;
   const std::int64_t keys = m.num_query_groups * m.kv_channels;
   const bool gated = m.swiglu || m.geglu || m.quick_geglu;
-  const double layer = product(m.hidden_size, 2 * heads + 2 * keys) +
-                       product(m.hidden_size, (gated ? 3 : 2) * m.ffn_hidden_size);
+  const double projections = m.multi_latent_attention
+                                 ? config::latent_projection_weights(m)
+                                 : product(m.hidden_size, 2 * heads + 2 * keys);
+  const double layer = projections + product(m.hidden_size, (gated ? 3 : 2) * m.ffn_hidden_size);
   const double head = product(m.hidden_size, m.padded_vocab_size) /
                       static_cast<double>(std::max<std::int64_t>(1, m.num_layers));
-  return static_cast<double>(heads) / (layer + head);
+  // Products of queries with keys and of probabilities with values.
+  const std::int64_t values = m.num_attention_heads * config::value_channels(m);
+  return static_cast<double>(heads + values) / 2.0 / (layer + head);
 }
 
 DynamicContext::DynamicContext(const config::RunConfig& config, comm::ParallelContext& context)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pentatron/config/heterogeneous_layers.h"
+#include "pentatron/config/latent_attention.h"
 #include "pentatron/training/scalar_forms.h"
 
 namespace pentatron::training {
@@ -111,6 +112,19 @@ double heterogeneous_flops(const config::ModelConfig& m, const FlopsInput& whole
   return flops;
 }
 
+// Of multi-latent attention; `whole` is of the model, for its other parts.
+double latent_flops(const config::ModelConfig& m, const FlopsInput& whole) {
+  FlopsInput others = whole;
+  others.query_projection = 0;
+  others.kv_projection = 0;
+  // Half of the products of queries with keys and of probabilities with values is masked.
+  const auto products = static_cast<double>(m.num_attention_heads) *
+                        static_cast<double>(m.kv_channels + m.v_head_dim) / 2.0;
+  return model_flops(others) + 6.0 * static_cast<double>(m.num_layers) *
+                                   (whole.tokens * config::latent_projection_weights(m) +
+                                    whole.sum_squared_lengths * products);
+}
+
 }  // namespace
 
 double model_flops(const config::ModelConfig& m, double num_samples) {
@@ -125,6 +139,7 @@ double model_flops(const config::ModelConfig& m, double num_samples) {
                       .padded_vocab = m.padded_vocab_size,
                       .swiglu = m.swiglu || m.geglu || m.quick_geglu,
                       .attention_output_gate = m.attention_output_gate};
+  if (m.multi_latent_attention) return latent_flops(m, in);
   const bool equal_layers = m.heterogeneous_layers_config_encoded_json.empty();
   return equal_layers ? model_flops(in) : heterogeneous_flops(m, in);
 }

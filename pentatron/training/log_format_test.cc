@@ -248,5 +248,35 @@ TEST(LogFormat, ModelFlopsOfGpt3Kind) {
   EXPECT_NEAR(model_flops(in) / (published - half_of_attention), 1.0, 1e-12);
 }
 
+// Multi-latent attention's products, written out: the down and up projections of queries and of
+// keys and values, the rotated channels of keys and the projection behind; half of those of queries
+// with keys and of probabilities with values.
+TEST(LogFormat, ModelFlopsOfLatents) {
+  config::ModelConfig m;
+  m.num_layers = 4;
+  m.hidden_size = 512;
+  m.ffn_hidden_size = 2048;
+  m.num_attention_heads = 8;
+  m.num_query_groups = 8;
+  m.kv_channels = 24;
+  m.seq_length = 1024;
+  m.padded_vocab_size = 50304;
+  m.multi_latent_attention = true;
+  m.q_lora_rank = 192;
+  m.kv_lora_rank = 64;
+  m.qk_head_dim = 16;
+  m.qk_pos_emb_head_dim = 8;
+  m.v_head_dim = 16;
+  const double tokens = 3.0 * 1024;
+  const double products =
+      192.0 * (512 + 8 * 24 + 1) + 64.0 * (512 + 8 * 32 + 1) + 512.0 * 8 + 8.0 * 16 * 512;
+  const double others = 4.0 * 2 * 512 * 2048 + 512.0 * 50304;
+  const double core = 1024.0 * 4 * 8 * (24 + 16) / 2;
+  EXPECT_DOUBLE_EQ(model_flops(m, 3), 6 * tokens * (4 * products + others + core));
+  m.q_lora_rank = 0;
+  const double whole = products - 192.0 * (512 + 8 * 24 + 1) + 512.0 * 8 * 24;
+  EXPECT_DOUBLE_EQ(model_flops(m, 3), 6 * tokens * (4 * whole + others + core));
+}
+
 }  // namespace
 }  // namespace pentatron::training

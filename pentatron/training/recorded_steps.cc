@@ -10,6 +10,7 @@
 
 #include "pentatron/base/log.h"
 #include "pentatron/config/choices.h"
+#include "pentatron/config/latent_attention.h"
 #include "pentatron/tensor/attention_library.h"
 #include "pentatron/tensor/batch_tensors.h"
 #include "pentatron/tensor/ops.h"
@@ -29,8 +30,8 @@ bool reads_boundaries_on_device(const config::RunConfig& config) {
   const config::ModelConfig& m = config.model;
   const config::PositionKind positions = config::position_kind(m);
   return config::is_narrow(config::precision(config.training)) &&
-         m.kv_channels % tensor::kAttentionAlignment == 0 && m.attention_dropout == 0 &&
-         !m.attn_logit_softcapping && m.window_size.empty() &&
+         std::max(m.kv_channels, config::value_channels(m)) % tensor::kAttentionAlignment == 0 &&
+         m.attention_dropout == 0 && !m.attn_logit_softcapping && m.window_size.empty() &&
          positions != config::PositionKind::kAlibi &&
          positions != config::PositionKind::kRelative && !config.logging.log_max_attention_logit &&
          !m.qk_clip && config.parallel.context_parallel_size == 1 &&

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pentatron/config/choices.h"
+#include "pentatron/config/latent_attention.h"
 #include "pentatron/nn/recompute.h"
 #include "pentatron/ops/sigmoid_gate.h"
 #include "pentatron/transformer/layer_spec.h"
@@ -47,7 +48,8 @@ CoreAttention::Options core_options(const config::ModelConfig& c, const Attentio
           .alibi_scale = c.alibi_scale,
           .alibi_in_bf16 = c.alibi_in_bf16,
           .relative = relative,
-          .scale = c.softmax_scale.value_or(0.0),
+          .scale = c.softmax_scale.value_or(
+              c.multi_latent_attention ? config::latent_softmax_scale(c) : 0.0),
           .window = spec.window,
           .softcap = c.attn_logit_softcapping.value_or(0.0),
           .sink = sink_of(c),
@@ -98,10 +100,13 @@ std::optional<ClippedWeight> clipped_weight(const nn::Parameter& weight,
       .max_logits = parallel_layers::max_logits_of(attention + "." + kCoreAttention)};
 }
 
-std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const AttentionSpec& spec) {
+namespace {
+
+// Of one projection to queries, keys and values, with the norms of heads.
+std::vector<LeafRule> qkv_rules(const config::ModelConfig& c, const AttentionSpec& spec,
+                                const Cut& heads) {
   const std::int64_t q = c.num_attention_heads * c.kv_channels;
   const std::int64_t kv = spec.num_query_groups * c.kv_channels;
-  const Cut heads{.axis = "tp", .units = c.num_attention_heads, .option = "--num-attention-heads"};
   const Cut groups{.axis = "tp",
                    .units = spec.num_query_groups,
                    .option = "--num-query-groups",
@@ -123,6 +128,15 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const Attent
     rules.push_back(qk_norm_rule(c, "q_layernorm", q, heads));
     rules.push_back(qk_norm_rule(c, "k_layernorm", kv, groups));
   }
+  return rules;
+}
+
+}  // namespace
+
+std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const AttentionSpec& spec) {
+  const Cut heads{.axis = "tp", .units = c.num_attention_heads, .option = "--num-attention-heads"};
+  std::vector<LeafRule> rules =
+      c.multi_latent_attention ? latent_rules(c) : qkv_rules(c, spec, heads);
   if (sink_of(c) == Sink::kLearned) {
     rules.push_back({.name = std::string(kCoreAttention) + ".softmax_offset",
                      .kind = parallel_layers::LeafKind::kVector,
@@ -132,7 +146,7 @@ std::vector<LeafRule> attention_rules(const config::ModelConfig& c, const Attent
   rules.push_back(
       {.name = "linear_proj",
        .parts = {{.rows = c.hidden_size, .cut = heads, .cut_columns = true, .module = "o"}},
-       .columns = q,
+       .columns = c.num_attention_heads * config::value_channels(c),
        .bias = c.add_bias_linear || c.add_attention_output_bias,
        .std = output_init_std(c),
        .xavier = c.init_method_xavier_uniform});
@@ -150,16 +164,20 @@ SelfAttention::SelfAttention(const parallel_layers::LeafContext& context,
                       config::qk_norm_scope(config) == config::QkNormScope::kAllHeads),
       recompute_core_(RecomputePlan::recomputes(config, RecomputedModule::kCoreAttention)),
       saves_(saves),
-      positions_(std::move(positions)),
-      qkv_(add_child(
-          std::make_unique<ColumnLinear>(context, plan, name + kLinearQkv, adapter_form(config)))),
-      core_(add_child(
-          std::make_unique<CoreAttention>(context, plan, name + "." + kCoreAttention, qkv_,
-                                          core_options(config, spec, positions_.relative,
-                                                       name + "." + kCoreAttention, cache_layer)))),
-      projection_(add_child(std::make_unique<RowLinear>(context, plan, name + ".linear_proj",
-                                                        adapter_form(config)))) {
-  if (!config.qk_layernorm && !config.qk_l2_norm) return;
+      positions_(std::move(positions)) {
+  if (config.multi_latent_attention) {
+    latent_ = &add_child(std::make_unique<LatentHeads>(context, plan, name, config, positions_));
+  } else {
+    qkv_ = &add_child(
+        std::make_unique<ColumnLinear>(context, plan, name + kLinearQkv, adapter_form(config)));
+  }
+  const std::string core = name + "." + kCoreAttention;
+  core_ = &add_child(std::make_unique<CoreAttention>(
+      context, plan, core, latent_ != nullptr ? latent_->queries() : *qkv_,
+      core_options(config, spec, positions_.relative, core, cache_layer)));
+  projection_ = &add_child(
+      std::make_unique<RowLinear>(context, plan, name + ".linear_proj", adapter_form(config)));
+  if (latent_ != nullptr || (!config.qk_layernorm && !config.qk_l2_norm)) return;
   const auto add_norm = [&](const char* leaf) {
     return &add_child(std::make_unique<Norm>(context, plan, name + leaf, qk_norm_form(config)));
   };
@@ -174,32 +192,42 @@ Tensor SelfAttention::normalised(parallel_layers::Norm& norm, const Tensor& x_tn
   return norm.forward(x_tc, step).reshape(x_tnd.sizes());
 }
 
-Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
+AttentionHeads SelfAttention::heads(const Tensor& x_th, Tensor& gate_tnd, nn::StepContext& step) {
   std::vector<Tensor> qkv;
   {
     const LayerSaves::Scope saves = saves_.around(step, OffloadedModule::kQkvLinear);
-    qkv = qkv_.forward_heads(x_th, head_dim_, step);
+    if (latent_ != nullptr) return latent_->forward(x_th, step);
+    qkv = qkv_->forward_heads(x_th, head_dim_, step);
   }
-  Tensor q_tnd = std::move(qkv[0]), k_tgd = std::move(qkv[1]);
-  const Tensor v_tgd = std::move(qkv[2]);
+  if (gated_) gate_tnd = std::move(qkv[3]);
+  AttentionHeads heads{
+      .q_tnd = std::move(qkv[0]), .k_tgd = std::move(qkv[1]), .v_tgd = std::move(qkv[2])};
   if (q_norm_ != nullptr) {
-    q_tnd = normalised(*q_norm_, q_tnd, step);
-    k_tgd = normalised(*k_norm_, k_tgd, step);
+    heads.q_tnd = normalised(*q_norm_, heads.q_tnd, step);
+    heads.k_tgd = normalised(*k_norm_, heads.k_tgd, step);
   }
-  positions_.rotate(q_tnd, k_tgd, step);
-  Tensor mixed_th = mixed(q_tnd, k_tgd, v_tgd, step);
-  if (gated_) mixed_th = ops::sigmoid_gate(mixed_th, qkv[3].flatten(1), step.scope);
+  positions_.rotate(heads.q_tnd, heads.k_tgd, step);
+  return heads;
+}
+
+Tensor SelfAttention::forward(const Tensor& x_th, nn::StepContext& step) {
+  Tensor gate_tnd, mixed_th;
+  {
+    const AttentionHeads read = heads(x_th, gate_tnd, step);
+    mixed_th = mixed(read.q_tnd, read.k_tgd, read.v_tgd, step);
+  }
+  if (gated_) mixed_th = ops::sigmoid_gate(mixed_th, gate_tnd.flatten(1), step.scope);
   const LayerSaves::Scope saves = saves_.around(step, OffloadedModule::kAttnProj);
-  return projection_.forward(mixed_th, step);
+  return projection_->forward(mixed_th, step);
 }
 
 Tensor SelfAttention::mixed(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                             nn::StepContext& step) {
   const LayerSaves::Scope saves = saves_.around(step, OffloadedModule::kCoreAttn);
-  if (!recompute_core_) return core_.forward(q_tnd, k_tgd, v_tgd, step);
+  if (!recompute_core_) return core_->forward(q_tnd, k_tgd, v_tgd, step);
   const nn::UnitBody core = [this](const std::vector<Tensor>& qkv, nn::StepContext& inner) {
     const LayerSaves::Scope of_core = saves_.around(inner, OffloadedModule::kCoreAttn);
-    return std::vector<Tensor>{core_.forward(qkv[0], qkv[1], qkv[2], inner)};
+    return std::vector<Tensor>{core_->forward(qkv[0], qkv[1], qkv[2], inner)};
   };
   return nn::recomputed({q_tnd, k_tgd, v_tgd}, step, core).at(0);
 }

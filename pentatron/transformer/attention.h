@@ -12,6 +12,7 @@
 #include "pentatron/parallel_layers/leaf_rule.h"
 #include "pentatron/parallel_layers/norm.h"
 #include "pentatron/parallel_layers/row_linear.h"
+#include "pentatron/transformer/latent_heads.h"
 #include "pentatron/transformer/layer_saves.h"
 #include "pentatron/transformer/layer_spec.h"
 #include "pentatron/transformer/rotary_tables.h"
@@ -37,7 +38,8 @@ struct ClippedWeight {
 // Multi-head (or grouped-query) causal self-attention with its projections: [local rows, hidden] ->
 // the same shape, in the compute dtype. With --attention-output-gate the output of each head's
 // channel is multiplied by the sigmoid of one more projection (Z. Qiu et al., "Gated attention for
-// large language models", 2025).
+// large language models", 2025). With --multi-latent-attention queries, keys and values come from
+// LatentHeads.
 class SelfAttention final : public nn::Module {
  public:
   // `saves`: of the layer, which outlives this. `cache_layer`: its place in the step's cache.
@@ -48,6 +50,8 @@ class SelfAttention final : public nn::Module {
   [[nodiscard]] Tensor forward(const Tensor& x_th, nn::StepContext& step);
 
  private:
+  // What the core reads; `gate_tnd`: undefined without one.
+  [[nodiscard]] AttentionHeads heads(const Tensor& x_th, Tensor& gate_tnd, nn::StepContext& step);
   // The core, kept or recomputed: [rows, local heads * head_dim].
   [[nodiscard]] Tensor mixed(const Tensor& q_tnd, const Tensor& k_tgd, const Tensor& v_tgd,
                              nn::StepContext& step);
@@ -62,11 +66,12 @@ class SelfAttention final : public nn::Module {
   bool recompute_core_;
   const LayerSaves& saves_;
   LayerPositions positions_;
-  parallel_layers::ColumnLinear& qkv_;
-  parallel_layers::Norm* q_norm_ = nullptr;  // null: queries and keys go on as they are
+  LatentHeads* latent_ = nullptr;                 // null: heads come from qkv_
+  parallel_layers::ColumnLinear* qkv_ = nullptr;  // null: from latent_
+  parallel_layers::Norm* q_norm_ = nullptr;       // null: queries and keys go on as they are
   parallel_layers::Norm* k_norm_ = nullptr;
-  parallel_layers::CoreAttention& core_;
-  parallel_layers::RowLinear& projection_;
+  parallel_layers::CoreAttention* core_;
+  parallel_layers::RowLinear* projection_;
 };
 
 }  // namespace pentatron::transformer

@@ -8,6 +8,7 @@
 #include "pentatron/config/attention_window.h"
 #include "pentatron/config/choices.h"
 #include "pentatron/config/layer_pattern.h"
+#include "pentatron/config/rotary_forms.h"
 #include "pentatron/tensor/fp8_blockwise.h"
 
 namespace pentatron::transformer {
@@ -34,10 +35,6 @@ parallel_layers::AdapterForm adapter_form(const config::ModelConfig& config) {
           .dropout = config.lora_dropout,
           .dora = config.lora_dora,
           .modules = config.lora_target_modules};
-}
-
-bool rotates(const config::ModelConfig& config) {
-  return config::rotates(config::position_kind(config));
 }
 
 namespace {
@@ -110,8 +107,8 @@ std::vector<LayerSpec> layer_specs(const ModelConfig& c) {
   const ParallelAttention parallel = config::parallel_attention(c);
   std::vector<LayerSpec> specs;
   for (std::size_t layer = 0; layer < unrotated.size(); ++layer) {
-    const bool rotary = rotates(c) && !unrotated[layer];
-    const bool local = c.rotary_base_local > 0 && windows[layer] >= 0;
+    const bool rotary = config::rotates(c) && (c.multi_latent_attention || !unrotated[layer]);
+    const bool local = c.rotary_base_local > 0 && windows[layer] >= 0 && !c.multi_latent_attention;
     specs.push_back({.mixer = {.form = shapes[layer].attention,
                                .num_query_groups = shapes[layer].num_query_groups,
                                .rotary = rotary,

@@ -66,9 +66,6 @@ struct LayerSpec {
 // The low-rank adapters of a model.
 [[nodiscard]] parallel_layers::AdapterForm adapter_form(const config::ModelConfig& config);
 
-// Whether queries and keys are rotated, in layers that --no-rope-freq leaves.
-[[nodiscard]] bool rotates(const config::ModelConfig& config);
-
 // Standard deviation of the initial values of layers: --init-method-std, with --use-mup divided by
 // the root of the width's factor.
 [[nodiscard]] double hidden_init_std(const config::ModelConfig& config);

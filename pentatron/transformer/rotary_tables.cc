@@ -31,11 +31,14 @@ ops::YarnForm yarn_form(const config::ModelConfig& c) {
 }
 
 ops::RotaryForm usual_form(const config::ModelConfig& c) {
-  ops::RotaryForm form{.interleaved = c.rotary_interleaved};
-  if (config::position_kind(c) == PositionKind::kYarn) {
+  // Megatron moves neighbours of multi-latent attention into halves first, of queries and keys
+  // alike: the same products in another order of channels.
+  ops::RotaryForm form{.interleaved = c.rotary_interleaved || c.multi_latent_attention};
+  if (config::rotates_by_yarn(c)) {
     form.yarn = yarn_form(c);
     return form;
   }
+  if (c.multi_latent_attention) return form;
   form.interpolation =
       static_cast<double>(std::max<std::int64_t>(1, c.rotary_seq_len_interpolation_factor));
   form.llama3_factor = c.use_rope_scaling ? c.rope_scaling_factor : 0.0;
@@ -69,15 +72,13 @@ LayerPositions RotaryTables::of(const AttentionSpec& spec) const {
 
 RotaryTables make_rotary(const config::ModelConfig& config, const PrecisionPolicy& policy,
                          Device device) {
-  if (!rotates(config)) return {};
+  if (!config::rotates(config)) return {};
   // Rounded down, as Megatron and the check of the options do.
-  const auto rotary_dim =
-      static_cast<std::int64_t>(static_cast<double>(config.kv_channels) * config.rotary_percent);
-  PENTATRON_CHECK(
-      rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= config.kv_channels, kConfig,
-      "--kv-channels {} times --rotary-percent {} must be an even number of channels to "
-      "rotate",
-      config.kv_channels, config.rotary_percent);
+  const std::int64_t rotary_dim = config::rotated_channels(config);
+  const config::RotaryChannels of_head = config::rotary_channels(config);
+  PENTATRON_CHECK(rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= of_head.number, kConfig,
+                  "{} {} times --rotary-percent {} must be an even number of channels to rotate",
+                  of_head.option, of_head.number, config.rotary_percent);
   const std::int64_t positions = std::max(config.max_position_embeddings, config.seq_length);
   const auto angles = [&](double base, const ops::RotaryForm& form) {
     return ops::make_rotary_table(positions, rotary_dim, base, policy.statistics, device, form);

@@ -89,6 +89,31 @@ TEST(Generate, SameWithAndWithoutCache) {
   EXPECT_EQ(tokens({"--temperature", "1.3", "--seed", "7", "--no-kv-cache"}), tokens(drawn));
 }
 
+// The cache holds keys and values of the heads, of two sizes; on two ranks those of their own.
+TEST(Generate, OfLatents) {
+  const fs::path folder = new_folder();
+  (void)train(saving(base()
+                         .with("--multi-latent-attention")
+                         .with("--q-lora-rank", 7)
+                         .with("--kv-lora-rank", 6)
+                         .with("--qk-head-dim", 8)
+                         .with("--qk-pos-emb-head-dim", 4)
+                         .with("--v-head-dim", 5)
+                         .with("--qk-layernorm"),
+                     folder));
+  const auto greedy = [&](Words more) {
+    Words words{"--prompt", "3 1 4", "--tokens", "--max-new-tokens", "12", "--temperature", "0"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = generate(folder, words);
+    EXPECT_TRUE(result.ok()) << result.describe();
+    return result.out;
+  };
+  const std::string cached = greedy({});
+  EXPECT_GE(cached.size(), 4U);
+  EXPECT_EQ(greedy({"--no-kv-cache"}), cached);
+  EXPECT_EQ(greedy({"--tensor-model-parallel-size", "2"}), cached);
+}
+
 // The checkpoint holds the tokenizer's files; other paths that it names are not opened (A12).
 TEST(Generate, TokenizerLiesInTheCheckpoint) {
   const fs::path folder = new_folder();

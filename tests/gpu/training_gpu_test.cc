@@ -74,7 +74,7 @@ TEST(GpuParity, FormsOfTheLayerEqualTheCpus) {
 // fp64 by batched products; bf16 by the fused kernels where they know the form.
 TEST(GpuParity, FormsOfAttentionEqualTheCpus) {
   PENTATRON_NEEDS_GPUS(1);
-  for (const char* attention : {"windows", "sinks", "gate", "qk-clip"}) {
+  for (const char* attention : {"windows", "sinks", "gate", "qk-clip", "latent", "latent-norms"}) {
     SCOPED_TRACE(attention);
     CaseOptions options = options_of(ModelKind::kLlama, "fp64", Device("cpu"));
     options.attention = attention;

@@ -141,6 +141,22 @@ void set_offload(config::ModelConfig& model, const std::string& text) {
   model.min_offloaded_tensor_size = 64;
 }
 
+void set_latent(config::ModelConfig& m, const std::string& attention) {
+  if (!attention.starts_with("latent")) return;
+  m.group_query_attention = false;
+  m.multi_latent_attention = true;
+  m.kv_lora_rank = 10;
+  m.qk_head_dim = 12;
+  m.qk_pos_emb_head_dim = 4;
+  m.v_head_dim = attention == "latent" ? 8 : 24;
+  if (attention == "latent") return;
+  m.q_lora_rank = 14;
+  m.qk_layernorm = true;
+  m.rotary_scaling_factor = 4.0;
+  m.yarn_original_max_position_embeddings = 64;
+  m.mscale_all_dim = 0.5;
+}
+
 void set_form(config::ModelConfig& m, const std::string& form) {
   if (form == "post" || form == "both") m.norm_placement = form;
   if (form == "shared-norm" || form == "own-norms") m.parallel_attention = form;
@@ -287,6 +303,7 @@ void set_model(config::ModelConfig& m, const CaseOptions& options) {
     m.window_size = "6,0";
   }
   m.attention_output_gate = options.attention == "gate";
+  set_latent(m, options.attention);
 }
 
 config::RunConfig make_config(const CaseOptions& options, const Layout& layout) {

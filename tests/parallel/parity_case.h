@@ -58,7 +58,7 @@ struct CaseOptions {
   bool attention_dropout = true;      // GPT-2: dropout there too
   std::string form = {};  // of the layers: a word of set_form(), or blanks: as the kind's
   // qk-layernorm, qk-all-heads (Llama), qk-l2-norm, qk-clip, alibi, alibi-in-bf16, relative, yarn,
-  // windows, sinks, gate, longrope, or blanks
+  // windows, sinks, gate, longrope, latent, latent-norms, or blanks
   std::string attention = {};
   std::vector<std::string> freeze = {};  // --freeze-parameters
   std::int64_t lora_rank = 0;

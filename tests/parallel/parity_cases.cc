@@ -118,6 +118,39 @@ void further_forms_of_attention(CaseList& add) {
   }
 }
 
+// Latents and the keys' rotated channels, made by weights that are whole on every rank, and heads,
+// by weights that are cut; values narrower and wider than keys.
+void latent_attention(CaseList& add) {
+  for (const char* attention : {"latent", "latent-norms"}) {
+    for (const ModelKind model : {ModelKind::kGpt2, ModelKind::kLlama}) {
+      const CaseOptions options{.model = model, .attention = attention};
+      add.differs({.model = model}, options);
+      for (const Layout& layout : proof_layouts()) add.equal(options, layout);
+      add.equal(options, {.tp = 4});
+      add.equal(options, {.tp = 4, .sequence_parallel = true});
+      add.equal(options, {.tp = 2, .sequence_parallel = true, .pp = 2, .chunks = 2});
+      add.equal(options, {.tp = 2, .sequence_parallel = true, .pp = 2, .schedule = "zb-h1"});
+      add.equal(options, {.tp = 2, .dp = 2, .strategy = "optim_grads_params"});
+      for (const char* comm : {"p2p", "all_gather", "a2a"}) {
+        add.equal(options, {.cp = 2, .cp_comm = comm});
+      }
+      add.equal(options, {.cp = 4, .cp_comm = "a2a+p2p", .cp_inner = 2});
+      add.equal(options, {.tp = 2, .sequence_parallel = true, .cp = 2});
+    }
+    const CaseOptions muon{.model = ModelKind::kLlama, .optimizer = "muon", .attention = attention};
+    add.equal(muon, {.tp = 2, .sequence_parallel = true, .dp = 2, .sharded_optimizer = true});
+    const CaseOptions in_fp32{
+        .model = ModelKind::kGpt2, .precision = "fp32", .attention = attention, .steps = 2};
+    Layout layout{.tp = 2, .sequence_parallel = true};
+    const Layout kept = layout;
+    for (const char* recompute : {"uniform 1", "core_attn", "core_attn mlp layernorm"}) {
+      layout.recompute = recompute;
+      add.same_bits(in_fp32, kept, layout);
+    }
+    add.same_bits(in_fp32, {}, {.offload = "attn_norm qkv_linear core_attn attn_proj mlp_norm"});
+  }
+}
+
 // One table of biases on every stage, used by layers outside the unit that owns it.
 void relative_positions_on_many_stages(CaseList& add) {
   const CaseOptions options{.model = ModelKind::kGpt2, .attention = "relative"};
@@ -538,6 +571,7 @@ std::vector<ParityCase> parity_cases() {
   begin("UnevenStages", uneven_stages);
   begin("LayersOfTwoKinds", layers_of_two_kinds);
   begin("FurtherFormsOfAttention", further_forms_of_attention);
+  begin("LatentAttention", latent_attention);
   begin("RelativePositionsOnManyStages", relative_positions_on_many_stages);
   begin("RecomputeWithFurtherFormsOfAttention", recompute_with_further_forms_of_attention);
   begin("FormsOfTheLayer", forms_of_the_layer);

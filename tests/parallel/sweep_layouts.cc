@@ -238,6 +238,7 @@ std::vector<NamedKind> dense_kinds() {
           {"Sinks", attention(kLlama, "sinks")},
           {"Gate", attention(kGpt2, "gate")},
           {"Yarn", attention(kLlama, "yarn")},
+          {"Latent", attention(kLlama, "latent-norms")},
           {"PostNorm", form(kLlama, "post")},
           {"BothNorms", form(kGpt2, "both")},
           {"SharedNorm", form(kGpt2, "shared-norm")},

@@ -34,6 +34,9 @@ using transformer::SublayerForm;
 // What a layer's tensors have on this rank.
 struct Widths {
   std::int64_t q = 0, kv = 0, gate = 0;
+  std::int64_t values = 0;  // of the core's output
+  // Of multi-latent attention: outputs of linear_kv_up_proj, and the latents.
+  std::int64_t up = 0, q_latent = 0, kv_latent = 0;
   std::int64_t fc1 = 0, fc2 = 0;  // outputs of the first, inputs of the second product
 };
 
@@ -44,7 +47,19 @@ Widths widths_of(const nn::ParameterPlan& plan, int layer) {
     const auto& qkv = planned->spec.parts;
     w = {.q = qkv.at(0).local_rows,
          .kv = qkv.at(1).local_rows,
-         .gate = qkv.size() > 3 ? qkv[3].local_rows : 0};
+         .gate = qkv.size() > 3 ? qkv[3].local_rows : 0,
+         .values = qkv.at(0).local_rows};
+  }
+  if (const auto* up = plan.find(prefix + "self_attention.linear_kv_up_proj.weight")) {
+    const auto* q_up = plan.find(prefix + "self_attention.linear_q_up_proj.weight");
+    const auto& queries =
+        q_up != nullptr ? *q_up : plan.at(prefix + "self_attention.linear_q_proj.weight");
+    w = {.q = queries.spec.local_shape.at(0),
+         .kv = queries.spec.local_shape.at(0),
+         .values = plan.at(prefix + "self_attention.linear_proj.weight").spec.local_shape.at(1),
+         .up = up->spec.local_shape.at(0),
+         .q_latent = q_up != nullptr ? q_up->spec.local_shape.at(1) : 0,
+         .kv_latent = up->spec.local_shape.at(1)};
   }
   if (const auto* fc1 = plan.find(prefix + "mlp.linear_fc1.weight")) {
     w.fc1 = fc1->spec.local_shape.at(0);
@@ -96,7 +111,8 @@ class StageFormula final {
     LayerBytes bytes;
     // The gradient of the feed-forward's inner channels beside the stream's, when what the second
     // product saved is gone; without one, those of the packed heads.
-    bytes.work = residual() + of_rows(std::max(w.fc1, w.q + 2 * w.kv));
+    const std::int64_t heads = w.up > 0 ? w.q + w.kv + w.values + w.up : w.q + 2 * w.kv;
+    bytes.work = residual() + of_rows(std::max(w.fc1, heads));
     if (norms_again_ && spec.norms_inputs) bytes.rebuilt = hidden();
     if (spec.has_mixer()) add_mixer(bytes, spec, w);
     if (spec.has_ffn()) add_ffn(bytes, spec, w);
@@ -193,20 +209,50 @@ class StageFormula final {
     if (plan.offloads(at, OffloadedModule::kQkvLinear) && leaves.first.learns) {
       const std::int64_t read = read_of_norm(spec);
       move(bytes, read, read == hidden() ? compute_ : 1);
+      for (const std::int64_t latent : {w.q_latent, w.kv_latent}) {
+        for (int of = model_.qk_layernorm ? 2 : 1; of > 0 && latent > 0; --of) {
+          move(bytes, of_local_rows(latent), compute_);
+        }
+      }
     }
-    const std::int64_t q = of_rows(w.q);
+    const std::int64_t values = of_rows(w.values);
     const bool core = plan.offloads(at, OffloadedModule::kCoreAttn);
     const bool again = RecomputePlan::recomputes(model_, RecomputedModule::kCoreAttention);
-    if (core) move_core(bytes, spec, w, again);
+    if (core && w.up > 0) move_latent_core(bytes, spec, w, again);
+    if (core && w.up == 0) move_core(bytes, spec, w, again);
     // The projection reads what the core gives, and shares it with the core where that saves it.
-    const bool shares = w.gate == 0 && !fp8 && !exchanges(spec);
+    const bool shares = w.gate == 0 && !fp8 && !exchanges(spec) && !cuts_values(w);
     if (plan.offloads(at, OffloadedModule::kAttnProj) && leaves.last.learns) {
       if (fp8) {
         move(bytes, fp8_of_rows(w.q), 1);
       } else if (!shares || again || !core) {
-        move(bytes, q, compute_);
+        move(bytes, values, compute_);
       }
     }
+  }
+  void move_latent_core(MovedBytes& bytes, const LayerSpec& spec, const Widths& w,
+                        bool again) const {
+    const bool here = again || context_size_ == 1;
+    const std::int64_t q = here ? of_rows(w.q) : of_rows(travelling(w));
+    move(bytes, q, compute_);
+    if (here) {
+      move(bytes, q, compute_);
+      // Views of the product, which goes with them.
+      if (copy_to_host(bytes, of_rows(w.values), compute_)) bytes.device += of_rows(w.up);
+    } else if (exchanges(spec)) {
+      move(bytes, q, compute_);
+      move(bytes, q, compute_);
+      if (spec.mixer.context_comm == ContextComm::kA2aP2p) move(bytes, 2 * q, compute_);
+    } else {
+      move(bytes, 2 * q, compute_);
+    }
+    if (!again) move(bytes, here ? of_rows(w.values) : q, compute_);
+  }
+  // Channels of this rank's heads where those of keys and values travel as one tensor.
+  [[nodiscard]] std::int64_t travelling(const Widths& w) const { return std::max(w.q, w.values); }
+  // Whether the core's output is a part of what it makes.
+  [[nodiscard]] bool cuts_values(const Widths& w) const {
+    return context_size_ > 1 && w.values < w.q;
   }
   // Queries, keys, values and the output. Of the packed product nothing is left where all its views
   // have gone and neither norms of heads nor a gate hold it.
@@ -297,6 +343,9 @@ class StageFormula final {
   [[nodiscard]] std::int64_t of_rows(std::int64_t channels) const {
     return product({rows_.tokens, channels, compute_});
   }
+  [[nodiscard]] std::int64_t of_local_rows(std::int64_t channels) const {
+    return product({rows_.local, channels, compute_});
+  }
   // In fp8, whose products take whole blocks of rows, with what their scales take.
   [[nodiscard]] std::int64_t fp8_of_rows(std::int64_t channels) const {
     const std::int64_t blocks = (rows_.tokens + tensor::kFp8Step - 1) / tensor::kFp8Step;
@@ -324,10 +373,37 @@ class StageFormula final {
     return model_.qk_l2_norm ? product({rows, statistics_}) : row_statistics(rows);
   }
 
+  // Of multi-latent attention, likewise: the latents as well, which norms read and products save.
+  [[nodiscard]] std::int64_t latent_attention(const LayerSpec& spec, const Widths& w,
+                                              bool again) const {
+    std::int64_t bytes = 0;
+    for (const std::int64_t latent : {w.q_latent, w.kv_latent}) {
+      if (latent == 0) continue;
+      const bool normed = model_.qk_layernorm;
+      if (normed) bytes += of_local_rows(latent) + row_statistics(rows_.local);
+      if (!normed || !norms_again_) bytes += of_local_rows(latent);
+    }
+    const std::int64_t sums = product({rows_.tokens, w.q / model_.kv_channels, statistics_});
+    if (again || context_size_ == 1) {
+      // Queries and keys are put together; the values are a view.
+      return bytes + of_rows(w.q + w.kv + w.up + w.values) + (again ? 0 : sums);
+    }
+    const std::int64_t wide = of_rows(travelling(w));
+    bytes += 3 * wide + wide + sums;  // queries, keys and values; the output
+    if (cuts_values(w)) {
+      bytes += of_rows(w.values);
+    } else if (exchanges(spec)) {
+      bytes += wide;  // on its way back
+    }
+    const bool rings = exchanges(spec) && spec.mixer.context_comm == ContextComm::kA2aP2p;
+    return rings ? bytes + 2 * wide : bytes;
+  }
+
   // Behind the projection of queries, keys and values, up to the output projection's input. Views
   // keep the fused product alive as a whole. `again`: the core is made again in backward.
   [[nodiscard]] std::int64_t attention(const LayerSpec& spec, const Widths& w, const Leaf& out,
                                        bool again) const {
+    if (w.up > 0) return latent_attention(spec, w, again);
     const bool normed = model_.qk_layernorm || model_.qk_l2_norm;
     const bool fresh = spec.mixer.rotary || normed;  // queries and keys are tensors of their own
     const std::int64_t q = of_rows(w.q), kv = of_rows(w.kv);

@@ -183,6 +183,44 @@ std::vector<Case> activation_cases() {
   };
 }
 
+// Multi-latent attention of values narrower or wider than keys.
+ChangeConfig latent(bool norms, std::int64_t values) {
+  return [norms, values](config::RunConfig& c) {
+    c.model.multi_latent_attention = true;
+    c.model.q_lora_rank = norms ? 24 : 0;
+    c.model.kv_lora_rank = 40;
+    c.model.qk_head_dim = 16;
+    c.model.qk_pos_emb_head_dim = 8;
+    c.model.v_head_dim = values;
+    c.model.qk_layernorm = norms;
+  };
+}
+ChangeConfig latent_comm(const std::string& type, std::int64_t values) {
+  return both(comm(type), both(latent(true, values), [](config::RunConfig& c) {
+                c.model.group_query_attention = false;
+                c.model.num_query_groups = 0;
+              }));
+}
+
+std::vector<Case> latent_cases() {
+  return {
+      {"latent", {}, 1, latent(false, 16)},
+      {"latent, norms", {}, 1, latent(true, 16)},
+      {"latent bf16", {}, 1, both(bf16, latent(true, 16))},
+      {"latent, wide values", {.tp = 2}, 1, latent(true, 32)},
+      {"latent, sequence", {.tp = 2}, 1, both(sequence_parallel, latent(true, 16))},
+      {"latent, core again", {}, 1, both(latent(true, 16), recompute({"core_attn"}))},
+      {"latent, norms again", {}, 1, both(latent(true, 16), recompute({"layernorm"}))},
+      {"latent, layers again", {}, 1, both(latent(true, 16), full("uniform", 1))},
+      {"latent ring", {}, 2, latent_comm("p2p", 16)},
+      {"latent ring, one size", {}, 2, latent_comm("p2p", 24)},
+      {"latent gathered", {}, 2, latent_comm("all_gather", 32)},
+      {"latent exchanged", {}, 2, latent_comm("a2a", 16)},
+      {"latent exchanged, one size", {}, 2, latent_comm("a2a", 24)},
+      {"latent, two levels", {}, 4, latent_comm("a2a+p2p", 16)},
+  };
+}
+
 // Parts of layers in host memory, which is the device's own here: what a second step adds.
 std::vector<Case> offload_cases() {
   const auto offload = [](const std::vector<std::string>& modules) -> ChangeConfig {
@@ -236,6 +274,10 @@ std::vector<Case> offload_cases() {
       {"parallel", {}, 1, both(parallel_attention("own-norms"), norms)},
       {"parallel, one norm", {}, 1, both(both(llama, parallel_attention("shared-norm")), all)},
       {"heterogeneous", {}, 1, both(heterogeneous, all)},
+      {"latent", {}, 1, both(latent(true, 16), all)},
+      {"latent core", {}, 1, both(latent(false, 32), core)},
+      {"latent ring", {}, 2, both(latent_comm("p2p", 16), all)},
+      {"latent exchanged", {}, 2, both(latent_comm("a2a", 16), all)},
       {"a share", {}, 1, both(both(llama, all), change(&M::activation_offload_fraction, 0.35))},
       {"large ones alone",
        {},
@@ -267,6 +309,9 @@ void expect_what_a_forward_keeps(const std::vector<Case>& cases) {
 TEST(DryRun, ActivationsAreWhatAForwardKeeps) {
   expect_what_a_forward_keeps(activation_cases());
   expect_what_a_forward_keeps(cases_of_numbers_and_recomputation());
+}
+TEST(DryRun, ActivationsOfLatentsAreWhatAForwardKeeps) {
+  expect_what_a_forward_keeps(latent_cases());
 }
 TEST(DryRun, OffloadedActivationsAreWhatASecondForwardAdds) {
   expect_what_a_forward_keeps(offload_cases());
@@ -306,7 +351,8 @@ TEST(DryRun, MemoryIsThePeakOfTraining) {
   for (const Case& what :
        {Case{"gpt2"}, Case{"llama", {}, 1, llama},
         Case{"logits are the most", {}, 1, both(llama, wide_vocabulary)},
-        Case{"layers again", {}, 1, both(llama, full)}, Case{"offloaded", {}, 1, offload},
+        Case{"latent", {}, 1, latent(true, 16)}, Case{"layers again", {}, 1, both(llama, full)},
+        Case{"offloaded", {}, 1, offload},
         Case{"layers again, logits", {}, 1, both(full, wide_vocabulary)},
         Case{"sharded", {.dp = 2, .sharded = true}, 1, llama}}) {
     const config::RunConfig config = config_of({what.name, what.layout, what.cp, [&](auto& c) {

@@ -90,16 +90,22 @@ class StepTraffic final {
     found->bytes += calls * bytes_each;
     found->sent += calls * sent_of(operation, bytes_each, ranks);
   }
-  // [t, h] over the tensor-parallel ranks.
+  // [t, h] over the tensor-parallel ranks, or of other channels.
   void add_rows(Operation operation, std::int64_t calls) {
+    add_rows(operation, calls, run_.config.model.hidden_size);
+  }
+  void add_rows(Operation operation, std::int64_t calls, std::int64_t channels) {
     add("tp", size("tp"), "activations", operation, calls,
-        product({rows_.tokens, run_.config.model.hidden_size, compute_}));
+        product({rows_.tokens, channels, compute_}));
   }
 
   void pair_of_products(const LeafPair& leaves, std::int64_t forwards);
+  void latent_products(std::int64_t forwards);
   void adapters(const LeafPair& leaves, std::int64_t forwards);
   void context(const transformer::LayerSpec& spec, const nn::ParameterPlan& plan, int layer,
                std::int64_t forwards);
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> travelling(const nn::ParameterPlan& plan,
+                                                                 int layer) const;
   void ring(const std::string& axis, std::int64_t ranks, std::int64_t keys, std::int64_t forwards);
   void head();
   void partial_sums();
@@ -125,6 +131,24 @@ void StepTraffic::pair_of_products(const LeafPair& leaves, std::int64_t forwards
   }
   add_rows(Operation::kAllGather, m * (forwards + (frozen() ? 1 : 2)));
   add_rows(Operation::kReduceScatter, m * (forwards + 1));
+}
+
+// Of multi-latent attention (transformer/latent_heads.cc): products with split outputs of the
+// latents, or of the hidden channels; the keys' rotated channels, which no product reads; and the
+// product behind.
+void StepTraffic::latent_products(std::int64_t forwards) {
+  const config::ModelConfig& model = run_.config.model;
+  const std::int64_t m = micro_batches_;
+  const std::int64_t queries = model.q_lora_rank > 0 ? model.q_lora_rank : model.hidden_size;
+  const std::int64_t rotated = model.qk_pos_emb_head_dim;
+  const Operation sum = sequence_parallel_ ? Operation::kReduceScatter : Operation::kAllReduce;
+  for (const auto& [channels, reads] :
+       {std::pair{queries, 1}, {model.kv_lora_rank, 1}, {rotated, 0}}) {
+    add_rows(sum, m, channels);
+    if (sequence_parallel_) add_rows(Operation::kAllGather, m * (forwards + reads), channels);
+  }
+  add_rows(sum, m * forwards);
+  if (sequence_parallel_) add_rows(Operation::kAllGather, m);
 }
 
 // What adapters send beside (parallel_layers/adapter.cc): low-rank rows on their way to B, DoRA's
@@ -161,16 +185,29 @@ void StepTraffic::ring(const std::string& axis, std::int64_t ranks, std::int64_t
   add(axis, ranks, "gradients of keys", Operation::kSend, m * ranks, keys * sums);
 }
 
+// Elements of queries, and of keys with values, which have one size there.
+std::pair<std::int64_t, std::int64_t> StepTraffic::travelling(const nn::ParameterPlan& plan,
+                                                              int layer) const {
+  const std::string attention = "decoder.layers." + std::to_string(layer) + ".self_attention.";
+  const config::ModelConfig& model = run_.config.model;
+  if (model.multi_latent_attention) {
+    const std::int64_t channels = std::max(model.kv_channels, model.v_head_dim);
+    const std::int64_t heads =
+        plan.at(attention + "linear_proj.weight").spec.local_shape.at(1) / model.v_head_dim;
+    const std::int64_t q = product({rows_.tokens, heads, channels});
+    return {q, 2 * q};
+  }
+  const auto& qkv = plan.at(attention + "linear_qkv.weight").spec.parts;
+  return {product({rows_.tokens, qkv.at(0).local_rows}),
+          product({rows_.tokens, 2, qkv.at(1).local_rows})};
+}
+
 void StepTraffic::context(const transformer::LayerSpec& spec, const nn::ParameterPlan& plan,
                           int layer, std::int64_t forwards) {
   const std::int64_t cp = size("cp"), m = micro_batches_, both = m * (forwards + 1);
   // Groups that follow the lengths of samples are not foreseen.
   if (cp == 1 || run_.config.parallel.dynamic_context_parallel) return;
-  const auto& qkv =
-      plan.at("decoder.layers." + std::to_string(layer) + ".self_attention.linear_qkv.weight")
-          .spec.parts;
-  const std::int64_t q = product({rows_.tokens, qkv.at(0).local_rows});
-  const std::int64_t keys = product({rows_.tokens, 2, qkv.at(1).local_rows});
+  const auto [q, keys] = travelling(plan, layer);
   const auto exchange = [&](const std::string& axis) {
     for (const std::int64_t elements : {q + keys, q}) {
       add(axis, size(axis), "rows for heads", Operation::kAllToAll, both, elements * compute_);
@@ -230,7 +267,11 @@ void StepTraffic::stage(const config::StagePlan& stage, const nn::ParameterPlan&
       const int number = stage.first_layer + layer;
       const transformer::LayerSpec& spec = run_.specs.at(static_cast<std::size_t>(number));
       // A linear layer in place of either leaves its outputs' split as a pair does.
-      if (spec.has_mixer()) pair_of_products(mixer_leaves(model, spec), forwards);
+      if (model.multi_latent_attention) {
+        latent_products(forwards);
+      } else if (spec.has_mixer()) {
+        pair_of_products(mixer_leaves(model, spec), forwards);
+      }
       if (spec.mixer.form == SublayerForm::kUsual) {
         context(spec, plan, number, core_again ? 2 : forwards);
       }

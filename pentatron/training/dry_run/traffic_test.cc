@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "pentatron/training/dry_run/dry_run.h"
 #include "pentatron/training/dry_run/test_support.h"
 
@@ -14,6 +16,19 @@ using namespace testing_support;  // NOLINT: test vocabulary
 
 ChangeConfig comm(const std::string& type) {
   return [type](config::RunConfig& c) { c.model.cp_comm_type = {type}; };
+}
+
+ChangeConfig latent(std::int64_t q_rank) {
+  return [q_rank](config::RunConfig& c) {
+    c.model.group_query_attention = false;
+    c.model.num_query_groups = 0;
+    c.model.multi_latent_attention = true;
+    c.model.q_lora_rank = q_rank;
+    c.model.kv_lora_rank = 20;
+    c.model.qk_head_dim = 6;
+    c.model.qk_pos_emb_head_dim = 4;
+    c.model.v_head_dim = 8;
+  };
 }
 
 std::vector<Case> traffic_cases() {
@@ -86,9 +101,24 @@ std::vector<Case> traffic_cases() {
   };
 }
 
+std::vector<Case> latent_traffic_cases() {
+  return {
+      {"latent", {.tp = 2}, 1, latent(0)},
+      {"latent sequence, layers again",
+       {.tp = 2},
+       1,
+       both(latent(12), both(sequence_parallel, full("uniform", 1)))},
+      {"latent sequence pipeline", {.tp = 2, .pp = 2}, 1, both(latent(0), sequence_parallel)},
+      {"latent ring", {.tp = 2}, 2, both(comm("p2p"), latent(12))},
+      {"latent exchanged", {}, 2, both(comm("a2a"), latent(12))},
+  };
+}
+
 // What each rank sends in a step, by axis and operation.
 TEST(DryRun, TrafficIsWhatAStepSends) {
-  for (const Case& what : traffic_cases()) {
+  std::vector<Case> cases = traffic_cases();
+  for (Case& what : latent_traffic_cases()) cases.push_back(std::move(what));
+  for (const Case& what : cases) {
     const config::RunConfig config = config_of(what);
     comm::run_threads({.world_size = config.parallel.world_size}, [&](comm::Backend& threads) {
       Counts sent;
