@@ -40,8 +40,8 @@ struct OuterModel {
 
 struct Family {
   std::string_view name;
-  std::string_view model_type;    // of config.json
-  std::string_view architecture;  // the class that has logits: "LlamaForCausalLM"
+  std::string_view model_type = {};  // of config.json; of_llama_kind(): the name unless given
+  std::string_view architecture;     // the class that has logits: "LlamaForCausalLM"
   // Files of the bare model leave this out of their names: "model."
   std::string_view base_prefix = {};
   // Ends of tensor names that old exports hold and no model reads: tables of angles, masks

@@ -17,7 +17,7 @@ struct SoftmaxPieces {
   Tensor max_t;
   Tensor sum_exp_t;
   Tensor target_logit_t;
-  Tensor logit_sum_t;  // of the valid columns, where it was asked for
+  Tensor logit_sum_t = {};  // of the valid columns, where it was asked for
 };
 [[nodiscard]] SoftmaxPieces softmax_pieces(const Tensor& logits_tv, const Tensor& labels_t,
                                            std::int64_t column_begin, std::int64_t valid_columns,

@@ -32,8 +32,8 @@ class DynamicContext;  // training/dynamic_context.h
 
 // A corpus to evaluate on.
 struct EvaluationSet {
-  std::string name;    // empty: the only one
-  std::string corpus;  // prefixes of its files, for messages
+  std::string name;         // empty: the only one
+  std::string corpus = {};  // prefixes of its files, for messages
   const datasets::SampleSource* dataset = nullptr;
   std::int64_t iterations = 0;  // global batches of one evaluation
 };
