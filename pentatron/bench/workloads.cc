@@ -58,6 +58,16 @@ Words gpt2(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::in
           std::to_string(length)};
 }
 
+// 8 bytes a parameter: weights, gradients and moments, rounded stochastically.
+Words state_in_bf16() {
+  Words words = {"--use-precision-aware-optimizer"};
+  for (const char* part :
+       {"--main-params-dtype", "--main-grads-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"}) {
+    words.insert(words.end(), {part, "bf16"});
+  }
+  return words;
+}
+
 std::vector<Workload> gpu_workloads(std::int64_t memory_bytes) {
   const Words fp8 = {"--fp8-format", "hybrid"};
   const Words qwen =
@@ -71,7 +81,9 @@ std::vector<Workload> gpu_workloads(std::int64_t memory_bytes) {
   const bool roomy = memory_bytes > kRoomy;
   return {
       {"S1", "8 layers of Llama 3 8B, 1 x 8192, 8 micro-batches, bf16", llama_of_8_layers()},
-      {"S2", "the same, layers in fp8, tensorwise",
+      {"S1-bf16-state", "the same, all state in bf16",
+       joined(llama_of_8_layers(), state_in_bf16())},
+      {"S2", "S1 with layers in fp8, tensorwise",
        joined(joined(llama_of_8_layers(), fp8), {"--fp8-recipe", "tensorwise"})},
       {"S2-delayed", "the same, layers in fp8, delayed scales",
        joined(joined(llama_of_8_layers(), fp8), {"--fp8-recipe", "delayed"})},
@@ -84,6 +96,9 @@ std::vector<Workload> gpu_workloads(std::int64_t memory_bytes) {
       {"S3", "Qwen2.5 1.5B, 8 x 1024, 64 micro-batches, bf16", qwen, 2, 4},
       {"S3-fp8", "the same, layers in fp8, tensorwise",
        joined(joined(qwen, fp8), {"--fp8-recipe", "tensorwise"}), 2, 4},
+      {"S3-bf16-state", "S3 with all state in bf16", joined(qwen, state_in_bf16()), 2, 4},
+      {"S3-fp8-bf16-state", "the same, layers in fp8, tensorwise",
+       joined(joined(joined(qwen, fp8), {"--fp8-recipe", "tensorwise"}), state_in_bf16()), 2, 4},
       {"S4", "GPT-2 124M, 64 x 1024, 8 micro-batches, bf16",
        joined(gpt2_of(12, 768, 12), batch(64, 8))},
       {"S4-1558M",
