@@ -156,11 +156,14 @@ std::vector<Kind> all_kinds() {
   kinds.push_back({"Unigram", from_json(unigram())});
 #if !defined(__SANITIZE_ADDRESS__)  // no SentencePiece there
   for (const char* kind : {"bpe", "unigram"}) {
-    const std::string settings = fmt::format(
-        "model_type={}\nvocab_size=400\nbyte_fallback=true\nhard_vocab_limit=false\n", kind);
-    kinds.push_back(
-        {std::string("SentencePiece ") + kind,
-         testing::tokenizer_of(testing::trained_model(testing::some_lines(), settings))});
+    for (const bool bytes : {true, false}) {
+      const std::string settings =
+          fmt::format("model_type={}\nvocab_size={}\nbyte_fallback={}\nhard_vocab_limit=false\n",
+                      kind, bytes ? 400 : 144, bytes);
+      kinds.push_back(
+          {fmt::format("SentencePiece {}{}", kind, bytes ? "" : " without bytes"),
+           testing::tokenizer_of(testing::trained_model(testing::some_lines(), settings))});
+    }
   }
 #endif
   return kinds;

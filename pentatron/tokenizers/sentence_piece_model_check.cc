@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pentatron/tokenizers/sentence_piece_model_check.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -11,6 +12,8 @@ namespace pentatron::tokenizers {
 namespace {
 
 // Fields of the file's protobuf messages.
+constexpr std::uint64_t kPiece = 1;         // of the model
+constexpr std::uint64_t kPieceText = 1;     // of a piece
 constexpr std::uint64_t kNormalizer = 3;    // of the model
 constexpr std::uint64_t kDenormalizer = 5;  // of the model
 constexpr std::uint64_t kCharsmap = 2;      // of a normaliser
@@ -92,6 +95,19 @@ void check_sentence_piece_model(std::string_view bytes, std::string_view name) {
     }
   }
   PENTATRON_CHECK(!fields.damaged(), kData, "{}: not a SentencePiece model: a damaged file", name);
+}
+
+std::size_t reach_of_sentence_piece_model(std::string_view bytes) {
+  std::size_t reach = Charsmap::kMaxKeyBytes;
+  FieldReader fields(bytes);
+  while (const auto field = fields.next()) {
+    if (field->number != kPiece) continue;
+    FieldReader piece(field->bytes);
+    while (const auto part = piece.next()) {
+      if (part->number == kPieceText) reach = std::max(reach, part->bytes.size());
+    }
+  }
+  return reach;
 }
 
 }  // namespace pentatron::tokenizers

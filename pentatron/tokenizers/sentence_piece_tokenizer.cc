@@ -105,6 +105,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& mode
   PENTATRON_CHECK(problem == nullptr, kData, "{}: not a SentencePiece model: {}", model_file_,
                   replace_invalid_utf8(problem));
   model_->info = library().describe(model_->handle);
+  reach_ = reach_of_sentence_piece_model(content);
   Sha256 hash;
   hash.update("sentencepiece\n");
   hash.update(content);
@@ -190,8 +191,26 @@ void SentencePieceTokenizer::encode_marked(std::string_view text,
   }
 }
 
+// Of unknown pieces the library joins all that follow each other.
+ShortenedText SentencePieceTokenizer::shortened(std::string_view text) const {
+  const std::int32_t unknown = model_->info.unknown;
+  std::vector<std::int32_t> ids;
+  return ShortenedText(text, reach_, [&](std::string_view part) {
+    ids.clear();
+    encode_as_it_is(part, ids);
+    // Behind the space that models add in front.
+    return !ids.empty() && ids.back() == unknown &&
+           (ids.size() == 1 || (ids.size() == 2 && ids[0] == separator_));
+  });
+}
+
 void SentencePieceTokenizer::encode_plain(std::string_view text,
                                           std::vector<std::int32_t>& ids) const {
+  encode_as_it_is(shortened(text).text(), ids);
+}
+
+void SentencePieceTokenizer::encode_as_it_is(std::string_view text,
+                                             std::vector<std::int32_t>& ids) const {
   const auto take = [](void* context, const int* pieces, std::size_t count) {
     auto& list = *static_cast<std::vector<std::int32_t>*>(context);
     list.insert(list.end(), pieces, pieces + count);
@@ -237,16 +256,19 @@ std::vector<TokenSpan> SentencePieceTokenizer::spans(std::string_view text,
                   "--tokenizer-sentencepiece-legacy, or with "
                   "--no-tokenizer-sentencepiece-ignore-extra-whitespaces",
                   model_file_);
+  const ShortenedText shorter = shortened(text);
   struct Found {
+    const ShortenedText& text;
     std::vector<std::int32_t> ids;
     std::vector<TokenSpan> spans;
-  } found;
+  } found{shorter, {}, {}};
   const auto take = [](void* context, int id, std::size_t begin, std::size_t end) {
     auto& list = *static_cast<Found*>(context);
     list.ids.push_back(id);
-    list.spans.push_back({.begin = begin, .end = end});
+    list.spans.push_back({.begin = list.text.in_whole(begin), .end = list.text.in_whole(end)});
   };
-  const char* problem = library().spans(model_->handle, text.data(), text.size(), take, &found);
+  const char* problem =
+      library().spans(model_->handle, shorter.text().data(), shorter.text().size(), take, &found);
   PENTATRON_CHECK(problem == nullptr, kData, "{}: a text of {} bytes cannot be encoded: {}",
                   model_file_, text.size(), replace_invalid_utf8(problem));
   PENTATRON_CHECK(std::ranges::equal(found.ids, ids), kData, "{}: these {} ids are of another text",

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "pentatron/tokenizers/tokenizer.h"
+#include "pentatron/tokenizers/unknown_stretches.h"
 
 namespace pentatron::tokenizers {
 
@@ -71,6 +72,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     return drops_extra_spaces_ && !options_.ignore_extra_whitespaces;
   }
   void encode_plain(std::string_view text, std::vector<std::int32_t>& ids) const;
+  void encode_as_it_is(std::string_view text, std::vector<std::int32_t>& ids) const;
+  [[nodiscard]] ShortenedText shortened(std::string_view text) const;
   void encode_marked(std::string_view text, std::vector<std::int32_t>& ids) const;
   void encode_with_special(std::string_view text, std::vector<std::int32_t>& ids) const;
   [[nodiscard]] std::string decode_plain(std::span<const std::int32_t> ids) const;
@@ -81,6 +84,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::map<std::int32_t, std::string> special_by_id_;
   std::int32_t vocab_size_ = 0;  // special tokens included
   std::int32_t separator_ = 0;   // the piece of a space alone, or the unknown one
+  std::size_t reach_ = 0;        // bytes of a text that decide on a piece
   bool drops_extra_spaces_ = false;
   std::string model_file_;
   std::string identity_hash_;

@@ -102,6 +102,91 @@ TEST(SentencePieceSpans, ArePiecesOfTheText) {
   }
 }
 
+// The library's own pieces and places.
+struct LibraryPieces {
+  Ids ids;
+  std::vector<std::pair<std::size_t, std::size_t>> spans;
+};
+LibraryPieces library_pieces(const std::string& model, const std::string& text) {
+  const SentencePieceLibrary& library = sentence_piece_library();
+  pentatron_sentence_piece* handle = nullptr;
+  EXPECT_EQ(library.open(model.data(), model.size(), &handle), nullptr);
+  LibraryPieces pieces;
+  const auto take = [](void* context, int id, std::size_t begin, std::size_t end) {
+    auto& into = *static_cast<LibraryPieces*>(context);
+    into.ids.push_back(id);
+    into.spans.emplace_back(begin, end);
+  };
+  EXPECT_EQ(library.spans(handle, text.data(), text.size(), take, &pieces), nullptr);
+  library.close(handle);
+  return pieces;
+}
+
+// Long stretches of unknown characters, of one kind or many, some of which are known together with
+// others: what is shortened on its way to the library has the pieces and places of the whole text.
+TEST(SentencePieceUnknown, LongStretchesHaveTheLibrarysPieces) {
+  std::vector<std::string> lines = testing::some_lines();
+  for (int i = 0; i < 40; ++i) lines.emplace_back("b\u00e9 \uac00\ud55c abc");
+  for (const char* settings :
+       {"model_type=unigram\nvocab_size=200\nhard_vocab_limit=false\n",
+        "model_type=unigram\nvocab_size=200\nhard_vocab_limit=false\nadd_dummy_prefix=false\n",
+        "model_type=bpe\nvocab_size=150\nnormalization_rule_name=identity\n"}) {
+    const std::string model = testing::trained_model(lines, settings);
+    const auto tokenizer = testing::tokenizer_of(model);
+    const std::vector<std::string> of = {"\u4e8c", "\u1112", "\u1161", "\u11ab", "e",     "\u0301",
+                                         "abc ",   "\uff76", "\u3099", "Q",      "\u200b"};
+    std::mt19937 rng(6);
+    for (int trial = 0; trial < 25; ++trial) {
+      std::string text;
+      while (text.size() < 60'000) {
+        const std::size_t kinds = 1 + rng() % 3;
+        std::vector<std::string> some;
+        for (std::size_t i = 0; i < kinds; ++i) some.push_back(of[rng() % of.size()]);
+        const std::size_t times = rng() % 3 == 0 ? 1 + rng() % 9000 : 1 + rng() % 4;
+        for (std::size_t i = 0; i < times; ++i) text += some[rng() % kinds];
+      }
+      const LibraryPieces expected = library_pieces(model, text);
+      const Ids ids = tokenizer->encode(text);
+      ASSERT_EQ(ids, expected.ids) << settings << trial;
+      const std::vector<TokenSpan> spans = tokenizer->spans(text, ids);
+      ASSERT_EQ(spans.size(), expected.spans.size());
+      for (std::size_t i = 0; i < spans.size(); ++i) {
+        ASSERT_EQ(std::pair(spans[i].begin, spans[i].end), expected.spans[i])
+            << settings << trial << " piece " << i;
+      }
+    }
+  }
+}
+
+// What the middle kept apart does not come to stand side by side.
+TEST(SentencePieceUnknown, WhatIsKnownTogetherStaysApart) {
+  const std::string text =
+      std::string(6'000, 'x') + std::string(12'000, '-') + std::string(6'000, 'y');
+  const auto is_unknown = [](std::string_view part) {
+    return part.find("xy") == std::string::npos;
+  };
+  EXPECT_EQ(ShortenedText(text, 256, is_unknown).text().find("xy"), std::string::npos);
+  // Alone, each of them is cut.
+  const auto short_size = [&](char c) {
+    return ShortenedText(std::string(24'000, c), 256, is_unknown).text().size();
+  };
+  EXPECT_LT(short_size('x'), 12'000U);
+  EXPECT_LT(short_size('y'), 12'000U);
+}
+
+// And they are shortened.
+TEST(SentencePieceUnknown, LongStretchesAreCutShort) {
+  std::string text = "abc ";
+  for (int i = 0; i < 20'000; ++i) text += "\u4e8c";
+  const ShortenedText shorter(text + " abc", 256, [](std::string_view part) {
+    return part.find(' ') == std::string::npos;
+  });
+  EXPECT_LT(shorter.text().size(), 10'000U);
+  EXPECT_EQ(shorter.in_whole(shorter.text().size()), text.size() + 4);
+  EXPECT_EQ(shorter.in_whole(4), 4U);
+  EXPECT_TRUE(shorter.text().ends_with("\u4e8c abc"));
+}
+
 TEST(SentencePieceSpans, ByHand) {
   // Lines of one word: it is a piece, and so is each letter.
   const auto tokenizer = testing::tokenizer_of(testing::trained_model(
