@@ -2,7 +2,7 @@
 // clang-format off
 // sources: pentatron/families/config_file.cc pentatron/families/family.cc pentatron/families/key_rules.cc pentatron/families/name_map.cc pentatron/families/near_names.cc pentatron/families/part_rows.cc pentatron/families/registry.cc
 // sources: pentatron/families/rope_keys.cc pentatron/families/window_keys.cc pentatron/families/*/*.cc
-// sources: pentatron/config/option_index.cc pentatron/config/layer_pattern.cc pentatron/config/rotary_forms.cc pentatron/config/attention_window.cc
+// sources: pentatron/config/option_index.cc pentatron/config/layer_pattern.cc pentatron/config/rotary_forms.cc pentatron/config/attention_window.cc pentatron/config/choices.cc
 // sources: pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc
 // unlinked: what this target never calls
 // libs: fmt

@@ -2,7 +2,7 @@
 // clang-format off
 // sources: pentatron/families/folder.cc pentatron/families/config_file.cc pentatron/families/family.cc pentatron/families/key_rules.cc pentatron/families/name_map.cc pentatron/families/near_names.cc pentatron/families/part_rows.cc pentatron/families/registry.cc
 // sources: pentatron/families/rope_keys.cc pentatron/families/window_keys.cc pentatron/families/*/*.cc
-// sources: pentatron/config/layer_pattern.cc pentatron/config/rotary_forms.cc pentatron/config/attention_window.cc
+// sources: pentatron/config/layer_pattern.cc pentatron/config/rotary_forms.cc pentatron/config/attention_window.cc pentatron/config/choices.cc
 // sources: pentatron/base/json.cc pentatron/base/format.cc pentatron/base/error.cc pentatron/base/safetensors.cc
 // sources: pentatron/base/file.cc pentatron/base/stop_cleanup.cc pentatron/base/fault.cc pentatron/base/env.cc
 // sources: pentatron/base/screen.cc pentatron/base/terminal.cc pentatron/base/mapping_faults.cc pentatron/base/mapped_pages.cc
