@@ -175,10 +175,6 @@ std::optional<std::string> check_document_index(const GptIndexSource& source,
   return std::nullopt;
 }
 
-}  // namespace
-
-namespace {
-
 // `of` begins messages: whose tokens they are.
 GptIndexPlan make_plan(const std::string& of, std::int64_t tokens_per_epoch,
                        std::optional<std::int64_t> num_samples, std::int64_t sequence_length,
